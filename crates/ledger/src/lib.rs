@@ -1,0 +1,1 @@
+//! What happened? One append-only, hash-linked, signed log.

@@ -1,0 +1,1 @@
+//! May it? Rule sets, loaders and one pure decision.

@@ -1,0 +1,2 @@
+//! How do people reach us? The command line.
+fn main() {}

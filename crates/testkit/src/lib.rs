@@ -1,0 +1,1 @@
+//! Does it hold? The simulator, the crash harness and the executor contract.

@@ -1,0 +1,1 @@
+//! What can an agent do? The built-in tools.
