@@ -1,1 +1,41 @@
-//! How does anything happen? One path: facts, verdict, intent, permit, effect, label, outcome.
+//! How does anything happen? One path: facts, verdict, intent, permit, effect, label, outcome. Start at [`syscall`].
+
+mod agent;
+mod approval;
+mod budget;
+mod call;
+mod cancel;
+mod catalogue;
+mod clock;
+mod drivers;
+pub mod endpoint;
+mod executor;
+mod facts;
+mod identity;
+mod kernel;
+mod pipe;
+mod principal;
+mod record;
+mod signal;
+mod state;
+pub mod syscall;
+mod vfs;
+mod workspace;
+
+pub use agent::{AgentId, SpawnSpec};
+pub use approval::{Answer, Approved, Asked, Scope, Ticket, TicketId};
+pub use budget::Spent;
+pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
+pub use catalogue::{AdmitError, ArgumentKind, Catalogue, SideEffect, Tool, ToolSpec};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
+pub use identity::Did;
+pub use kernel::{Parts, Phase};
+pub use pipe::{PipeId, PipeSpec};
+pub use principal::Principal;
+pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
+pub use signal::{Disposition, MaskChange, Signal};
+pub use state::{State, StateError};
+pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
+pub use vfs::{Fd, OpenMode};
+pub use workspace::{PathError, Workspace};
