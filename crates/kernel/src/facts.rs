@@ -37,9 +37,8 @@ pub(crate) struct Sheet {
     pub(crate) refusal: Option<Reason>,
     /// Set where a person has agreed to exactly this call.
     pub(crate) approved: Option<Approved>,
-    /// Files that the call names, with what they held when it was judged; what an approval is bound to.
-    files: Vec<(String, Digest)>,
-    root: String,
+    /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
+    named: Vec<String>,
 }
 
 /// A thing that the call reaches for.
@@ -68,8 +67,7 @@ impl Core {
             session: self.agents.session_facts(who),
             refusal: self.agents.gate(who).await,
             approved: None,
-            files: Vec::new(),
-            root: self.workspace.root().to_string_lossy().into_owned(),
+            named: Vec::new(),
         };
         match &call.op {
             Op::RunTool(run) => self.facts_of_tool(&mut sheet, &run.tool, run.args.clone()),
@@ -207,6 +205,7 @@ impl Core {
             transform.apply(&mut args);
         }
         sheet.resources.clear();
+        sheet.named.clear();
         self.facts_of_tool(sheet, &run.tool, args);
         match self.decide(call, sheet) {
             Verdict::Allow(_) => None,
@@ -255,11 +254,11 @@ impl Sheet {
             (ArgumentKind::Url, Value::String(text)) => self.resolve_url(pointer, text),
             (ArgumentKind::Argv, Value::Array(items)) => {
                 let argv: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-                self.bind_files(workspace, argv.iter().map(String::as_str));
+                self.named.extend(argv.iter().cloned());
                 self.resources.push(Target::Argv(argv));
             }
             (ArgumentKind::Shell, Value::String(line)) => {
-                self.bind_files(workspace, line.split_whitespace());
+                self.named.extend(line.split_whitespace().map(str::to_owned));
                 self.resources.push(Target::Argv(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]));
             }
             (ArgumentKind::Path(_) | ArgumentKind::Url | ArgumentKind::Argv | ArgumentKind::Shell, _) => {
@@ -278,7 +277,7 @@ impl Sheet {
                 if let Some(slot) = self.args.pointer_mut(pointer) {
                     *slot = Value::String(path.clone());
                 }
-                self.bind_files(workspace, std::iter::once(path.as_str()));
+                self.named.push(path.clone());
                 self.resources.push(Target::Path { path, access });
             }
             Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),
@@ -311,26 +310,16 @@ impl Sheet {
         }
     }
 
-    /// Remembers what the named files hold now, so that an approval doesn't cover what they hold later.
-    fn bind_files<'a>(&mut self, workspace: &Workspace, names: impl Iterator<Item = &'a str>) {
-        for name in names {
-            if let Some(digest) = workspace.digest_of(name) {
-                self.files.push((name.to_owned(), digest));
-            }
-        }
-    }
-
-    /// What an approval is bound to.
-    pub(crate) fn digest(&self, call: &Call) -> Result<CallDigest, Fault> {
-        let files: Vec<_> =
-            self.files.iter().map(|(path, digest)| json!([path, digest.to_string()])).collect();
+    /// What an approval is bound to: who, what, where, and what the named files hold now.
+    pub(crate) fn digest(&self, call: &Call, workspace: &Workspace) -> Result<CallDigest, Fault> {
+        let held = |name: &String| workspace.digest_of(name).map(|digest| (name.clone(), digest));
         let bound = json!({
             "args": self.args,
             "chain": call.principal.chain(),
-            "files": files,
+            "files": self.named.iter().filter_map(held).collect::<Vec<_>>(),
             "op": call.op.name(),
-            "root": self.root,
-            "tool": self.tool.as_ref().map(|tool| (tool.spec().name.as_str(), tool.digest().to_string())),
+            "root": workspace.root().to_string_lossy(),
+            "tool": self.tool.as_ref().map(|tool| (&tool.spec().name, tool.digest())),
         });
         Ok(CallDigest(Digest::of(CanonicalJson::of(&bound)?.as_str().as_bytes())))
     }

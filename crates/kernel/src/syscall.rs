@@ -150,7 +150,8 @@ impl Core {
         // 2 verdict: pure; then what only the kernel can settle: approvals, rates, tiers and budgets, taken, not looked at.
         let mut verdict = self.decide(&call, &facts);
         if let Verdict::Ask(question) = &verdict
-            && let Some(approved) = self.approvals.take(&facts.digest(&call)?, question, call.principal())?
+            && let Some(approved) =
+                self.approvals.take(&facts.digest(&call, &self.workspace)?, question, call.principal())?
         {
             facts.approved = Some(approved);
             verdict = Verdict::Allow(question.grant.clone());
