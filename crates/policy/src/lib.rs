@@ -1,1 +1,25 @@
 //! May it? Rule sets, loaders and one pure decision.
+//!
+//! [`load`] compiles the text of a policy file, [`Policy::layered`] puts a project's file below the user's, and
+//! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
+//! network and no lock in here. [`Policy::explain`] says why.
+
+mod condition;
+mod facts;
+mod glob;
+mod governance;
+mod index;
+mod json_path;
+mod number;
+mod policy;
+mod rule;
+mod transform;
+mod verdict;
+mod words;
+
+pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
+pub use policy::{Mode, Outline, Policy};
+pub use rule::Effect;
+pub use transform::{Pattern, Transform};
+pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};
+pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
