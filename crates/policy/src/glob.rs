@@ -345,14 +345,12 @@ pub(crate) fn gapped<P, I: Iterator + Clone>(
                 patterns = after;
                 continue;
             }
-            Some((pattern, after)) => {
-                if rest.next().is_some_and(|item| fits(pattern, item)) {
-                    patterns = after;
-                    continue;
-                }
+            Some((pattern, after)) if rest.next().is_some_and(|item| fits(pattern, item)) => {
+                patterns = after;
+                continue;
             }
             None if rest.next().is_none() => return true,
-            None => {}
+            Some(_) | None => {}
         }
         let Some((after, from)) = &mut retry else { return false };
         if from.next().is_none() {

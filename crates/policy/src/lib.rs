@@ -5,19 +5,26 @@
 //! network and no lock in here. [`Policy::explain`] says why.
 
 mod condition;
+mod explain;
 mod facts;
+mod finding;
 mod glob;
 mod governance;
 mod index;
 mod json_path;
+mod load;
 mod number;
 mod policy;
 mod rule;
 mod transform;
+mod tree;
 mod verdict;
 mod words;
 
+pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
+pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
 pub use rule::Effect;
 pub use transform::{Pattern, Transform};

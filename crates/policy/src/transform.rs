@@ -161,9 +161,11 @@ fn each_text(value: &mut Value, change: &mut dyn FnMut(&str) -> Option<String>) 
             }
             None => false,
         },
-        Value::Array(items) => items.iter_mut().fold(false, |any, item| each_text(item, change) || any),
+        Value::Array(items) => {
+            items.iter_mut().filter_map(|item| each_text(item, change).then_some(())).count() > 0
+        }
         Value::Object(fields) => {
-            fields.values_mut().fold(false, |any, field| each_text(field, change) || any)
+            fields.values_mut().filter_map(|field| each_text(field, change).then_some(())).count() > 0
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
