@@ -4,6 +4,7 @@
 //! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
 //! network and no lock in here. [`Policy::explain`] says why.
 
+mod cases;
 mod condition;
 mod explain;
 mod facts;
@@ -21,6 +22,7 @@ mod tree;
 mod verdict;
 mod words;
 
+pub use cases::{CaseFailure, CaseReport, run_cases};
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
 pub use finding::{Finding, Level, LoadError, Source, Span};
@@ -30,3 +32,6 @@ pub use rule::Effect;
 pub use transform::{Pattern, Transform};
 pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};
 pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
+
+/// The policy that `regent init` writes: commented, with examples, strict.
+pub const DEFAULT_POLICY: &str = include_str!("default_policy.yml");

@@ -1,18 +1,22 @@
 //! From text to a compiled policy. All findings are reported at once, each at its line and column.
 
+mod agentzero;
+mod foreign;
 mod native;
 mod reader;
+mod resources;
+mod security_md;
 mod sketch;
 mod units;
 mod values;
 mod when;
 
-use crate::finding::{Findings, LoadError, Source};
+use crate::finding::{Findings, LoadError, Place, Source};
 use crate::governance::Governance;
 use crate::index::Index;
 use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::Rule;
-use crate::tree::parse_yaml;
+use crate::tree::{Content, parse_toml, parse_yaml};
 use crate::verdict::Limits;
 
 pub(crate) use reader::Reader;
@@ -30,10 +34,13 @@ struct Loaded {
     examples: Vec<(usize, native::Example)>,
 }
 
-/// Compiles the text of a policy file.
+/// A name and the conditions that it stands for.
+type When = (&'static str, &'static str);
+
+/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, or an `.agents/security.md`.
 pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
     let mut reader = Reader::new(text, source.layer);
-    let loaded = parse_yaml(text, &mut reader.findings).map(|root| native::read(&mut reader, &root));
+    let loaded = read(&mut reader, source);
     let mut findings = reader.findings;
     match loaded {
         Some(loaded) if findings.is_empty() => {
@@ -46,6 +53,55 @@ pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
         }
         Some(_) | None => Err(findings.into_error(&source.name)),
     }
+}
+
+/// Tells the formats apart: Markdown by the file's name, TOML by its look, the rest by the keys at the top.
+fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
+    if reader.text.contains('\0') {
+        let at = Place { line: 1, column: 1, ..Place::default() };
+        reader.findings.error(at, "the file contains a NUL character, so it is not a text");
+        return None;
+    }
+    if source.name.ends_with(".md") {
+        let yaml = security_md::yaml_of(reader.text, &mut reader.findings)?;
+        let root = parse_yaml(&yaml, &mut reader.findings)?;
+        return Some(security_md::read(reader, &root));
+    }
+    if looks_like_toml(reader.text) {
+        let root = parse_toml(reader.text, &mut reader.findings)?;
+        return Some(agentzero::read(reader, &root));
+    }
+    let root = parse_yaml(reader.text, &mut reader.findings)?;
+    let has = |keys: &[&str]| match &root.content {
+        Content::Map(entries) => entries.iter().any(|entry| keys.contains(&entry.key.as_str())),
+        Content::Scalar { .. } | Content::List(_) => false,
+    };
+    // `version` is everybody's; the others are told apart by what only they have.
+    let agentzero_only: Vec<&str> =
+        agentzero::KEYS.iter().copied().filter(|key| !native::KEYS.contains(key)).collect();
+    Some(if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
+        native::read(reader, &root)
+    } else if has(&["kernel", "policies"]) {
+        security_md::read(reader, &root)
+    } else if has(&agentzero_only) {
+        agentzero::read(reader, &root)
+    } else {
+        native::read(reader, &root)
+    })
+}
+
+/// Whether the first line that says something is a TOML one.
+fn looks_like_toml(text: &str) -> bool {
+    let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim);
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next().is_some_and(|line| {
+        let is_key = |key: &str| {
+            let odd = |next: char| !(next.is_ascii_alphanumeric() || matches!(next, '_' | '-' | '.' | '"'));
+            !key.is_empty() && !key.contains(odd)
+        };
+        line.split_once('=').is_some_and(|(key, _)| is_key(key.trim_end()))
+            || line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(is_key)
+    })
 }
 
 /// A rule that doesn't do what its author wrote beside it is not loaded.

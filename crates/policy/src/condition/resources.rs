@@ -111,7 +111,8 @@ impl HostPattern {
 /// A program and its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct ArgvPattern {
-    pub program: NameGlob,
+    /// Any of these.
+    pub programs: Box<[NameGlob]>,
     /// Whether the program is written as a path.
     pub is_path: bool,
     pub rest: Box<[ArgvPart]>,
@@ -120,8 +121,8 @@ pub(crate) struct ArgvPattern {
 /// One position of a pattern for arguments.
 #[derive(Debug, Clone)]
 pub(crate) enum ArgvPart {
-    /// One argument.
-    One(NameGlob),
+    /// One argument, like any of these.
+    One(Box<[NameGlob]>),
     /// Any number of them, written `...`.
     Gap,
 }
@@ -135,7 +136,7 @@ impl ArgvPattern {
                 arguments.iter(),
                 |part| matches!(part, ArgvPart::Gap),
                 |part, argument| match part {
-                    ArgvPart::One(glob) => glob.matches(argument),
+                    ArgvPart::One(globs) => globs.iter().any(|glob| glob.matches(argument)),
                     ArgvPart::Gap => false,
                 },
             )
@@ -145,7 +146,7 @@ impl ArgvPattern {
     /// a file called `git` in the workspace is not git.
     fn program_fits(&self, program: &str, quantifier: Quantifier) -> bool {
         if self.is_path {
-            return self.program.matches(program);
+            return self.programs.iter().any(|glob| glob.matches(program));
         }
         let (folder, name) =
             program.rsplit_once('/').map_or((None, program), |(folder, name)| (Some(folder), name));
@@ -153,7 +154,7 @@ impl ArgvPattern {
             (Quantifier::Any, _) | (Quantifier::Every, None) => true,
             (Quantifier::Every, Some(folder)) => SYSTEM_FOLDERS.contains(&folder),
         };
-        place_fits && self.program.matches(name)
+        place_fits && self.programs.iter().any(|glob| glob.matches(name))
     }
 }
 
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn adv_030_a_bare_name_allows_only_what_the_system_holds() {
         let git = ArgvPattern {
-            program: NameGlob::new("git").unwrap(),
+            programs: Box::new([NameGlob::new("git").unwrap()]),
             is_path: false,
             rest: Box::new([ArgvPart::Gap]),
         };

@@ -75,10 +75,8 @@ impl Aspect {
             (Self::Host, Condition::Endpoint(test)) => test.hosts.as_ref()?.iter().map(host_key).collect(),
             (Self::Program, Condition::Argv(patterns)) => patterns
                 .iter()
-                .map(|pattern| {
-                    let program = pattern.program.exact()?;
-                    Some(Hash::of(Kind::Exact).text(base_name(program)).done())
-                })
+                .flat_map(|pattern| &pattern.programs)
+                .map(|program| Some(Hash::of(Kind::Exact).text(base_name(program.exact()?)).done()))
                 .collect(),
             (Self::Arg(wanted), Condition::Arg { path, tests }) if wanted == path => value_keys(tests),
             _ => None,
