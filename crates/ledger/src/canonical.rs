@@ -17,8 +17,9 @@ use std::fmt;
 use serde::Serialize;
 
 pub use read::parse;
-pub(crate) use scan::{Cursor, Flaw};
 pub use scan::check;
+pub(crate) use scan::{Cursor, Flaw};
+pub(crate) use write::push_decimal;
 pub use write::to_vec;
 
 /// Objects and arrays nest at most this deep.
@@ -36,6 +37,12 @@ impl CanonicalJson {
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<CanonicalJson, CanonicalError> {
         let bytes = to_vec(value)?;
         String::from_utf8(bytes).map(CanonicalJson).map_err(|_| CanonicalError::NotUtf8)
+    }
+
+    /// Text that is known to be canonical because of how it was put together.
+    pub(crate) fn spelled(text: String) -> CanonicalJson {
+        debug_assert_eq!(check(text.as_bytes()), Ok(()));
+        CanonicalJson(text)
     }
 
     /// The text.

@@ -78,7 +78,8 @@ impl LedgerKey {
         let text = Zeroizing::new(format!("{FILE_HEADER} {}\n", STANDARD.encode(seed)));
         seed.zeroize();
         let write = || -> io::Result<()> {
-            let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             // A link, not a rename: whoever comes second must not replace the first one's key.
@@ -158,7 +159,8 @@ impl PublicKey {
     }
 
     pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        Signature::from_slice(signature).is_ok_and(|signature| self.0.verify_strict(message, &signature).is_ok())
+        Signature::from_slice(signature)
+            .is_ok_and(|signature| self.0.verify_strict(message, &signature).is_ok())
     }
 }
 

@@ -107,6 +107,11 @@ impl Checkpoint {
         Note::sign(&self.text(), &self.origin, key)
     }
 
+    /// The note that carries a signature made before, in base64.
+    pub(crate) fn with_signature(&self, signature: &str) -> String {
+        format!("{}\n{DASH}{} {signature}\n", self.text(), self.origin)
+    }
+
     fn text(&self) -> String {
         format!("{}\n{}\n{}\n", self.origin, self.size, STANDARD.encode(self.root.as_bytes()))
     }

@@ -57,8 +57,9 @@ fn keys_sort_by_utf_16_units() {
     for key in ["\u{20ac}", "\r", "\u{fb33}", "1", "\u{1f600}", "\u{80}", "\u{f6}"] {
         map.insert(key, 0);
     }
-    let order: Vec<String> =
-        ["\\r", "1", "\u{80}", "\u{f6}", "\u{20ac}", "\u{1f600}", "\u{fb33}"].map(|key| format!("\"{key}\":0")).into();
+    let order: Vec<String> = ["\\r", "1", "\u{80}", "\u{f6}", "\u{20ac}", "\u{1f600}", "\u{fb33}"]
+        .map(|key| format!("\"{key}\":0"))
+        .into();
     assert_eq!(spell(&map), format!("{{{}}}", order.join(",")));
 }
 
@@ -78,7 +79,10 @@ fn unsorted_structs_are_sorted_and_enums_are_tagged() {
     }
     let shapes =
         [Shape::Unit, Shape::New(Inner { z: 1, a: None }), Shape::Tuple(1, 2), Shape::Fields { b: 2, a: 1 }];
-    assert_eq!(spell(&shapes), r#"["Unit",{"New":{"a":null,"z":1}},{"Tuple":[1,2]},{"Fields":{"a":1,"b":2}}]"#);
+    assert_eq!(
+        spell(&shapes),
+        r#"["Unit",{"New":{"a":null,"z":1}},{"Tuple":[1,2]},{"Fields":{"a":1,"b":2}}]"#
+    );
 }
 
 #[test]
@@ -127,9 +131,31 @@ fn check_refuses_every_other_spelling() {
         assert_eq!(check(text.as_bytes()), Ok(()), "{text}");
     }
     let other = [
-        "", "{", "[1", " 1", "1 ", "-0", "01", "1.0", "1e5", "1E+21", r#"{"b":1,"a":2}"#, r#"{"a":1,"a":2}"#,
-        r#""\u000a""#, r#""\u001F""#, r#""\/""#, r#""\u0041""#, r#"{"a": 1}"#, "[1,]", "9007199254740992", "--1",
-        "1-1", "nul", "+1", ".5", "1.",
+        "",
+        "{",
+        "[1",
+        " 1",
+        "1 ",
+        "-0",
+        "01",
+        "1.0",
+        "1e5",
+        "1E+21",
+        r#"{"b":1,"a":2}"#,
+        r#"{"a":1,"a":2}"#,
+        r#""\u000a""#,
+        r#""\u001F""#,
+        r#""\/""#,
+        r#""\u0041""#,
+        r#"{"a": 1}"#,
+        "[1,]",
+        "9007199254740992",
+        "--1",
+        "1-1",
+        "nul",
+        "+1",
+        ".5",
+        "1.",
     ];
     for text in other {
         assert!(check(text.as_bytes()).is_err(), "{text}");

@@ -427,9 +427,7 @@ impl ser::SerializeMap for Object<'_> {
             Ok(serde_json::Value::String(text)) => self.begin(&text),
             Ok(serde_json::Value::Number(number)) => self.begin(&number.to_string()),
             Ok(serde_json::Value::Bool(value)) => self.begin(if value { "true" } else { "false" }),
-            Ok(
-                serde_json::Value::Null | serde_json::Value::Array(_) | serde_json::Value::Object(_),
-            )
+            Ok(serde_json::Value::Null | serde_json::Value::Array(_) | serde_json::Value::Object(_))
             | Err(_) => Err(CanonicalError::KeyNotText),
         }
     }
