@@ -179,31 +179,33 @@ fn program(plan: &Plan) -> Result<i32, Failure> {
     }
 }
 
-/// Reaps until the program has ended or the parent is gone.
+/// Reaps until the program has ended or the parent is gone, and leaves nothing behind.
 fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
-    let code = loop {
+    let end = loop {
         let mut ready =
             [PollFd::new(&plan.lifeline, PollFlags::IN), PollFd::from_borrowed_fd(events, PollFlags::IN)];
         match rustix::event::poll(&mut ready, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => break ORPHANED,
+            Err(_) => break None,
         }
         let [lifeline, _] = &ready;
         if !lifeline.revents().is_empty() {
-            break ORPHANED;
+            break None;
         }
         drain(events);
         if let Some(record) = reap(program) {
-            send(plan, record);
-            break 0;
+            break Some(record);
         }
     };
-    match plan.confinement {
-        // The kernel kills everything else in the namespace with us.
-        Confinement::Full => {}
-        Confinement::LandlockSeccomp => kill_descendants(program),
+    kill_the_rest(plan.confinement, program);
+    let Some(end) = end else { sys::exit(ORPHANED) };
+    let (cpu_ms, peak_kib) = sys::used_by_children();
+    // The parent need not wait for the kernel to take our namespaces apart: nobody is left in them.
+    let records = [Record::CpuMs(cpu_ms), Record::PeakKib(peak_kib), end];
+    for record in records {
+        send(plan, record);
     }
-    sys::exit(code)
+    sys::exit(0)
 }
 
 fn drain(events: BorrowedFd<'_>) {
@@ -229,19 +231,30 @@ fn reap(program: i32) -> Option<Record> {
 /// Rounds of looking for children before giving up; each round kills all that are there.
 const SWEEPS_MAX: u32 = 10_000;
 
-/// Without a pid namespace: as the subreaper we inherit every orphan of the run, so killing our children until
-/// there are none gets all of them, whatever sessions they started.
-fn kill_descendants(program: i32) {
-    if let Some(group) = Pid::from_raw(program) {
-        // Already gone is fine.
-        rustix::process::kill_process_group(group, Signal::KILL).ok();
-    }
+/// Kills everything that the program left behind, and waits until it is gone.
+///
+/// With a pid namespace "everyone" is everyone in it. Without one we are the subreaper and inherit every orphan of the
+/// run, so killing our children until there are none gets all of them, whatever sessions they started.
+fn kill_the_rest(confinement: Confinement, program: i32) {
     for _ in 0..SWEEPS_MAX {
-        kill_children();
-        match rustix::process::wait(WaitOptions::empty()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => continue,
+            Ok(None) | Err(Errno::INTR) => {}
+            // No children: nobody is left.
             Err(_) => return,
         }
+        match confinement {
+            Confinement::Full => sys::kill_everyone_else(),
+            Confinement::LandlockSeccomp => {
+                if let Some(group) = Pid::from_raw(program) {
+                    // Already gone is fine.
+                    rustix::process::kill_process_group(group, Signal::KILL).ok();
+                }
+                kill_children();
+            }
+        }
+        // At least one is dying now.
+        rustix::process::wait(WaitOptions::empty()).ok();
     }
 }
 

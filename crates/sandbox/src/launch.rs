@@ -16,7 +16,7 @@ use crate::error::{SandboxError, Step};
 use crate::plan::{Ends, Means, Plan, above_stdio};
 use crate::probes::Builtin;
 use crate::spec::{Output, Spec, Stdin};
-use crate::sys::{self, Ending, Side};
+use crate::sys::{self, Side};
 use crate::view::View;
 
 /// A box that has been started. Dropping it kills it.
@@ -24,14 +24,14 @@ use crate::view::View;
 pub(crate) struct Running {
     pub confinement: Confinement,
     /// Records of [`crate::wire`].
-    pub status: OwnedFd,
+    pub status: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
     pub group: Group,
     pidfd: OwnedFd,
     /// The first process ends everything when this closes, also when we die.
     lifeline: Option<OwnedFd>,
-    ending: Option<Ending>,
+    reaped: bool,
     /// What a failed step was about, for messages.
     view: View,
 }
@@ -52,7 +52,8 @@ impl Running {
         // The child's ends close here with the rest of the plan.
         let Plan { view, .. } = plan;
         let (confinement, lifeline) = (means.confinement, Some(lifeline));
-        Ok(Self { confinement, status, stdout, stderr, group, pidfd, lifeline, ending: None, view })
+        let status = Some(status);
+        Ok(Self { confinement, status, stdout, stderr, group, pidfd, lifeline, reaped: false, view })
     }
 
     /// Readable when the first process, and with it the box, has ended.
@@ -72,23 +73,18 @@ impl Running {
 
     /// Kills the first process itself.
     pub(crate) fn kill_first(&self) {
-        if self.ending.is_none() {
+        if !self.reaped {
             // Already gone is fine.
             pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
         }
     }
 
-    /// Reaps the first process; `None` while it runs.
-    pub(crate) fn reap(&mut self) -> Result<Option<Ending>, SandboxError> {
-        if self.ending.is_none() {
-            self.ending = sys::wait(self.pidfd.as_fd(), false).map_err(SandboxError::host("waiting"))?;
+    /// Reaps the first process, which has ended or is about to.
+    pub(crate) fn reap(&mut self) -> Result<(), SandboxError> {
+        if !self.reaped {
+            sys::wait(self.pidfd.as_fd(), true).map_err(SandboxError::host("waiting"))?;
+            self.reaped = true;
         }
-        Ok(self.ending)
-    }
-
-    /// Waits for the end, and reaps.
-    pub(crate) fn wait(&mut self) -> Result<(), SandboxError> {
-        self.ending = sys::wait(self.pidfd.as_fd(), true).map_err(SandboxError::host("waiting"))?;
         Ok(())
     }
 
@@ -100,7 +96,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.ending.is_none() {
+        if !self.reaped {
             self.kill();
             self.kill_first();
             // Killed, so this is short; an unreaped child would stay a zombie as long as we live.

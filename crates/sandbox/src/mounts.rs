@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
@@ -21,15 +21,14 @@ const NO_EXEC: u64 = 8;
 
 /// Where the new root is mounted until it becomes the root: a folder that every host has.
 const STAGE: &CStr = c"/proc";
-/// Empty, unreadable things to cover paths with. Unlinked once everything is covered.
-const BLANK_FILE: &CStr = c"run/.blank";
-const BLANK_DIRECTORY: &CStr = c"run/.blank.d";
+/// Empty, unreadable things to cover paths with.
+const BLANK_FILE: &CStr = c".blank";
+const BLANK_DIRECTORY: &CStr = c".blank.d";
 
 /// Builds the root and enters it. Returns bits of [`got`].
 pub(crate) fn root(plan: &Plan) -> Result<u32, Failure> {
     let root = stage(plan).map_err(at(Step::Root))?;
     let mut bits = 0;
-    let mut blanks = Blanks::default();
     for (index, part) in plan.view.parts.iter().enumerate() {
         match part {
             Part::Proc => {
@@ -40,13 +39,12 @@ pub(crate) fn root(plan: &Plan) -> Result<u32, Failure> {
             }
             Part::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => {}
             Part::Seal => {
-                blanks.remove(&root);
                 sys::mount_setattr(root.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES)
                     .map_err(at(Step::Root))?;
             }
             part => {
                 let step = step_of(part);
-                add(&root, part, &mut blanks).map_err(at_part(step, index))?;
+                add(&root, part).map_err(at_part(step, index))?;
             }
         }
     }
@@ -77,10 +75,13 @@ fn stage(plan: &Plan) -> Result<OwnedFd, Errno> {
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )?;
     attach(root.as_fd(), CWD, STAGE)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    rustix::fs::openat(&root, BLANK_FILE, flags, Mode::empty())?;
+    rustix::fs::mkdirat(&root, BLANK_DIRECTORY, Mode::empty())?;
     Ok(root)
 }
 
-fn add(root: &OwnedFd, part: &Part, blanks: &mut Blanks) -> Result<(), Errno> {
+fn add(root: &OwnedFd, part: &Part) -> Result<(), Errno> {
     match part {
         Part::Directory { at } => {
             match rustix::fs::mkdirat(root, at.as_c_str(), Mode::from_raw_mode(0o755)) {
@@ -100,13 +101,14 @@ fn add(root: &OwnedFd, part: &Part, blanks: &mut Blanks) -> Result<(), Errno> {
             let tree = clone_tree(root.as_fd(), at, false)?;
             attach(tree.as_fd(), root.as_fd(), at)
         }
-        Part::Blank { tree, below, directory, optional: _ } => {
-            let target = beneath(root, tree, below)?;
-            let source = blanks.source(root, *directory)?;
-            let cover = clone_tree(root.as_fd(), source, false)?;
-            sys::mount_setattr(cover.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES | NO_EXEC)?;
-            attach(cover.as_fd(), target.as_fd(), c"")
-        }
+        Part::Blank { tree, below, directory, optional } => match beneath(root, tree, below) {
+            Err(Errno::NOENT) if *optional => Ok(()),
+            Err(errno) => Err(errno),
+            Ok(target) => {
+                let source = if *directory { BLANK_DIRECTORY } else { BLANK_FILE };
+                attach(clone_tree(root.as_fd(), source, false)?.as_fd(), target.as_fd(), c"")
+            }
+        },
         Part::Pin { tree, below, read_only } => {
             let target = beneath(root, tree, below)?;
             let copy = clone_tree(target.as_fd(), c"", true)?;
@@ -196,37 +198,4 @@ fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr) -> Result<OwnedFd, Errno> 
     let tree = rustix::fs::openat(root, tree, flags, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(tree, below, flags, Mode::empty(), resolve)
-}
-
-/// The empty file and the empty folder, made when first needed.
-#[derive(Default)]
-struct Blanks {
-    file: bool,
-    directory: bool,
-}
-
-impl Blanks {
-    fn source(&mut self, root: &OwnedFd, directory: bool) -> Result<&'static CStr, Errno> {
-        let unreadable = Mode::empty();
-        if directory && !self.directory {
-            rustix::fs::mkdirat(root, BLANK_DIRECTORY, unreadable)?;
-            self.directory = true;
-        }
-        if !directory && !self.file {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            rustix::fs::openat(root, BLANK_FILE, flags, unreadable)?;
-            self.file = true;
-        }
-        Ok(if directory { BLANK_DIRECTORY } else { BLANK_FILE })
-    }
-
-    /// The covers hold on to them; their names are not needed any more.
-    fn remove(&self, root: &OwnedFd) {
-        if self.file {
-            rustix::fs::unlinkat(root, BLANK_FILE, AtFlags::empty()).ok();
-        }
-        if self.directory {
-            rustix::fs::unlinkat(root, BLANK_DIRECTORY, AtFlags::REMOVEDIR).ok();
-        }
-    }
 }

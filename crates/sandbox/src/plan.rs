@@ -105,7 +105,7 @@ impl Plan {
             grants: view.rules.iter().map(|rule| grant(rule, means.landlock_abi)).collect(),
             view,
             ruleset,
-            filter: seccomp::program(profile(means)),
+            filter: seccomp::cached(profile(means)),
             rlimits: rlimits(&spec.limits, means.memory),
             cwd: c(&spec.cwd)?,
             payload,

@@ -1,5 +1,7 @@
 //! What this host really gives, found by trying.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
@@ -11,7 +13,7 @@ use crate::error::{SandboxError, Step};
 use crate::launch::Running;
 use crate::plan::Means;
 use crate::probes::Builtin;
-use crate::run;
+use crate::run::Report;
 use crate::spec::{Floor, Spec};
 use crate::sys::{self, Side};
 use crate::wire::got;
@@ -115,11 +117,18 @@ fn trial(confinement: Confinement, landlock_abi: u32) -> (Option<Closed>, u32) {
     spec.cwd = "/".into();
     let means = Means { confinement, landlock_abi, memory: LimitedBy::Rlimit };
     let result = Running::start(&spec, means, Some(Builtin::nothing())).and_then(|mut running| {
-        running.wait()?;
-        run::verdict(&running, &spec)
+        running.reap()?;
+        // Everyone who could write is dead, and what they wrote fits the pipe.
+        let mut bytes = Vec::new();
+        if let Some(status) = running.status.take() {
+            File::from(status)
+                .read_to_end(&mut bytes)
+                .map_err(|cause| SandboxError::Host { doing: "probing", cause })?;
+        }
+        Report::read(&bytes, &running, &spec)
     });
     match result {
-        Ok((bits, _)) => (None, bits),
+        Ok(report) => (None, report.got),
         Err(error) => (Some(closed(&error)), 0),
     }
 }

@@ -1,8 +1,10 @@
 //! One run from start to end: output collected, time and output capped, and the truth about how it ended.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::ended::{Confinement, Ended, EndedBy, Exit, Obtained};
@@ -64,62 +66,55 @@ pub(crate) async fn run_with(
     let began = Instant::now();
     let watch = Watch::before(spec);
     let mut running = Running::start(spec, means, builtin)?;
-    let mut output = Collected::new(&mut running, spec.limits.output_bytes_max)?;
-    let why = until_ended(&mut running, &mut output, cancel, spec.limits.wall_ms_max).await?;
-    output.drain();
-    let Some(ending) = running.reap()? else {
-        return Err(SandboxError::Host {
-            doing: "waiting",
-            cause: std::io::Error::other("the box ended without a status"),
-        });
-    };
-    let (bits, status) = verdict(&running, spec)?;
+    let gone = running.pidfd().try_clone().and_then(sys::watch).map_err(watching)?;
+    let mut streams = Streams::new(&mut running, spec.limits.output_bytes_max)?;
+    let why = until_ended(&mut running, &gone, &mut streams, cancel, spec.limits.wall_ms_max).await?;
+    streams.drain();
+    let report = Report::read(&streams.status.bytes, &running, spec)?;
     let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
-    let obtained = obtained(spec, means, &running, bits);
-    for _ in 0..REMOVE_TRIES_MAX {
-        if running.group.remove() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let obtained = obtained(spec, means, &running, report.got);
+    tokio::spawn(clear_away(running, gone));
     Ok(Ended {
-        status,
-        stdout: output.stdout.bytes,
-        stderr: output.stderr.bytes,
-        truncated: output.truncated,
+        status: report.status,
+        stdout: streams.stdout.bytes,
+        stderr: streams.stderr.bytes,
+        truncated: streams.truncated,
         why: if out_of_memory { EndedBy::Memory } else { why },
         obtained,
         planted: watch.after(),
-        cpu_ms: ending.cpu_ms,
-        rss_bytes_peak: ending.rss_bytes_peak,
+        cpu_ms: u64::from(report.cpu_ms),
+        rss_bytes_peak: u64::from(report.peak_kib).saturating_mul(1024),
         wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
-/// Collects output until the first process is gone; kills it when time, output or patience is over.
+fn watching(cause: std::io::Error) -> SandboxError {
+    SandboxError::Host { doing: "watching the box", cause }
+}
+
+/// Collects output until nothing is left in the box; kills it when time, output or patience is over.
 async fn until_ended(
     running: &mut Running,
-    output: &mut Collected,
+    gone: &AsyncFd<OwnedFd>,
+    streams: &mut Streams,
     cancel: impl Future<Output = ()>,
     wall_ms_max: u64,
 ) -> Result<EndedBy, SandboxError> {
-    let gone = running.pidfd().try_clone().and_then(sys::watch);
-    let gone = gone.map_err(|cause| SandboxError::Host { doing: "watching the box", cause })?;
     let deadline = tokio::time::sleep(Duration::from_millis(wall_ms_max));
     tokio::pin!(cancel, deadline);
     let (mut why, mut forced) = (EndedBy::Itself, false);
     loop {
         let cause = tokio::select! {
             biased;
-            ended = gone.readable() => {
-                // Readiness needs no clearing: an ended process stays ended.
-                return ended.map(|_| why).map_err(|cause| SandboxError::Host { doing: "watching the box", cause });
-            }
+            // Readiness needs no clearing: an ended process stays ended.
+            ended = gone.readable() => return ended.map(|_| why).map_err(watching),
             () = &mut cancel, if why == EndedBy::Itself => EndedBy::Killed,
             () = &mut deadline, if !forced => EndedBy::WallClock,
-            () = output.readable() => {
-                output.pull();
-                if !output.truncated || why != EndedBy::Itself { continue }
+            () = streams.readable() => {
+                streams.pull();
+                // A killed box is waited for to the end, a finished one need not be.
+                if streams.finished && why == EndedBy::Itself { return Ok(why) }
+                if !streams.truncated || why != EndedBy::Itself { continue }
                 EndedBy::OutputCap
             }
         };
@@ -135,37 +130,48 @@ async fn until_ended(
     }
 }
 
-/// Reads what the child reported.
-pub(crate) fn verdict(running: &Running, spec: &Spec) -> Result<(u32, Exit), SandboxError> {
-    // Everyone who could write is dead: this ends.
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4 * RECORD_BYTES];
-    while let Ok(count) = rustix::io::read(&running.status, &mut buffer) {
-        if count == 0 {
-            break;
-        }
-        bytes.extend(buffer.iter().take(count));
+/// Reaps the first process and removes the cgroups, when the kernel has let go of them. Nobody waits for this.
+async fn clear_away(mut running: Running, gone: AsyncFd<OwnedFd>) {
+    if gone.readable().await.is_err() || running.reap().is_err() {
+        return;
     }
-    let (mut bits, mut status) = (None, None);
-    for record in bytes.as_chunks::<RECORD_BYTES>().0 {
-        match Record::decode(*record) {
-            Some(Record::Ready(got)) => bits = Some(got),
-            Some(Record::Failed { step, part, errno }) => {
-                return Err(failed(running, spec, step, part, errno));
+    for _ in 0..REMOVE_TRIES_MAX {
+        if running.group.remove() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// What the child said.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub got: u32,
+    status: Exit,
+    cpu_ms: u32,
+    peak_kib: u32,
+}
+
+impl Report {
+    pub(crate) fn read(bytes: &[u8], running: &Running, spec: &Spec) -> Result<Self, SandboxError> {
+        let (mut got, mut status, mut cpu_ms, mut peak_kib) = (None, None, 0, 0);
+        for record in bytes.as_chunks::<RECORD_BYTES>().0 {
+            match Record::decode(*record) {
+                Some(Record::Ready(bits)) => got = Some(bits),
+                Some(Record::Failed { step, part, errno }) => {
+                    return Err(failed(running, spec, step, part, errno));
+                }
+                Some(Record::CpuMs(ms)) => cpu_ms = ms,
+                Some(Record::PeakKib(kib)) => peak_kib = kib,
+                Some(Record::Exited(code)) => status = Some(Exit::Code(code)),
+                Some(Record::Signalled(signal)) => status = Some(Exit::Signal(signal)),
+                None => {}
             }
-            Some(Record::Exited(code)) => status = Some(Exit::Code(code)),
-            Some(Record::Signalled(signal)) => status = Some(Exit::Signal(signal)),
-            None => {}
         }
-    }
-    match bits {
-        Some(bits) => Ok((bits, status.unwrap_or(Exit::Signal(libc::SIGKILL)))),
         // Killed, or out of memory, before it was confined: the program never started.
-        None => Err(SandboxError::Setup {
-            step: Step::Spawn,
-            at: None,
-            cause: std::io::Error::other("the box ended before it was ready"),
-        }),
+        let early = || std::io::Error::other("the box ended before it was ready");
+        let got = got.ok_or_else(|| SandboxError::Setup { step: Step::Spawn, at: None, cause: early() })?;
+        Ok(Self { got, status: status.unwrap_or(Exit::Signal(libc::SIGKILL)), cpu_ms, peak_kib })
     }
 }
 
@@ -202,13 +208,16 @@ fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained
     }
 }
 
-/// Captured output.
+/// What comes out of a box: captured output, and the child's records.
 #[derive(Debug)]
-struct Collected {
+struct Streams {
     stdout: Stream,
     stderr: Stream,
-    left_bytes: u64,
+    status: Stream,
+    output_bytes_left: u64,
     truncated: bool,
+    /// The child said how the program ended.
+    finished: bool,
 }
 
 #[derive(Debug)]
@@ -217,50 +226,67 @@ struct Stream {
     bytes: Vec<u8>,
 }
 
-impl Collected {
+/// Records of one run, with room to spare.
+const STATUS_BYTES_MAX: u64 = 1024;
+
+impl Streams {
     fn new(running: &mut Running, bytes_max: u64) -> Result<Self, SandboxError> {
-        let stream = |fd: Option<std::os::fd::OwnedFd>| {
-            let pipe = fd.map(Receiver::from_owned_fd).transpose();
-            let pipe = pipe.map_err(|cause| SandboxError::Host { doing: "watching output", cause })?;
-            Ok::<_, SandboxError>(Stream { pipe, bytes: Vec::new() })
-        };
         Ok(Self {
-            stdout: stream(running.stdout.take())?,
-            stderr: stream(running.stderr.take())?,
-            left_bytes: bytes_max,
+            stdout: Stream::new(running.stdout.take())?,
+            stderr: Stream::new(running.stderr.take())?,
+            status: Stream::new(running.status.take())?,
+            output_bytes_left: bytes_max,
             truncated: false,
+            finished: false,
         })
     }
 
-    /// Waits for either stream.
+    /// Waits for any of them.
     async fn readable(&self) {
         tokio::select! {
             () = self.stdout.readable() => {}
             () = self.stderr.readable() => {}
+            () = self.status.readable() => {}
         }
     }
 
-    /// Takes what is there now.
-    fn pull(&mut self) {
+    /// Takes what is there now; true if there was anything.
+    fn pull(&mut self) -> bool {
+        let mut any = false;
         for stream in [&mut self.stdout, &mut self.stderr] {
-            let cut = stream.pull(&mut self.left_bytes);
-            self.truncated |= cut;
-        }
-    }
-
-    /// Takes what is left when everyone who could write is dead.
-    fn drain(&mut self) {
-        while self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
-            let before = (self.stdout.bytes.len(), self.stderr.bytes.len());
-            self.pull();
-            if self.truncated || before == (self.stdout.bytes.len(), self.stderr.bytes.len()) {
-                return;
+            match stream.pull(&mut self.output_bytes_left) {
+                Pulled::Nothing => {}
+                Pulled::All => any = true,
+                Pulled::Cut => (any, self.truncated) = (true, true),
             }
         }
+        self.status.pull(&mut STATUS_BYTES_MAX.clone());
+        let mut records = self.status.bytes.as_chunks::<RECORD_BYTES>().0.iter();
+        self.finished = records
+            .any(|record| matches!(Record::decode(*record), Some(Record::Exited(_) | Record::Signalled(_))));
+        any
+    }
+
+    /// Takes what is left, when everyone who could write is dead.
+    fn drain(&mut self) {
+        while self.pull() && !self.truncated {}
     }
 }
 
+/// What one read gave.
+enum Pulled {
+    Nothing,
+    All,
+    /// More than may be kept.
+    Cut,
+}
+
 impl Stream {
+    fn new(fd: Option<OwnedFd>) -> Result<Self, SandboxError> {
+        let pipe = fd.map(Receiver::from_owned_fd).transpose().map_err(watching)?;
+        Ok(Self { pipe, bytes: Vec::new() })
+    }
+
     async fn readable(&self) {
         match &self.pipe {
             // An error shows again when reading.
@@ -269,21 +295,20 @@ impl Stream {
         }
     }
 
-    /// Returns true if there was more than may be kept.
-    fn pull(&mut self, left_bytes: &mut u64) -> bool {
-        let Some(pipe) = &self.pipe else { return false };
+    fn pull(&mut self, bytes_left: &mut u64) -> Pulled {
+        let Some(pipe) = &self.pipe else { return Pulled::Nothing };
         let mut buffer = [0; CHUNK_BYTES];
         match pipe.try_read(&mut buffer) {
             Ok(0) => self.pipe = None,
             Ok(count) => {
-                let keep = usize::try_from(*left_bytes).unwrap_or(usize::MAX).min(count);
+                let keep = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(count);
                 self.bytes.extend(buffer.iter().take(keep));
-                *left_bytes = left_bytes.saturating_sub(keep as u64);
-                return keep < count;
+                *bytes_left = bytes_left.saturating_sub(keep as u64);
+                return if keep < count { Pulled::Cut } else { Pulled::All };
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => self.pipe = None,
         }
-        false
+        Pulled::Nothing
     }
 }

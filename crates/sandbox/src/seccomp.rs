@@ -9,6 +9,8 @@ mod lists;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
 use libc::{c_long, sock_filter};
 
 use lists::{ALLOWED, ALLOWED_LEGACY, REFUSED, REFUSED_LEGACY};
@@ -50,8 +52,17 @@ pub(crate) enum Signals {
     OwnGroupOnly,
 }
 
+/// The filter for the full confinement, built once; others are built when asked for.
+pub(crate) fn cached(profile: Profile) -> Vec<sock_filter> {
+    static FULL: OnceLock<Vec<sock_filter>> = OnceLock::new();
+    if profile == (Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined }) {
+        return FULL.get_or_init(|| program(profile)).clone();
+    }
+    program(profile)
+}
+
 /// Builds the filter for a profile.
-pub(crate) fn program(profile: Profile) -> Vec<sock_filter> {
+fn program(profile: Profile) -> Vec<sock_filter> {
     let ranges = ranges(&table(profile));
     let mut code = vec![
         load(4), // seccomp_data.arch
@@ -187,7 +198,10 @@ fn search(ranges: &[(u32, Answer)]) -> Vec<sock_filter> {
         (_, [(first, _), ..]) => {
             let (below, above) = (search(left), search(right));
             // Conditional jumps reach 255 instructions, unconditional ones any distance.
-            let mut code = vec![jump_if_at_least(*first, 0, 1), jump(below.len() as u32)];
+            let mut code = match u8::try_from(below.len()) {
+                Ok(near) => vec![jump_if_at_least(*first, near, 0)],
+                Err(_) => vec![jump_if_at_least(*first, 0, 1), jump(below.len() as u32)],
+            };
             code.extend(below);
             code.extend(above);
             code

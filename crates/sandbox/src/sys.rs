@@ -189,9 +189,10 @@ pub(crate) fn restore_signals(mask: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
 }
 
-/// Gives every signal its default action (an ignored signal would stay ignored across `execve`).
+/// Gives every signal its default action (an ignored signal would stay ignored across `execve`). Real-time signals
+/// are not ignored by anyone, and handlers are reset by `execve` itself.
 pub(crate) fn default_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
+    for signal in 1..=libc::SIGSYS {
         // SAFETY: `SIG_DFL` is valid for every signal; the kernel refuses KILL and STOP, which changes nothing.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
@@ -221,38 +222,30 @@ pub(crate) fn child_events() -> SysResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw as RawFd) })
 }
 
-/// What a process and everything it waited for used.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ending {
-    pub cpu_ms: u64,
-    pub rss_bytes_peak: u64,
+/// Waits for (and reaps) the child behind a pidfd; true when it has ended.
+pub(crate) fn wait(pidfd: BorrowedFd<'_>, block: bool) -> SysResult<bool> {
+    let mut siginfo = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    // SAFETY: the buffer is valid for writing and zeroed, which is a valid value of its type.
+    let siginfo = unsafe {
+        let id = pidfd.as_raw_fd().cast_unsigned();
+        check(c_long::from(libc::waitid(libc::P_PIDFD, id, siginfo.as_mut_ptr(), options)))?;
+        siginfo.assume_init()
+    };
+    Ok(siginfo.si_signo != 0)
 }
 
-/// Waits for (and reaps) the child behind a pidfd. `None`: it is still running.
-pub(crate) fn wait(pidfd: BorrowedFd<'_>, block: bool) -> SysResult<Option<Ending>> {
-    let mut siginfo = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+/// Processor time in milliseconds and largest resident size in KiB of all children that were waited for.
+pub(crate) fn used_by_children() -> (u32, u32) {
     let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
-    let options = libc::WEXITED | libc::__WALL | if block { 0 } else { libc::WNOHANG };
-    // SAFETY: both buffers are valid for writing and zeroed, which is a valid value of either type.
-    let (siginfo, usage) = unsafe {
-        check(libc::syscall(
-            libc::SYS_waitid,
-            libc::P_PIDFD,
-            pidfd.as_raw_fd(),
-            siginfo.as_mut_ptr(),
-            options,
-            usage.as_mut_ptr(),
-        ))?;
-        (siginfo.assume_init(), usage.assume_init())
+    // SAFETY: the buffer is valid for writing and zeroed, which is a valid value of its type.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
     };
-    if siginfo.si_signo == 0 {
-        return Ok(None);
-    }
-    let ms = |time: libc::timeval| (time.tv_sec as u64).saturating_mul(1000) + time.tv_usec as u64 / 1000;
-    Ok(Some(Ending {
-        cpu_ms: ms(usage.ru_utime).saturating_add(ms(usage.ru_stime)),
-        rss_bytes_peak: (usage.ru_maxrss as u64).saturating_mul(1024),
-    }))
+    let us = |time: libc::timeval| time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
+    let ms = us(usage.ru_utime).saturating_add(us(usage.ru_stime)) / 1000;
+    (u32::try_from(ms).unwrap_or(u32::MAX), u32::try_from(usage.ru_maxrss).unwrap_or(u32::MAX))
 }
 
 /// Watches a descriptor for becoming readable, from within a Tokio runtime.
@@ -350,6 +343,14 @@ pub(crate) fn raw(number: c_long, arguments: [c_ulong; 6]) -> SysResult<c_long> 
     // SAFETY: callers pass null or pointers to live static buffers; they run only in a probe's own process,
     // which ends right after.
     check(unsafe { libc::syscall(number, a, b, c, d, e, f) })
+}
+
+/// Kills every process that we can see, but ourselves. Only for the first process of a pid namespace.
+pub(crate) fn kill_everyone_else() {
+    if rustix::process::getpid() == rustix::process::Pid::INIT {
+        // SAFETY: as pid 1 of a namespace of our own, "everyone" is everyone in it.
+        unsafe { libc::kill(-1, libc::SIGKILL) };
+    }
 }
 
 /// Makes writing past the file size limit an error (`EFBIG`) instead of a deadly signal.

@@ -5,6 +5,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::error::{SandboxError, Step};
 use crate::grants::Access;
@@ -18,7 +19,7 @@ pub(crate) const HOSTNAME: &[u8] = b"regent";
 pub(crate) const PATHS_MAX: usize = 1024;
 
 /// One step of building the root file system. Paths of `at` are relative to the new root.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     /// A directory of the (sealed) root.
     Directory { at: CString },
@@ -32,7 +33,7 @@ pub(crate) enum Part {
     Private { at: CString },
     /// The process file system of the new pid namespace.
     Proc,
-    /// Emptiness over a path that exists. `tree`: the bind that it lies in, and the path below that.
+    /// Emptiness over a path. `tree`: the mount that it lies in, and the path below that. `optional`: may be missing.
     Blank { tree: CString, below: CString, directory: bool, optional: bool },
     /// A path of the workspace made a mount point of its own, so that it can't be renamed or removed.
     Pin { tree: CString, below: CString, read_only: bool },
@@ -56,7 +57,7 @@ pub(crate) struct Identity {
 }
 
 /// A Landlock rule: a path as seen inside, and what it may be used for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub path: CString,
     pub access: Access,
@@ -66,7 +67,7 @@ pub(crate) struct Rule {
 }
 
 /// The whole view.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     pub parts: Vec<Part>,
     pub rules: Vec<Rule>,
@@ -81,8 +82,6 @@ pub(crate) const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/localtime",
     "/etc/os-release",
-    "/etc/services",
-    "/etc/protocols",
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
     "/etc/pki/tls/certs",
@@ -115,18 +114,12 @@ pub(crate) const PRIVATE: &[&str] = &["tmp", "var/tmp", "dev/shm", "home/agent"]
 /// Entries of `/proc` that tell about the host's kernel or reach into it.
 const PROC_BLANKS: &[(&str, bool)] = &[
     ("acpi", true),
-    ("bus", true),
     ("cmdline", false),
-    ("config.gz", false),
-    ("driver", true),
-    ("fs", true),
-    ("irq", true),
     ("kallsyms", false),
     ("kcore", false),
     ("key-users", false),
     ("keys", false),
     ("kmsg", false),
-    ("modules", false),
     ("scsi", true),
     ("sysrq-trigger", false),
     ("timer_list", false),
@@ -138,9 +131,26 @@ const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
 impl View {
     /// Looks at the host and lays out the view for `spec`.
     pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
+        let mut view = Self::system()?;
+        view.binds(spec)?;
+        // Covers are copies of a part of the root: made after it is sealed, they are sealed as well.
+        view.parts.extend([Part::Proc, Part::Seal]);
+        view.process_covers()?;
+        if let Some(workspace) = &spec.workspace {
+            view.guards(workspace)?;
+        }
+        Ok(view)
+    }
+
+    /// What is the same for every run. Looked at once: a host's system folders stay what they are.
+    fn system() -> Result<Self, SandboxError> {
+        static FOUND: OnceLock<View> = OnceLock::new();
+        if let Some(view) = FOUND.get() {
+            return Ok(view.clone());
+        }
         let mut view = Self::default();
         view.rule("/", Access::List, true);
-        view.system()?;
+        view.programs()?;
         view.devices()?;
         for at in PRIVATE {
             view.directory(Path::new(at))?;
@@ -150,10 +160,8 @@ impl View {
         for at in ["run", "proc"] {
             view.directory(Path::new(at))?;
         }
-        view.binds(spec)?;
-        view.process_file_system()?;
-        view.parts.push(Part::Seal);
-        Ok(view)
+        view.rules.push(Rule { path: c("/proc")?, access: Access::Read, directory: true, optional: true });
+        Ok(FOUND.get_or_init(|| view).clone())
     }
 
     /// The path that a failed step was about.
@@ -176,7 +184,7 @@ impl View {
         Some(format!("/{path}"))
     }
 
-    fn system(&mut self) -> Result<(), SandboxError> {
+    fn programs(&mut self) -> Result<(), SandboxError> {
         self.directory(Path::new("etc"))?;
         for (at, content) in SYNTHETIC {
             self.parts.push(Part::File { at: c(at)?, content });
@@ -207,15 +215,11 @@ impl View {
         Ok(())
     }
 
-    fn process_file_system(&mut self) -> Result<(), SandboxError> {
-        self.parts.push(Part::Proc);
+    fn process_covers(&mut self) -> Result<(), SandboxError> {
         for (below, directory) in PROC_BLANKS {
-            if Path::new("/proc").join(below).exists() {
-                let (tree, below) = (c("proc")?, c(below)?);
-                self.parts.push(Part::Blank { tree, below, directory: *directory, optional: true });
-            }
+            let (tree, below) = (c("proc")?, c(below)?);
+            self.parts.push(Part::Blank { tree, below, directory: *directory, optional: true });
         }
-        self.rules.push(Rule { path: c("/proc")?, access: Access::Read, directory: true, optional: true });
         Ok(())
     }
 
@@ -250,9 +254,6 @@ impl View {
             });
             let access = if writable { Access::Write } else { Access::Execute };
             self.rule_for(&at, access, metadata.is_dir())?;
-            if let Some(workspace) = workspace {
-                self.guards(workspace)?;
-            }
         }
         Ok(())
     }

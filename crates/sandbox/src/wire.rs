@@ -14,9 +14,13 @@ pub(crate) enum Record {
     Ready(u32),
     /// A step failed; `part` is the index of the part of the view or of the rule it failed on.
     Failed { step: Step, part: u16, errno: i32 },
-    /// The program ended by itself with this code.
+    /// Processor time of everything that ran, in milliseconds.
+    CpuMs(u32),
+    /// The largest resident size, in KiB.
+    PeakKib(u32),
+    /// The program ended with this code, and nothing that it started is left.
     Exited(i32),
-    /// This signal ended the program.
+    /// This signal ended the program, and nothing that it started is left.
     Signalled(i32),
 }
 
@@ -36,6 +40,8 @@ impl Record {
             Self::Failed { step, part, errno } => (2, step as u8, part, errno),
             Self::Exited(code) => (3, 0, 0, code),
             Self::Signalled(signal) => (4, 0, 0, signal),
+            Self::CpuMs(ms) => (5, 0, 0, ms.cast_signed()),
+            Self::PeakKib(kib) => (6, 0, 0, kib.cast_signed()),
         };
         let ([p0, p1], [v0, v1, v2, v3]) = (part.to_le_bytes(), value.to_le_bytes());
         [kind, step, p0, p1, v0, v1, v2, v3]
@@ -53,6 +59,8 @@ impl Record {
             }),
             3 => Some(Self::Exited(value)),
             4 => Some(Self::Signalled(value)),
+            5 => Some(Self::CpuMs(value.cast_unsigned())),
+            6 => Some(Self::PeakKib(value.cast_unsigned())),
             _ => None,
         }
     }
