@@ -1,0 +1,129 @@
+//! The fallback's view: the host's own file tree, of which Landlock lets only some places be used.
+//!
+//! Landlock rules only ever add, and hold for everything below a place. So where a workspace has paths that must not
+//! be written or read, its folders on the way to them get no rule; what is in those folders gets rules one by one.
+//! The price: no new entries directly in such a folder. In return a control path that doesn't exist can't be created.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::SandboxError;
+use crate::grants::Access;
+use crate::spec::{Spec, WorkspaceMount};
+use crate::view::{DEVICES, ETC, PATHS_MAX, Rule, SYSTEM, View, beneath, c};
+
+/// Rules of one run; each is a few system calls of a launch.
+const RULES_MAX: usize = 8192;
+
+/// What programs read of the host to run at all. `/proc` as a whole would show other processes.
+const HOST_FILES: &[&str] = &[
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/sys/kernel/ngroups_max",
+    "/proc/sys/vm/overcommit_memory",
+];
+
+impl View {
+    /// Rules over the host's own tree; no parts, since nothing is mounted.
+    pub(crate) fn bare(spec: &Spec) -> Result<Self, SandboxError> {
+        let mut view = Self::default();
+        for path in SYSTEM {
+            view.allow(Path::new(path), Access::Execute)?;
+        }
+        for path in ETC.iter().chain(HOST_FILES) {
+            view.allow(Path::new(path), Access::Read)?;
+        }
+        for path in DEVICES {
+            view.allow(Path::new(path), Access::Device)?;
+        }
+        if spec.binds.len() > PATHS_MAX {
+            return Err(SandboxError::Spec(format!("more than {PATHS_MAX} paths")));
+        }
+        for bind in &spec.binds {
+            if bind.at != bind.host {
+                let at = bind.at.display();
+                let why = format!("`{at}` can't be shown at another place without a mount namespace");
+                return Err(SandboxError::Spec(why));
+            }
+            view.allow(&bind.host, Access::Execute)?;
+        }
+        if let Some(workspace) = &spec.workspace {
+            view.workspace(workspace)?;
+        }
+        Ok(view)
+    }
+
+    fn workspace(&mut self, workspace: &WorkspaceMount) -> Result<(), SandboxError> {
+        let paths = workspace.read_only_below.iter().chain(&workspace.hidden);
+        paths.clone().try_for_each(|path| beneath(path))?;
+        // Hidden paths are meant wherever they really are.
+        let mut hidden: Vec<PathBuf> = Vec::new();
+        for path in &workspace.hidden {
+            let named = workspace.host.join(path);
+            hidden.extend(named.canonicalize());
+            hidden.push(named);
+        }
+        let read_only = if workspace.writable {
+            workspace.read_only_below.iter().map(|path| workspace.host.join(path)).collect()
+        } else {
+            Vec::new()
+        };
+        let access = if workspace.writable { Access::Write } else { Access::Execute };
+        let apart = Apart { read_only, hidden };
+        self.allow_except(&workspace.host, access, &apart)
+    }
+
+    fn allow_except(&mut self, path: &Path, access: Access, apart: &Apart) -> Result<(), SandboxError> {
+        if apart.hidden.iter().any(|hidden| hidden == path) {
+            return Ok(());
+        }
+        if access == Access::Write && apart.read_only.iter().any(|fixed| fixed == path) {
+            return self.allow_except(path, Access::Execute, apart);
+        }
+        if !apart.lies_below(path, access) {
+            return self.allow(path, access);
+        }
+        self.allow(path, Access::List)?;
+        let entries = fs::read_dir(path)
+            .map_err(|cause| SandboxError::Spec(format!("`{}`: {cause}", path.display())))?;
+        for entry in entries.flatten() {
+            // A link has no rule of its own: what it leads to has one, or not.
+            if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+                self.allow_except(&entry.path(), access, apart)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A rule for what the host has; what it lacks is left out.
+    fn allow(&mut self, path: &Path, access: Access) -> Result<(), SandboxError> {
+        let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+        if self.rules.len() >= RULES_MAX {
+            return Err(SandboxError::Spec(format!("more than {RULES_MAX} Landlock rules are needed")));
+        }
+        let (path, directory) = (c(path)?, metadata.is_dir());
+        self.rules.push(Rule { path, access, directory, optional: true });
+        Ok(())
+    }
+}
+
+/// Paths of a workspace that are treated apart.
+struct Apart {
+    read_only: Vec<PathBuf>,
+    hidden: Vec<PathBuf>,
+}
+
+impl Apart {
+    fn lies_below(&self, path: &Path, access: Access) -> bool {
+        let read_only = self.read_only.iter().filter(|_| access == Access::Write);
+        self.hidden.iter().chain(read_only).any(|apart| apart.starts_with(path) && apart != path)
+    }
+}

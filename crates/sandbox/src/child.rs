@@ -1,0 +1,296 @@
+//! The other side of the fork: the first process of the box, and the process that becomes the program.
+//!
+//! Nothing here allocates or locks: the memory is a copy of a multi-threaded process. The first process builds the
+//! view, gives up every privilege, starts the program, reaps whatever is left to it, and ends when the program does
+//! or when the parent is gone; with it ends everything in its pid namespace. It can't be looked into or signalled
+//! from inside: it is not dumpable, invisible in `/proc`, and outside the program's Landlock domain.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::ended::Confinement;
+use crate::error::Step;
+use crate::mounts;
+use crate::plan::{Payload, Plan};
+use crate::sys;
+use crate::view::HOSTNAME;
+use crate::wire::{Failure, NO_PART, Record, at, at_part, got};
+
+/// What the program's process exits with when it could not become the program. The record says why.
+const NOT_STARTED: i32 = 127;
+/// What the first process exits with when the parent is gone.
+const ORPHANED: i32 = 125;
+
+/// The first process. `stack` is for the program's process until it execs.
+pub(crate) fn first(plan: &Plan, stack: &mut [u8]) -> ! {
+    match confine(plan).and_then(|bits| {
+        send(plan, Record::Ready(bits));
+        start(plan, stack)
+    }) {
+        Ok((program, events)) => supervise(plan, program, events.as_fd()),
+        Err(failure) => fail(plan, failure),
+    }
+}
+
+/// Everything up to the moment when only the program's own process is missing.
+fn confine(plan: &Plan) -> Result<u32, Failure> {
+    close_others(plan).map_err(at(Step::Descriptors))?;
+    sys::default_signals();
+    for procs in &plan.cgroups {
+        // "0" is whoever writes.
+        rustix::io::write(procs, b"0").map_err(at(Step::Cgroup))?;
+    }
+    let mut bits = 0;
+    match plan.confinement {
+        Confinement::Full => {
+            identity(plan).map_err(at(Step::Identity))?;
+            rustix::system::sethostname(HOSTNAME).map_err(at(Step::Hostname))?;
+            if sys::unshare_cgroup().is_ok() {
+                bits |= got::CGROUP_NS;
+            }
+            bits |= mounts::root(plan)?;
+        }
+        Confinement::LandlockSeccomp => {
+            rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(at(Step::Session))?;
+        }
+    }
+    for (index, grant) in plan.grants.iter().enumerate() {
+        let path = rustix::fs::open(grant.path.as_c_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        match path {
+            Err(_) if grant.optional => continue,
+            path => path
+                .and_then(|path| sys::landlock_allow(plan.ruleset.as_fd(), path.as_fd(), grant.bits))
+                .map_err(at_part(Step::Landlock, index))?,
+        }
+    }
+    drop_capabilities().map_err(at(Step::Capabilities))?;
+    rustix::thread::set_no_new_privs(true).map_err(at(Step::Session))?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at(Step::Session))?;
+    Ok(bits)
+}
+
+fn close_others(plan: &Plan) -> Result<(), Errno> {
+    let mut next = 0;
+    for fd in &plan.keep {
+        let fd = fd.cast_unsigned();
+        if fd > next {
+            sys::close_range(next, fd - 1)?;
+        }
+        next = fd.saturating_add(1);
+    }
+    sys::close_range(next, u32::MAX)
+}
+
+fn identity(plan: &Plan) -> Result<(), Errno> {
+    // Files of a process that isn't dumpable belong to root, these too; Regent itself isn't dumpable.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    for (path, content) in [
+        (c"/proc/self/setgroups", b"deny".as_slice()),
+        (c"/proc/self/uid_map", &plan.uid_map),
+        (c"/proc/self/gid_map", &plan.gid_map),
+    ] {
+        let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(file, content)?;
+    }
+    Ok(())
+}
+
+fn drop_capabilities() -> Result<(), Errno> {
+    for number in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // Past the last capability, or without the right to drop: then there is none to drop.
+            Err(Errno::INVAL | Errno::PERM) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )
+}
+
+/// Starts the program's process. Returns its pid and the descriptor that tells of ended children.
+fn start(plan: &Plan, stack: &mut [u8]) -> Result<(i32, std::os::fd::OwnedFd), Failure> {
+    let events = sys::child_events().map_err(at(Step::Spawn))?;
+    let share_memory = matches!(plan.payload, Payload::Exec { .. });
+    let program = sys::spawn(stack, share_memory, &sys::Entry { run: become_program, argument: plan })
+        .map_err(at(Step::Spawn))?;
+    for fd in &plan.stdio {
+        // The program's ends must be its own, or its readers would never see them close.
+        sys::close_range(fd.as_raw_fd().cast_unsigned(), fd.as_raw_fd().cast_unsigned())
+            .map_err(at(Step::Stdio))?;
+    }
+    Ok((program, events))
+}
+
+fn become_program(plan: &Plan) -> ! {
+    let failure = match program(plan) {
+        Err(failure) => failure,
+        Ok(code) => sys::exit(code),
+    };
+    let Failure { step, part, errno } = failure;
+    send(plan, Record::Failed { step, part, errno: errno.raw_os_error() });
+    sys::exit(NOT_STARTED)
+}
+
+/// The last steps, each of which only takes away; returns only for a built-in.
+fn program(plan: &Plan) -> Result<i32, Failure> {
+    rustix::process::setsid().map_err(at(Step::Session))?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let [stdin, stdout, stderr] = &plan.stdio;
+    rustix::stdio::dup2_stdin(stdin).map_err(at(Step::Stdio))?;
+    rustix::stdio::dup2_stdout(stdout).map_err(at(Step::Stdio))?;
+    rustix::stdio::dup2_stderr(stderr).map_err(at(Step::Stdio))?;
+    sys::cloexec_from(3).map_err(at(Step::Descriptors))?;
+    for (resource, limit) in &plan.rlimits {
+        rustix::process::setrlimit(*resource, limit.clone()).map_err(at(Step::Limits))?;
+    }
+    sys::landlock_restrict(plan.ruleset.as_fd()).map_err(at(Step::Landlock))?;
+    rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;
+    sys::ignore_file_size_signal();
+    sys::unblock_signals();
+    sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
+    match &plan.payload {
+        Payload::Builtin(builtin) => Ok(builtin.call()),
+        Payload::Exec { paths, argv, envp } => {
+            let mut last = Errno::NOENT;
+            for path in paths {
+                match sys::execve(path, argv, envp) {
+                    Errno::NOENT | Errno::NOTDIR => {}
+                    // Keep looking, but remember that there was something.
+                    Errno::ACCESS => last = Errno::ACCESS,
+                    errno => {
+                        last = errno;
+                        break;
+                    }
+                }
+            }
+            Err(Failure { step: Step::Exec, part: NO_PART, errno: last })
+        }
+    }
+}
+
+/// Reaps until the program has ended or the parent is gone, and leaves nothing behind.
+fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
+    let end = loop {
+        let mut ready =
+            [PollFd::new(&plan.lifeline, PollFlags::IN), PollFd::from_borrowed_fd(events, PollFlags::IN)];
+        match rustix::event::poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => break None,
+        }
+        let [lifeline, _] = &ready;
+        if !lifeline.revents().is_empty() {
+            break None;
+        }
+        drain(events);
+        if let Some(record) = reap(program) {
+            break Some(record);
+        }
+    };
+    kill_the_rest(plan.confinement, program);
+    let Some(end) = end else { sys::exit(ORPHANED) };
+    let (cpu_ms, peak_kib) = sys::used_by_children();
+    // The parent need not wait for the kernel to take our namespaces apart: nobody is left in them.
+    let records = [Record::CpuMs(cpu_ms), Record::PeakKib(peak_kib), end];
+    for record in records {
+        send(plan, record);
+    }
+    sys::exit(0)
+}
+
+fn drain(events: BorrowedFd<'_>) {
+    let mut buffer = [0u8; 512];
+    while rustix::io::read(events, &mut buffer).is_ok_and(|bytes| bytes > 0) {}
+}
+
+/// Reaps every child that has ended; tells if the program was among them.
+fn reap(program: i32) -> Option<Record> {
+    let mut found = None;
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if pid.as_raw_nonzero().get() == program {
+            found = match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Some(Record::Exited(code)),
+                (None, Some(signal)) => Some(Record::Signalled(signal)),
+                (None, None) => found,
+            };
+        }
+    }
+    found
+}
+
+/// Rounds of looking for children before giving up; each round kills all that are there.
+const SWEEPS_MAX: u32 = 10_000;
+
+/// Kills everything that the program left behind, and waits until it is gone.
+///
+/// With a pid namespace "everyone" is everyone in it. Without one we are the subreaper and inherit every orphan of the
+/// run, so killing our children until there are none gets all of them, whatever sessions they started.
+fn kill_the_rest(confinement: Confinement, program: i32) {
+    for _ in 0..SWEEPS_MAX {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => continue,
+            Ok(None) | Err(Errno::INTR) => {}
+            // No children: nobody is left.
+            Err(_) => return,
+        }
+        match confinement {
+            Confinement::Full => sys::kill_everyone_else(),
+            Confinement::LandlockSeccomp => {
+                if let Some(group) = Pid::from_raw(program) {
+                    // Already gone is fine.
+                    rustix::process::kill_process_group(group, Signal::KILL).ok();
+                }
+                kill_children();
+            }
+        }
+        // At least one is dying now.
+        rustix::process::wait(WaitOptions::empty()).ok();
+    }
+}
+
+/// Kills the children listed in `/proc/thread-self/children`, as many as fit one read.
+fn kill_children() {
+    let mut buffer = [0u8; 4096];
+    let Ok(file) = rustix::fs::openat(
+        CWD,
+        c"/proc/thread-self/children",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) else {
+        return;
+    };
+    let Ok(bytes) = rustix::io::read(file, &mut buffer) else { return };
+    let mut number = 0i32;
+    for byte in buffer.iter().take(bytes) {
+        match byte {
+            b'0'..=b'9' => number = number.saturating_mul(10).saturating_add(i32::from(byte - b'0')),
+            _ => {
+                if let Some(pid) = Pid::from_raw(number) {
+                    rustix::process::kill_process(pid, Signal::KILL).ok();
+                }
+                number = 0;
+            }
+        }
+    }
+}
+
+fn send(plan: &Plan, record: Record) {
+    // If the parent is gone there is nobody to tell.
+    rustix::io::write(&plan.status, &record.encode()).ok();
+}
+
+fn fail(plan: &Plan, failure: Failure) -> ! {
+    let Failure { step, part, errno } = failure;
+    send(plan, Record::Failed { step, part, errno: errno.raw_os_error() });
+    sys::exit(NOT_STARTED)
+}

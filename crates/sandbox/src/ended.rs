@@ -1,0 +1,128 @@
+//! How a run ended, and what confinement it really had.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// A run that took place.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// How the program itself ended.
+    pub status: Exit,
+    /// What it wrote to standard output, if captured.
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error, if captured.
+    pub stderr: Vec<u8>,
+    /// Whether output beyond the cap was thrown away.
+    pub truncated: bool,
+    /// Who ended it.
+    pub why: EndedBy,
+    /// The confinement it had.
+    pub obtained: Obtained,
+    /// Control paths that were absent before and were there afterwards: where each was moved to.
+    pub planted: Vec<Planted>,
+    /// Processor time of the whole run.
+    pub cpu_ms: u64,
+    /// Largest resident size of any one of its processes.
+    pub rss_bytes_peak: u64,
+    /// Real time.
+    pub wall_ms: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// Who ended a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// The program, by itself.
+    Itself,
+    /// Us: its time was over.
+    WallClock,
+    /// Us: it wrote too much.
+    OutputCap,
+    /// Us: the caller cancelled it.
+    Killed,
+    /// The kernel: its memory limit was reached.
+    Memory,
+}
+
+/// A control path that appeared during a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Planted {
+    /// Where it appeared.
+    pub path: PathBuf,
+    /// Where it is now; `None` if it could not be moved.
+    pub moved_to: Option<PathBuf>,
+}
+
+/// What was really obtained, as opposed to asked for. Goes into the receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Obtained {
+    /// The kind of confinement.
+    pub confinement: Confinement,
+    /// User namespace: no privilege inside is one outside.
+    pub user_ns: bool,
+    /// Mount namespace.
+    pub mount_ns: bool,
+    /// Process namespace: nothing outlives its first process.
+    pub pid_ns: bool,
+    /// Network namespace, empty.
+    pub net_ns: bool,
+    /// System V and POSIX message queue namespace.
+    pub ipc_ns: bool,
+    /// Host name namespace.
+    pub uts_ns: bool,
+    /// Cgroup namespace.
+    pub cgroup_ns: bool,
+    /// A root file system of its own.
+    pub pivot_root: bool,
+    /// A process file system of its own, read-only.
+    pub fresh_proc: bool,
+    /// Landlock ABI in force; zero means none.
+    pub landlock_abi: u32,
+    /// The system call filter.
+    pub seccomp: bool,
+    /// `no_new_privs`.
+    pub no_new_privs: bool,
+    /// Every capability dropped, the bounding set included.
+    pub capabilities_dropped: bool,
+    /// What holds the memory limit.
+    pub memory: LimitedBy,
+    /// What holds the limit on processes.
+    pub pids: LimitedBy,
+    /// Size of the private temporary file system; `None`: there is none.
+    pub tmp_bytes_max: Option<u64>,
+}
+
+/// The kind of confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confinement {
+    /// Namespaces, own root, Landlock, seccomp.
+    Full,
+    /// Landlock and seccomp on the host's own file tree.
+    LandlockSeccomp,
+}
+
+/// What holds a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitedBy {
+    /// Cgroup v2: the whole run together.
+    CgroupV2,
+    /// Cgroup v1: the whole run together.
+    CgroupV1,
+    /// A resource limit: memory is per process; processes are counted per run in a user namespace.
+    Rlimit,
+    /// Nothing holds it (the kernel exempts root from the process limit, and there is no cgroup).
+    Nothing,
+}

@@ -1,0 +1,97 @@
+//! Landlock: what each place of the view may be used for.
+
+use std::os::fd::OwnedFd;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
+};
+
+use crate::error::{SandboxError, Step};
+
+/// What a path may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Listing directories.
+    List,
+    /// Reading.
+    Read,
+    /// Reading and starting programs.
+    Execute,
+    /// Reading and writing an existing device.
+    Device,
+    /// Everything, starting programs included, but making device nodes and device control.
+    Write,
+}
+
+/// The newest interface that we know. The kernel's own may be older (then less is handled) or newer.
+const NEWEST: ABI = ABI::V9;
+
+fn interface(number: u32) -> ABI {
+    match number {
+        0 => ABI::Unsupported,
+        1 => ABI::V1,
+        2 => ABI::V2,
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        6 => ABI::V6,
+        7 => ABI::V7,
+        8 => ABI::V8,
+        _ => NEWEST,
+    }
+}
+
+impl Access {
+    /// The kernel's bits for this access to a directory tree or a single file.
+    pub(crate) fn bits(self, directory: bool, abi: u32) -> u64 {
+        let abi = interface(abi);
+        let wanted: BitFlags<AccessFs> = match self {
+            Self::List => AccessFs::ReadDir.into(),
+            Self::Read => AccessFs::ReadDir | AccessFs::ReadFile,
+            Self::Execute => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute,
+            Self::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
+            Self::Write => {
+                AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+            }
+        };
+        let known = if directory { AccessFs::from_all(abi) } else { AccessFs::from_file(abi) };
+        (wanted & known).bits()
+    }
+}
+
+/// An empty rule set that handles, and so denies, everything the kernel can: every file access, every TCP bind and
+/// connect, signals and abstract sockets across its border.
+pub(crate) fn ruleset() -> Result<OwnedFd, SandboxError> {
+    let fail = |cause: String| SandboxError::Setup {
+        step: Step::Landlock,
+        at: None,
+        cause: std::io::Error::other(cause),
+    };
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))
+        .and_then(|set| set.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(|set| set.scope(Scope::from_all(NEWEST)))
+        .and_then(Ruleset::create)
+        .map_err(|error| fail(error.to_string()))?;
+    Option::<OwnedFd>::from(created).ok_or_else(|| fail("the kernel has no Landlock".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_write_can_change_a_file_and_nobody_gets_devices() {
+        let changing = AccessFs::from_write(NEWEST).bits();
+        for abi in 1..=9 {
+            for directory in [true, false] {
+                for access in [Access::List, Access::Read, Access::Execute] {
+                    assert_eq!(access.bits(directory, abi) & changing, 0, "{access:?} abi {abi}");
+                }
+                let devices = (AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev).bits();
+                assert_eq!(Access::Write.bits(directory, abi) & devices, 0);
+            }
+        }
+    }
+}

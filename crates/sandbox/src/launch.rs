@@ -1,0 +1,167 @@
+//! Starting a box and holding on to it: pipes, the fork, and a kill that is real.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::cgroup::Group;
+use crate::child;
+use crate::ended::Confinement;
+use crate::error::{SandboxError, Step};
+use crate::plan::{Ends, Means, Plan, above_stdio};
+use crate::probes::Builtin;
+use crate::spec::{Output, Spec, Stdin};
+use crate::sys::{self, Side};
+use crate::view::View;
+
+/// A box that has been started. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub confinement: Confinement,
+    /// Records of [`crate::wire`].
+    pub status: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
+    pub group: Group,
+    pidfd: OwnedFd,
+    /// The first process ends everything when this closes, also when we die.
+    lifeline: Option<OwnedFd>,
+    reaped: bool,
+    /// What a failed step was about, for messages.
+    view: View,
+}
+
+impl Running {
+    /// Prepares everything, then forks.
+    pub(crate) fn start(spec: &Spec, means: Means, builtin: Option<Builtin>) -> Result<Self, SandboxError> {
+        let (group, cgroups) = Group::new(&spec.limits);
+        let means = Means { memory: group.memory, ..means };
+        let (status, status_in) = pipe()?;
+        let (lifeline_out, lifeline) = pipe()?;
+        let (stdout, stdout_in) = output(spec.output, rustix::stdio::stdout())?;
+        let (stderr, stderr_in) = output(spec.output, rustix::stdio::stderr())?;
+        let stdio = [stdin(&spec.stdin)?, stdout_in, stderr_in];
+        let ends = Ends { stdio, status: status_in, lifeline: lifeline_out, cgroups };
+        let plan = Plan::new(spec, means, ends, builtin)?;
+        let pidfd = fork(&plan, means.confinement, &group)?;
+        // The child's ends close here with the rest of the plan.
+        let Plan { view, .. } = plan;
+        let (confinement, lifeline) = (means.confinement, Some(lifeline));
+        let status = Some(status);
+        Ok(Self { confinement, status, stdout, stderr, group, pidfd, lifeline, reaped: false, view })
+    }
+
+    /// Readable when the first process, and with it the box, has ended.
+    pub(crate) fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
+    /// Ends everything in the box. With a pid namespace this is immediate; without one the first process does it.
+    pub(crate) fn kill(&mut self) {
+        self.lifeline = None;
+        match self.confinement {
+            Confinement::Full => self.kill_first(),
+            Confinement::LandlockSeccomp => {}
+        }
+        self.group.kill();
+    }
+
+    /// Kills the first process itself.
+    pub(crate) fn kill_first(&self) {
+        if !self.reaped {
+            // Already gone is fine.
+            pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
+        }
+    }
+
+    /// Reaps the first process, which has ended or is about to.
+    pub(crate) fn reap(&mut self) -> Result<(), SandboxError> {
+        if !self.reaped {
+            sys::wait(self.pidfd.as_fd(), true).map_err(SandboxError::host("waiting"))?;
+            self.reaped = true;
+        }
+        Ok(())
+    }
+
+    /// What a failed step was about.
+    pub(crate) fn place(&self, step: Step, part: u16) -> Option<String> {
+        self.view.place(step, usize::from(part))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.kill();
+            self.kill_first();
+            // Killed, so this is short; an unreaped child would stay a zombie as long as we live.
+            sys::wait(self.pidfd.as_fd(), true).ok();
+        }
+    }
+}
+
+fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<OwnedFd, SandboxError> {
+    let flags = match confinement {
+        Confinement::Full => sys::NAMESPACES,
+        Confinement::LandlockSeccomp => 0,
+    };
+    let mut stack = vec![0; sys::STACK_BYTES];
+    // No handler of ours may run in the child.
+    let mask = sys::block_signals();
+    let side = sys::fork(flags, group.birthplace());
+    if matches!(side, Ok(Side::Child)) {
+        child::first(plan, &mut stack);
+    }
+    sys::restore_signals(&mask);
+    match side {
+        Ok(Side::Parent(pidfd)) => Ok(pidfd),
+        Ok(Side::Child) => sys::exit(0),
+        Err(errno) => Err(SandboxError::Setup { step: Step::Clone, at: None, cause: errno.into() }),
+    }
+}
+
+/// Both ends above standard input, output and error, and closed on exec.
+fn pipe() -> Result<(OwnedFd, OwnedFd), SandboxError> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(SandboxError::host("making a pipe"))?;
+    Ok((above_stdio(read)?, above_stdio(write)?))
+}
+
+fn output(
+    output: Output,
+    ours: std::os::fd::BorrowedFd<'_>,
+) -> Result<(Option<OwnedFd>, OwnedFd), SandboxError> {
+    match output {
+        Output::Captured => pipe().map(|(read, write)| (Some(read), write)),
+        Output::Inherited => Ok((None, duplicate(ours)?)),
+    }
+}
+
+fn stdin(stdin: &Stdin) -> Result<OwnedFd, SandboxError> {
+    match stdin {
+        Stdin::Inherit => duplicate(rustix::stdio::stdin()),
+        Stdin::Null => {
+            let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            above_stdio(null.map_err(SandboxError::host("opening `/dev/null`"))?)
+        }
+        // A sealed memory file rather than a pipe: nothing to feed, and no signal when the reader goes away.
+        Stdin::Bytes(bytes) => {
+            let fail = |cause| SandboxError::Host { doing: "preparing standard input", cause };
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create(c"stdin", flags).map_err(|errno| fail(errno.into()))?;
+            let mut file = File::from(file);
+            file.write_all(bytes).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(fail)?;
+            let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+            rustix::fs::fcntl_add_seals(&file, seals).map_err(|errno| fail(errno.into()))?;
+            above_stdio(file.into())
+        }
+    }
+}
+
+fn duplicate(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd, SandboxError> {
+    fcntl_dupfd_cloexec(fd, 3).map_err(SandboxError::host("duplicating a standard descriptor"))
+}

@@ -1,0 +1,201 @@
+//! Building the root file system from the parts of the view, in the child, with the mount calls that work on
+//! descriptors. Nothing here allocates.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::error::Step;
+use crate::plan::Plan;
+use crate::sys;
+use crate::view::{BindKind, Identity, Part};
+use crate::wire::{Failure, at, at_part, got};
+
+const READ_ONLY: u64 = 1;
+const NO_SETUID: u64 = 2;
+const NO_DEVICES: u64 = 4;
+const NO_EXEC: u64 = 8;
+
+/// Where the new root is mounted until it becomes the root: a folder that every host has.
+const STAGE: &CStr = c"/proc";
+/// Empty, unreadable things to cover paths with.
+const BLANK_FILE: &CStr = c".blank";
+const BLANK_DIRECTORY: &CStr = c".blank.d";
+
+/// Builds the root and enters it. Returns bits of [`got`].
+pub(crate) fn root(plan: &Plan) -> Result<u32, Failure> {
+    let root = stage(plan).map_err(at(Step::Root))?;
+    let mut bits = 0;
+    for (index, part) in plan.view.parts.iter().enumerate() {
+        match part {
+            Part::Proc => {
+                // Where the host's own is partly covered (in containers, say) the kernel refuses: then there is none.
+                if mount_proc(&root).is_ok() {
+                    bits |= got::FRESH_PROC;
+                }
+            }
+            Part::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => {}
+            Part::Seal => {
+                sys::mount_setattr(root.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES)
+                    .map_err(at(Step::Root))?;
+            }
+            part => {
+                let step = step_of(part);
+                add(&root, part).map_err(at_part(step, index))?;
+            }
+        }
+    }
+    enter(&root).map_err(at(Step::Pivot))?;
+    Ok(bits)
+}
+
+fn step_of(part: &Part) -> Step {
+    match part {
+        Part::Directory { .. } | Part::File { .. } | Part::Link { .. } | Part::Private { .. } => Step::View,
+        Part::Bind { identity: None, .. } => Step::Bind,
+        Part::Bind { identity: Some(_), .. } => Step::Workspace,
+        Part::Proc => Step::Proc,
+        Part::Blank { .. } | Part::Pin { .. } => Step::Guard,
+        Part::Seal => Step::Root,
+    }
+}
+
+fn stage(plan: &Plan) -> Result<OwnedFd, Errno> {
+    let context = rustix::mount::fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), c"size", plan.tmpfs_size.as_c_str())?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), c"nr_inodes", plan.tmpfs_files.as_c_str())?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), c"mode", c"0755")?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let root = rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )?;
+    attach(root.as_fd(), CWD, STAGE)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    rustix::fs::openat(&root, BLANK_FILE, flags, Mode::empty())?;
+    rustix::fs::mkdirat(&root, BLANK_DIRECTORY, Mode::empty())?;
+    Ok(root)
+}
+
+fn add(root: &OwnedFd, part: &Part) -> Result<(), Errno> {
+    match part {
+        Part::Directory { at } => {
+            match rustix::fs::mkdirat(root, at.as_c_str(), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(errno) => Err(errno),
+            }
+        }
+        Part::File { at, content } => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = rustix::fs::openat(root, at.as_c_str(), flags, Mode::from_raw_mode(0o644))?;
+            rustix::io::write(file, content).map(drop)
+        }
+        Part::Link { at, to } => rustix::fs::symlinkat(to.as_c_str(), root, at.as_c_str()),
+        Part::Bind { from, at, kind, identity } => bind(root, from, at, *kind, *identity),
+        Part::Private { at } => {
+            rustix::fs::fchmod(&open_dir(root.as_fd(), at)?, Mode::from_raw_mode(0o1777))?;
+            let tree = clone_tree(root.as_fd(), at, false)?;
+            attach(tree.as_fd(), root.as_fd(), at)
+        }
+        Part::Blank { tree, below, directory, optional } => match beneath(root, tree, below) {
+            Err(Errno::NOENT) if *optional => Ok(()),
+            Err(errno) => Err(errno),
+            Ok(target) => {
+                let source = if *directory { BLANK_DIRECTORY } else { BLANK_FILE };
+                attach(clone_tree(root.as_fd(), source, false)?.as_fd(), target.as_fd(), c"")
+            }
+        },
+        Part::Pin { tree, below, read_only } => {
+            let target = beneath(root, tree, below)?;
+            let copy = clone_tree(target.as_fd(), c"", true)?;
+            let attributes = NO_SETUID | NO_DEVICES | if *read_only { READ_ONLY } else { 0 };
+            sys::mount_setattr(copy.as_fd(), true, attributes)?;
+            attach(copy.as_fd(), target.as_fd(), c"")
+        }
+        // Handled where they are met.
+        Part::Proc | Part::Seal => Ok(()),
+    }
+}
+
+fn bind(
+    root: &OwnedFd,
+    from: &CStr,
+    at: &CStr,
+    kind: BindKind,
+    identity: Option<Identity>,
+) -> Result<(), Errno> {
+    let tree = clone_tree(CWD, from, true)?;
+    if let Some(expected) = identity {
+        let found = rustix::fs::fstat(&tree)?;
+        if (Identity { dev: found.st_dev, ino: found.st_ino }) != expected {
+            return Err(Errno::STALE);
+        }
+    }
+    let attributes = match kind {
+        BindKind::ReadOnly => READ_ONLY | NO_SETUID | NO_DEVICES,
+        BindKind::Writable => NO_SETUID | NO_DEVICES,
+        BindKind::Device => NO_SETUID | NO_EXEC,
+    };
+    sys::mount_setattr(tree.as_fd(), true, attributes)?;
+    attach(tree.as_fd(), root.as_fd(), at)
+}
+
+fn mount_proc(root: &OwnedFd) -> Result<(), Errno> {
+    let context = rustix::mount::fsopen(c"proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // Only processes that one could trace are there at all: the first process is not.
+    rustix::mount::fsconfig_set_string(context.as_fd(), c"hidepid", c"ptraceable")?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let proc = rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC,
+    )?;
+    attach(proc.as_fd(), root.as_fd(), c"proc")
+}
+
+fn enter(root: &OwnedFd) -> Result<(), Errno> {
+    rustix::process::fchdir(root)?;
+    rustix::process::pivot_root(c".", c".")?;
+    // The old root now lies over the new one, at the same place.
+    rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+    rustix::process::chdir(c"/")
+}
+
+/// A detached copy of a mount tree.
+fn clone_tree(from: BorrowedFd<'_>, path: &CStr, recursive: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    rustix::mount::open_tree(from, path, flags)
+}
+
+fn attach(tree: BorrowedFd<'_>, to: BorrowedFd<'_>, at: &CStr) -> Result<(), Errno> {
+    let mut flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    if at.is_empty() {
+        flags |= MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    }
+    rustix::mount::move_mount(tree, c"", to, at, flags)
+}
+
+fn open_dir(root: BorrowedFd<'_>, at: &CStr) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(root, at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A path below a bind, reached without following a link: whoever else writes there can't lead us elsewhere.
+fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let tree = rustix::fs::openat(root, tree, flags, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(tree, below, flags, Mode::empty(), resolve)
+}

@@ -1,0 +1,272 @@
+//! What this host really gives, found by trying.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+use crate::cgroup::{self, Hierarchy};
+use crate::ended::{Confinement, LimitedBy};
+use crate::error::{SandboxError, Step};
+use crate::launch::Running;
+use crate::plan::Means;
+use crate::probes::Builtin;
+use crate::run::Report;
+use crate::spec::{Floor, Spec};
+use crate::sys::{self, Side};
+use crate::wire::got;
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Probe {
+    /// The full confinement: `None` if it works, else why not.
+    pub full: Option<Closed>,
+    /// Landlock and seccomp alone: `None` if it works, else why not.
+    pub fallback: Option<Closed>,
+    /// Landlock ABI; zero means none.
+    pub landlock_abi: u32,
+    /// Where cgroups can be made.
+    pub cgroups: Hierarchy,
+    /// Each finding in words.
+    pub findings: Vec<Finding>,
+}
+
+/// Why something does not work, and what a person can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Closed {
+    /// What the kernel refused.
+    pub reason: String,
+    /// What would open it, when we know.
+    pub fix: Option<String>,
+}
+
+/// One finding, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// A short name, the same on every host.
+    pub name: &'static str,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// A sentence.
+    pub says: String,
+    /// What would make it so.
+    pub fix: Option<String>,
+}
+
+/// Tries everything, once per process.
+pub fn probe() -> &'static Probe {
+    static FOUND: OnceLock<Probe> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let landlock_abi = sys::landlock_abi();
+        let (full, got) = trial(Confinement::Full, landlock_abi);
+        let (fallback, _) = trial(Confinement::LandlockSeccomp, landlock_abi);
+        let cgroups = cgroup::hierarchy().clone();
+        let mut findings = namespaces();
+        findings.push(landlock(landlock_abi));
+        findings.push(confinement("full confinement", full.as_ref()));
+        findings.push(confinement("fallback confinement", fallback.as_ref()));
+        findings.push(process_file_system(full.is_none(), got));
+        findings.push(limits(&cgroups));
+        if full.is_some() {
+            CLOSED.set(()).ok();
+        }
+        Probe { full, fallback, landlock_abi, cgroups, findings }
+    })
+}
+
+/// Set once the full confinement is known not to work.
+static CLOSED: OnceLock<()> = OnceLock::new();
+
+/// Whether the full confinement is closed. Probes, so it is asked only after a failure.
+pub(crate) fn is_closed() -> bool {
+    probe().full.is_some()
+}
+
+/// The confinement to use for a floor, or the loud refusal.
+pub(crate) fn means(floor: Floor) -> Result<Means, SandboxError> {
+    static ABI: OnceLock<u32> = OnceLock::new();
+    let landlock_abi = *ABI.get_or_init(sys::landlock_abi);
+    let means = |confinement| Means { confinement, landlock_abi, memory: LimitedBy::Rlimit };
+    let refuse = |closed: &Closed| SandboxError::Unavailable {
+        needed: floor,
+        reason: closed.reason.clone(),
+        fix: closed.fix.clone(),
+    };
+    if landlock_abi == 0 {
+        return Err(refuse(&no_landlock()));
+    }
+    if CLOSED.get().is_none() {
+        return Ok(means(Confinement::Full));
+    }
+    match (floor, &probe().full, &probe().fallback) {
+        (_, None, _) => Ok(means(Confinement::Full)),
+        (Floor::Full, Some(closed), _) => Err(refuse(closed)),
+        (Floor::LandlockSeccomp, Some(_), None) => Ok(means(Confinement::LandlockSeccomp)),
+        (Floor::LandlockSeccomp, Some(_), Some(closed)) => Err(refuse(closed)),
+    }
+}
+
+/// A whole launch with nothing in it.
+fn trial(confinement: Confinement, landlock_abi: u32) -> (Option<Closed>, u32) {
+    if landlock_abi == 0 {
+        return (Some(no_landlock()), 0);
+    }
+    let mut spec = Spec::new(["true"]);
+    spec.cwd = "/".into();
+    let means = Means { confinement, landlock_abi, memory: LimitedBy::Rlimit };
+    let result = Running::start(&spec, means, Some(Builtin::nothing())).and_then(|mut running| {
+        running.reap()?;
+        // Everyone who could write is dead, and what they wrote fits the pipe.
+        let mut bytes = Vec::new();
+        if let Some(status) = running.status.take() {
+            File::from(status)
+                .read_to_end(&mut bytes)
+                .map_err(|cause| SandboxError::Host { doing: "probing", cause })?;
+        }
+        Report::read(&bytes, &running, &spec)
+    });
+    match result {
+        Ok(report) => (None, report.got),
+        Err(error) => (Some(closed(&error)), 0),
+    }
+}
+
+fn closed(error: &SandboxError) -> Closed {
+    let fix = match error {
+        SandboxError::Setup { step: Step::Clone | Step::Identity | Step::Root | Step::Pivot, .. } => {
+            Some(open_namespaces())
+        }
+        SandboxError::Setup { .. }
+        | SandboxError::Unavailable { .. }
+        | SandboxError::Spec(_)
+        | SandboxError::Program { .. }
+        | SandboxError::Host { .. } => None,
+    };
+    Closed { reason: error.to_string(), fix }
+}
+
+fn no_landlock() -> Closed {
+    Closed {
+        reason: "the kernel has no Landlock, or it is not enabled".to_owned(),
+        fix: Some(
+            "use a kernel of version 5.13 or later with `landlock` in the `lsm=` boot parameter".to_owned(),
+        ),
+    }
+}
+
+/// What commonly closes user namespaces, and how each is opened.
+fn open_namespaces() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
+        return "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, or an AppArmor profile for this program \
+                that allows `userns`"
+            .to_owned();
+    }
+    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+        return "`sysctl -w kernel.unprivileged_userns_clone=1`".to_owned();
+    }
+    if read("/proc/sys/user/max_user_namespaces") == "0" {
+        return "`sysctl -w user.max_user_namespaces=15000`".to_owned();
+    }
+    "in a container: allow user namespaces and mounts (its seccomp profile refuses them), or run Regent on the host"
+        .to_owned()
+}
+
+fn namespaces() -> Vec<Finding> {
+    let kinds = [
+        ("user namespace", 0),
+        ("mount namespace", libc::CLONE_NEWNS),
+        ("pid namespace", libc::CLONE_NEWPID),
+        ("network namespace", libc::CLONE_NEWNET),
+        ("ipc namespace", libc::CLONE_NEWIPC),
+        ("uts namespace", libc::CLONE_NEWUTS),
+    ];
+    kinds
+        .into_iter()
+        .map(|(name, flag)| {
+            let flags = (libc::CLONE_NEWUSER | flag).cast_unsigned();
+            match born_in(u64::from(flags)) {
+                Ok(()) => Finding { name, ok: true, says: format!("a {name} can be made"), fix: None },
+                Err(errno) => {
+                    let says = format!("a {name} can't be made: {errno}");
+                    Finding { name, ok: false, says, fix: Some(open_namespaces()) }
+                }
+            }
+        })
+        .collect()
+}
+
+/// Whether a child can be born into these namespaces.
+fn born_in(flags: u64) -> Result<(), rustix::io::Errno> {
+    let mask = sys::block_signals();
+    let side = sys::fork(flags, None);
+    if matches!(side, Ok(Side::Child)) {
+        sys::exit(0);
+    }
+    sys::restore_signals(&mask);
+    match side? {
+        Side::Parent(pidfd) => sys::wait(pidfd.as_fd(), true).map(drop),
+        Side::Child => sys::exit(0),
+    }
+}
+
+fn landlock(abi: u32) -> Finding {
+    let name = "landlock";
+    match abi {
+        0 => Finding { name, ok: false, says: no_landlock().reason, fix: no_landlock().fix },
+        1..6 => Finding {
+            name,
+            ok: true,
+            says: format!("Landlock ABI {abi}: files, but signals are not scoped before ABI 6"),
+            fix: Some("a kernel of version 6.12 or later scopes signals and abstract sockets".to_owned()),
+        },
+        _ => Finding { name, ok: true, says: format!("Landlock ABI {abi}"), fix: None },
+    }
+}
+
+fn confinement(name: &'static str, closed: Option<&Closed>) -> Finding {
+    match closed {
+        None => Finding { name, ok: true, says: format!("{name} works (tried)"), fix: None },
+        Some(closed) => Finding {
+            name,
+            ok: false,
+            says: format!("{name} does not work: {}", closed.reason),
+            fix: closed.fix.clone(),
+        },
+    }
+}
+
+fn process_file_system(full: bool, bits: u32) -> Finding {
+    let name = "process file system";
+    let ok = full && bits & got::FRESH_PROC != 0;
+    let says = match (full, ok) {
+        (true, true) => "a box gets a `/proc` of its own",
+        (true, false) => {
+            "a box gets no `/proc`: the host's own is partly covered, so the kernel refuses a fresh one"
+        }
+        (false, _) => "a box gets a few files of the host's `/proc`",
+    };
+    Finding { name, ok, says: says.to_owned(), fix: None }
+}
+
+fn limits(cgroups: &Hierarchy) -> Finding {
+    let name = "cgroups";
+    let (ok, says) = match cgroups {
+        Hierarchy::V2(parent) => (true, format!("cgroup v2 below `{}`", parent.display())),
+        Hierarchy::V1 { memory, pids } => (
+            memory.is_some() && pids.is_some(),
+            format!(
+                "cgroup v1: memory {}, processes {}",
+                if memory.is_some() { "yes" } else { "no" },
+                if pids.is_some() { "yes" } else { "no" }
+            ),
+        ),
+        Hierarchy::None => {
+            (false, "no cgroup can be made: resource limits hold for each process instead".to_owned())
+        }
+    };
+    let fix = "run Regent in a delegated cgroup, e.g. `systemd-run --user --scope -p Delegate=yes`";
+    Finding { name, ok, says, fix: (!ok).then(|| fix.to_owned()) }
+}

@@ -1,0 +1,314 @@
+//! One run from start to end: output collected, time and output capped, and the truth about how it ended.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
+
+use crate::ended::{Confinement, Ended, EndedBy, Exit, Obtained};
+use crate::error::{SandboxError, Step};
+use crate::launch::Running;
+use crate::plan::{self, Means};
+use crate::planted::Watch;
+use crate::probe;
+use crate::probes::Builtin;
+use crate::spec::Spec;
+use crate::sys;
+use crate::wire::{RECORD_BYTES, Record, got};
+
+/// How long the fallback's first process gets to kill what is below it.
+const SWEEP_MS_MAX: u64 = 2_000;
+/// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
+const REMOVE_TRIES_MAX: u32 = 50;
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Runs a program in a box and waits for the end of everything it started.
+///
+/// `cancel` ends the run early. If the returned future is dropped, the box is killed.
+///
+/// # Errors
+/// When nothing was run: the host gives less than `spec.floor`, the specification is not usable, or a step of the
+/// confinement failed.
+pub async fn run(spec: Spec, cancel: impl Future<Output = ()>) -> Result<Ended, SandboxError> {
+    run_payload(&spec, cancel, None).await
+}
+
+/// The same, perhaps with a built-in in the program's place.
+pub(crate) async fn run_payload(
+    spec: &Spec,
+    cancel: impl Future<Output = ()>,
+    builtin: Option<Builtin>,
+) -> Result<Ended, SandboxError> {
+    tokio::pin!(cancel);
+    let means = probe::means(spec.floor)?;
+    // The first run on a host tries the full confinement without asking first whether it is open: asking costs as
+    // much as a run. Nothing was run if a step failed.
+    match run_with(spec, cancel.as_mut(), means, builtin.clone()).await {
+        Err(SandboxError::Setup { step, .. })
+            if means.confinement == Confinement::Full && step.needs_namespaces() && probe::is_closed() =>
+        {
+            run_with(spec, cancel.as_mut(), probe::means(spec.floor)?, builtin).await
+        }
+        result => result,
+    }
+}
+
+/// The same with the means given.
+pub(crate) async fn run_with(
+    spec: &Spec,
+    cancel: impl Future<Output = ()>,
+    means: Means,
+    builtin: Option<Builtin>,
+) -> Result<Ended, SandboxError> {
+    plan::check(spec)?;
+    let began = Instant::now();
+    let watch = Watch::before(spec);
+    let mut running = Running::start(spec, means, builtin)?;
+    let gone = running.pidfd().try_clone().and_then(sys::watch).map_err(watching)?;
+    let mut streams = Streams::new(&mut running, spec.limits.output_bytes_max)?;
+    let why = until_ended(&mut running, &gone, &mut streams, cancel, spec.limits.wall_ms_max).await?;
+    streams.drain();
+    let report = Report::read(&streams.status.bytes, &running, spec)?;
+    let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
+    let obtained = obtained(spec, means, &running, report.got);
+    tokio::spawn(clear_away(running, gone));
+    Ok(Ended {
+        status: report.status,
+        stdout: streams.stdout.bytes,
+        stderr: streams.stderr.bytes,
+        truncated: streams.truncated,
+        why: if out_of_memory { EndedBy::Memory } else { why },
+        obtained,
+        planted: watch.after(),
+        cpu_ms: u64::from(report.cpu_ms),
+        rss_bytes_peak: u64::from(report.peak_kib).saturating_mul(1024),
+        wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+fn watching(cause: std::io::Error) -> SandboxError {
+    SandboxError::Host { doing: "watching the box", cause }
+}
+
+/// Collects output until nothing is left in the box; kills it when time, output or patience is over.
+async fn until_ended(
+    running: &mut Running,
+    gone: &AsyncFd<OwnedFd>,
+    streams: &mut Streams,
+    cancel: impl Future<Output = ()>,
+    wall_ms_max: u64,
+) -> Result<EndedBy, SandboxError> {
+    let deadline = tokio::time::sleep(Duration::from_millis(wall_ms_max));
+    tokio::pin!(cancel, deadline);
+    let (mut why, mut forced) = (EndedBy::Itself, false);
+    loop {
+        let cause = tokio::select! {
+            biased;
+            // Readiness needs no clearing: an ended process stays ended.
+            ended = gone.readable() => return ended.map(|_| why).map_err(watching),
+            () = &mut cancel, if why == EndedBy::Itself => EndedBy::Killed,
+            () = &mut deadline, if !forced => EndedBy::WallClock,
+            () = streams.readable() => {
+                streams.pull();
+                // A killed box is waited for to the end, a finished one need not be.
+                if streams.finished && why == EndedBy::Itself { return Ok(why) }
+                if !streams.truncated || why != EndedBy::Itself { continue }
+                EndedBy::OutputCap
+            }
+        };
+        if why != EndedBy::Itself {
+            // The grace is over as well.
+            running.kill_first();
+            forced = true;
+            continue;
+        }
+        why = cause;
+        running.kill();
+        deadline.as_mut().reset(tokio::time::Instant::now() + Duration::from_millis(SWEEP_MS_MAX));
+    }
+}
+
+/// Reaps the first process and removes the cgroups, when the kernel has let go of them. Nobody waits for this.
+async fn clear_away(mut running: Running, gone: AsyncFd<OwnedFd>) {
+    if gone.readable().await.is_err() || running.reap().is_err() {
+        return;
+    }
+    for _ in 0..REMOVE_TRIES_MAX {
+        if running.group.remove() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// What the child said.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub got: u32,
+    status: Exit,
+    cpu_ms: u32,
+    peak_kib: u32,
+}
+
+impl Report {
+    pub(crate) fn read(bytes: &[u8], running: &Running, spec: &Spec) -> Result<Self, SandboxError> {
+        let (mut got, mut status, mut cpu_ms, mut peak_kib) = (None, None, 0, 0);
+        for record in bytes.as_chunks::<RECORD_BYTES>().0 {
+            match Record::decode(*record) {
+                Some(Record::Ready(bits)) => got = Some(bits),
+                Some(Record::Failed { step, part, errno }) => {
+                    return Err(failed(running, spec, step, part, errno));
+                }
+                Some(Record::CpuMs(ms)) => cpu_ms = ms,
+                Some(Record::PeakKib(kib)) => peak_kib = kib,
+                Some(Record::Exited(code)) => status = Some(Exit::Code(code)),
+                Some(Record::Signalled(signal)) => status = Some(Exit::Signal(signal)),
+                None => {}
+            }
+        }
+        // Killed, or out of memory, before it was confined: the program never started.
+        let early = || std::io::Error::other("the box ended before it was ready");
+        let got = got.ok_or_else(|| SandboxError::Setup { step: Step::Spawn, at: None, cause: early() })?;
+        Ok(Self { got, status: status.unwrap_or(Exit::Signal(libc::SIGKILL)), cpu_ms, peak_kib })
+    }
+}
+
+fn failed(running: &Running, spec: &Spec, step: Step, part: u16, errno: i32) -> SandboxError {
+    let cause = std::io::Error::from_raw_os_error(errno);
+    if step == Step::Exec {
+        let program = spec.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        return SandboxError::Program { program, cause };
+    }
+    SandboxError::Setup { step, at: running.place(step, part), cause }
+}
+
+fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained {
+    let full = running.confinement == Confinement::Full;
+    Obtained {
+        confinement: running.confinement,
+        user_ns: full,
+        mount_ns: full,
+        pid_ns: full,
+        net_ns: full,
+        ipc_ns: full,
+        uts_ns: full,
+        cgroup_ns: bits & got::CGROUP_NS != 0,
+        pivot_root: full,
+        fresh_proc: bits & got::FRESH_PROC != 0,
+        landlock_abi: means.landlock_abi,
+        // Ready or not started: these steps are not optional.
+        seccomp: true,
+        no_new_privs: true,
+        capabilities_dropped: true,
+        memory: running.group.memory,
+        pids: running.group.pids,
+        tmp_bytes_max: full.then_some(spec.limits.tmp_bytes_max),
+    }
+}
+
+/// What comes out of a box: captured output, and the child's records.
+#[derive(Debug)]
+struct Streams {
+    stdout: Stream,
+    stderr: Stream,
+    status: Stream,
+    output_bytes_left: u64,
+    truncated: bool,
+    /// The child said how the program ended.
+    finished: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    pipe: Option<Receiver>,
+    bytes: Vec<u8>,
+}
+
+/// Records of one run, with room to spare.
+const STATUS_BYTES_MAX: u64 = 1024;
+
+impl Streams {
+    fn new(running: &mut Running, bytes_max: u64) -> Result<Self, SandboxError> {
+        Ok(Self {
+            stdout: Stream::new(running.stdout.take())?,
+            stderr: Stream::new(running.stderr.take())?,
+            status: Stream::new(running.status.take())?,
+            output_bytes_left: bytes_max,
+            truncated: false,
+            finished: false,
+        })
+    }
+
+    /// Waits for any of them.
+    async fn readable(&self) {
+        tokio::select! {
+            () = self.stdout.readable() => {}
+            () = self.stderr.readable() => {}
+            () = self.status.readable() => {}
+        }
+    }
+
+    /// Takes what is there now; true if there was anything.
+    fn pull(&mut self) -> bool {
+        let mut any = false;
+        for stream in [&mut self.stdout, &mut self.stderr] {
+            match stream.pull(&mut self.output_bytes_left) {
+                Pulled::Nothing => {}
+                Pulled::All => any = true,
+                Pulled::Cut => (any, self.truncated) = (true, true),
+            }
+        }
+        self.status.pull(&mut STATUS_BYTES_MAX.clone());
+        let mut records = self.status.bytes.as_chunks::<RECORD_BYTES>().0.iter();
+        self.finished = records
+            .any(|record| matches!(Record::decode(*record), Some(Record::Exited(_) | Record::Signalled(_))));
+        any
+    }
+
+    /// Takes what is left, when everyone who could write is dead.
+    fn drain(&mut self) {
+        while self.pull() && !self.truncated {}
+    }
+}
+
+/// What one read gave.
+enum Pulled {
+    Nothing,
+    All,
+    /// More than may be kept.
+    Cut,
+}
+
+impl Stream {
+    fn new(fd: Option<OwnedFd>) -> Result<Self, SandboxError> {
+        let pipe = fd.map(Receiver::from_owned_fd).transpose().map_err(watching)?;
+        Ok(Self { pipe, bytes: Vec::new() })
+    }
+
+    async fn readable(&self) {
+        match &self.pipe {
+            // An error shows again when reading.
+            Some(pipe) => drop(pipe.readable().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn pull(&mut self, bytes_left: &mut u64) -> Pulled {
+        let Some(pipe) = &self.pipe else { return Pulled::Nothing };
+        let mut buffer = [0; CHUNK_BYTES];
+        match pipe.try_read(&mut buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(count) => {
+                let keep = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(count);
+                self.bytes.extend(buffer.iter().take(keep));
+                *bytes_left = bytes_left.saturating_sub(keep as u64);
+                return if keep < count { Pulled::Cut } else { Pulled::All };
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => self.pipe = None,
+        }
+        Pulled::Nothing
+    }
+}

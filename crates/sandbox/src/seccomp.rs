@@ -1,0 +1,288 @@
+//! The system call filter: an allow-list, compiled to a classic BPF binary search.
+//!
+//! What isn't on a list answers `ENOSYS`, so that libraries fall back to older calls; what is known to be
+//! dangerous answers `EPERM`; calls through a foreign ABI (32-bit, x32) kill the process. The kernel evaluates a
+//! new filter once for every call number when it is installed, so a balanced tree of ranges instead of a linear
+//! list is what keeps a launch cheap.
+
+mod lists;
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+
+use libc::{c_long, sock_filter};
+
+use lists::{ALLOWED, ALLOWED_LEGACY, REFUSED, REFUSED_LEGACY};
+
+const EPERM: u32 = libc::EPERM as u32;
+const ENOSYS: u32 = libc::ENOSYS as u32;
+
+/// `AUDIT_ARCH_*` of the one ABI that is spoken.
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xC000_00B7;
+
+/// Call numbers from here up belong to x32 (and are never valid elsewhere).
+const X32_BIT: u32 = 0x4000_0000;
+
+/// What differs between the two kinds of confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub sockets: Sockets,
+    pub signals: Signals,
+}
+
+/// Which sockets can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// The box has an empty network namespace and sees none of the host's socket files.
+    LocalAndInternet,
+    /// It shares the host's network and files: none at all (pairs are still allowed).
+    PairsOnly,
+}
+
+/// Who can be signalled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signals {
+    /// A pid namespace or a Landlock scope keeps the others out of reach.
+    Confined,
+    /// Neither is there: only the own process group (`kill(0, …)`).
+    OwnGroupOnly,
+}
+
+/// The filter for the full confinement, built once; others are built when asked for.
+pub(crate) fn cached(profile: Profile) -> Vec<sock_filter> {
+    static FULL: OnceLock<Vec<sock_filter>> = OnceLock::new();
+    if profile == (Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined }) {
+        return FULL.get_or_init(|| program(profile)).clone();
+    }
+    program(profile)
+}
+
+/// Builds the filter for a profile.
+fn program(profile: Profile) -> Vec<sock_filter> {
+    let ranges = ranges(&table(profile));
+    let mut code = vec![
+        load(4), // seccomp_data.arch
+        jump_if_equal(ARCH, 1, 0),
+        ret(libc::SECCOMP_RET_KILL_PROCESS),
+        load(0), // seccomp_data.nr
+        jump_if_at_least(X32_BIT, 0, 1),
+        ret(libc::SECCOMP_RET_KILL_PROCESS),
+    ];
+    code.extend(search(&ranges));
+    code
+}
+
+/// What a call gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    Allow,
+    Errno(u32),
+    /// Allowed if every check holds, else `EPERM`.
+    Checked(Vec<Check>),
+}
+
+/// A condition on the low 32 bits of one argument. Every argument checked here is 32 bits wide in the kernel,
+/// which ignores the upper half: comparing all 64 would let a caller slip past by setting a high bit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Check {
+    NoBits { argument: u32, mask: u32 },
+    SomeBit { argument: u32, mask: u32 },
+    OneOf { argument: u32, mask: u32, values: &'static [u32] },
+    NoneOf { argument: u32, values: &'static [u32] },
+}
+
+const ALL_BITS: u32 = u32::MAX;
+const CLONE_NEW: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32;
+const MFD_NOEXEC_SEAL: u32 = 8;
+/// Ways to put words into a terminal's mouth: TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD.
+const TERMINAL_INJECTION: &[u32] = &[0x5412, 0x541C, 0x541D, 0x5423];
+const FAMILIES: &[u32] = &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32];
+const SOCKET_TYPE_MASK: u32 = 0xF;
+const SOCKET_TYPES: &[u32] =
+    &[libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32, libc::SOCK_SEQPACKET as u32];
+/// Native, ADDR_NO_RANDOMIZE (debuggers, sanitizers), and the query.
+const PERSONALITIES: &[u32] = &[0, 0x0004_0000, u32::MAX];
+
+fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
+    let mut rules = vec![
+        (libc::SYS_clone, Answer::Checked(vec![Check::NoBits { argument: 0, mask: CLONE_NEW }])),
+        (libc::SYS_ioctl, Answer::Checked(vec![Check::NoneOf { argument: 1, values: TERMINAL_INJECTION }])),
+        (
+            libc::SYS_socketpair,
+            Answer::Checked(vec![Check::OneOf {
+                argument: 0,
+                mask: ALL_BITS,
+                values: &[libc::AF_UNIX as u32],
+            }]),
+        ),
+        // Only memory files that can never be executed.
+        (
+            libc::SYS_memfd_create,
+            Answer::Checked(vec![Check::SomeBit { argument: 1, mask: MFD_NOEXEC_SEAL }]),
+        ),
+        (
+            libc::SYS_personality,
+            Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: PERSONALITIES }]),
+        ),
+    ];
+    rules.push((
+        libc::SYS_socket,
+        match profile.sockets {
+            Sockets::LocalAndInternet => Answer::Checked(vec![
+                Check::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
+                Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
+            ]),
+            Sockets::PairsOnly => Answer::Errno(EPERM),
+        },
+    ));
+    if profile.signals == Signals::OwnGroupOnly {
+        let own = Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
+        rules.extend([(libc::SYS_kill, own.clone()), (libc::SYS_prlimit64, own)]);
+        let others = [
+            libc::SYS_tkill,
+            libc::SYS_tgkill,
+            libc::SYS_rt_sigqueueinfo,
+            libc::SYS_rt_tgsigqueueinfo,
+            libc::SYS_pidfd_send_signal,
+        ];
+        rules.extend(others.map(|call| (call, Answer::Errno(EPERM))));
+    }
+    rules
+}
+
+/// The answer for every call number; the index is the number. Later lists override earlier ones.
+fn table(profile: Profile) -> Vec<Answer> {
+    let allowed = ALLOWED.iter().chain(ALLOWED_LEGACY).map(|&call| (call, Answer::Allow));
+    let refused = REFUSED.iter().chain(REFUSED_LEGACY).map(|&call| (call, Answer::Errno(EPERM)));
+    let mut table = Vec::new();
+    for (call, answer) in allowed.chain(checked(profile)).chain(refused) {
+        let Ok(index) = usize::try_from(call) else { continue };
+        if table.len() <= index {
+            table.resize(index + 1, Answer::Errno(ENOSYS));
+        }
+        if let Some(slot) = table.get_mut(index) {
+            *slot = answer;
+        }
+    }
+    table
+}
+
+/// Neighbours with the same answer share a range, named by its first call number.
+fn ranges(table: &[Answer]) -> Vec<(u32, Answer)> {
+    let mut ranges: Vec<(u32, Answer)> = Vec::new();
+    let rest = core::iter::once(&Answer::Errno(ENOSYS));
+    for (number, answer) in (0u32..).zip(table.iter().chain(rest)) {
+        if ranges.last().is_none_or(|(_, last)| last != answer) {
+            ranges.push((number, answer.clone()));
+        }
+    }
+    ranges
+}
+
+fn search(ranges: &[(u32, Answer)]) -> Vec<sock_filter> {
+    let (left, right) = ranges.split_at(ranges.len() / 2);
+    match (left, right) {
+        ([], [(_, answer)]) => leaf(answer),
+        ([], _) => vec![ret(libc::SECCOMP_RET_ERRNO | ENOSYS)],
+        (_, []) => search(left),
+        (_, [(first, _), ..]) => {
+            let (below, above) = (search(left), search(right));
+            // Conditional jumps reach 255 instructions, unconditional ones any distance.
+            let mut code = match u8::try_from(below.len()) {
+                Ok(near) => vec![jump_if_at_least(*first, near, 0)],
+                Err(_) => vec![jump_if_at_least(*first, 0, 1), jump(below.len() as u32)],
+            };
+            code.extend(below);
+            code.extend(above);
+            code
+        }
+    }
+}
+
+fn leaf(answer: &Answer) -> Vec<sock_filter> {
+    match answer {
+        Answer::Allow => vec![ret(libc::SECCOMP_RET_ALLOW)],
+        Answer::Errno(errno) => vec![ret(libc::SECCOMP_RET_ERRNO | errno)],
+        Answer::Checked(checks) => {
+            let mut code: Vec<_> = checks.iter().flat_map(check).collect();
+            code.push(ret(libc::SECCOMP_RET_ALLOW));
+            code
+        }
+    }
+}
+
+/// Falls through if the check holds, else returns `EPERM`.
+fn check(check: &Check) -> Vec<sock_filter> {
+    let refuse = ret(libc::SECCOMP_RET_ERRNO | EPERM);
+    match *check {
+        Check::NoBits { argument, mask } => {
+            vec![load_argument(argument), jump_if_any(mask, 0, 1), refuse]
+        }
+        Check::SomeBit { argument, mask } => {
+            vec![load_argument(argument), jump_if_any(mask, 1, 0), refuse]
+        }
+        Check::OneOf { argument, mask, values } => {
+            let mut code = vec![load_argument(argument), and(mask)];
+            for (left, value) in (1..=values.len()).rev().zip(values) {
+                // Past the remaining comparisons and the refusal.
+                code.push(jump_if_equal(*value, left as u8, 0));
+            }
+            code.push(refuse);
+            code
+        }
+        Check::NoneOf { argument, values } => {
+            let mut code = vec![load_argument(argument)];
+            for value in values {
+                code.extend([jump_if_equal(*value, 0, 1), refuse]);
+            }
+            code
+        }
+    }
+}
+
+const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code: code as u16, jt, jf, k }
+}
+
+const fn load(offset: u32) -> sock_filter {
+    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset)
+}
+
+/// The low half of an argument; both architectures are little-endian.
+const fn load_argument(argument: u32) -> sock_filter {
+    load(16 + 8 * argument)
+}
+
+const fn and(mask: u32) -> sock_filter {
+    instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask)
+}
+
+const fn jump(by: u32) -> sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JA, 0, 0, by)
+}
+
+const fn jump_if_equal(value: u32, yes: u8, no: u8) -> sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value)
+}
+
+const fn jump_if_at_least(value: u32, yes: u8, no: u8) -> sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, yes, no, value)
+}
+
+const fn jump_if_any(mask: u32, yes: u8, no: u8) -> sock_filter {
+    instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, mask)
+}
+
+const fn ret(value: u32) -> sock_filter {
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value)
+}

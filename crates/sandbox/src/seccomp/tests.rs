@@ -1,0 +1,137 @@
+//! The compiled filter, interpreted, answers exactly what the lists say.
+
+use super::*;
+
+/// A machine for the few instructions that the generator emits.
+fn interpret(program: &[sock_filter], arch: u32, number: u32, arguments: [u64; 6]) -> u32 {
+    let word = |offset: u32| match offset {
+        0 => number,
+        4 => arch,
+        _ => {
+            let index = (offset - 16) / 8;
+            assert_eq!((offset - 16) % 8, 0, "only low halves are read");
+            arguments[index as usize] as u32
+        }
+    };
+    let (mut at, mut accumulator) = (0usize, 0u32);
+    loop {
+        let op = program[at];
+        let (code, taken) = (u32::from(op.code), |yes: bool| usize::from(if yes { op.jt } else { op.jf }));
+        at += 1;
+        match code & 0x07 {
+            libc::BPF_LD => accumulator = word(op.k),
+            libc::BPF_ALU => accumulator &= op.k,
+            libc::BPF_RET => return op.k,
+            libc::BPF_JMP => match code & 0xf0 {
+                libc::BPF_JA => at += op.k as usize,
+                libc::BPF_JEQ => at += taken(accumulator == op.k),
+                libc::BPF_JGE => at += taken(accumulator >= op.k),
+                libc::BPF_JSET => at += taken(accumulator & op.k != 0),
+                other => panic!("unexpected jump {other:#x}"),
+            },
+            other => panic!("unexpected class {other:#x}"),
+        }
+    }
+}
+
+const FULL: Profile = Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined };
+const BARE: Profile = Profile { sockets: Sockets::PairsOnly, signals: Signals::OwnGroupOnly };
+
+fn ask(profile: Profile, call: c_long, arguments: [u64; 6]) -> u32 {
+    interpret(&program(profile), ARCH, u32::try_from(call).unwrap(), arguments)
+}
+
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const NOT_PERMITTED: u32 = libc::SECCOMP_RET_ERRNO | EPERM;
+const NO_SUCH_CALL: u32 = libc::SECCOMP_RET_ERRNO | ENOSYS;
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+#[test]
+fn every_number_gets_the_answer_of_the_table() {
+    for profile in [FULL, BARE] {
+        let (program, table) = (program(profile), table(profile));
+        assert!(program.len() <= 4096, "the kernel's limit");
+        for number in 0..4096u32 {
+            let expected = match table.get(number as usize) {
+                Some(Answer::Allow) => ALLOW,
+                Some(Answer::Errno(errno)) => libc::SECCOMP_RET_ERRNO | errno,
+                Some(Answer::Checked(_)) => continue,
+                None => NO_SUCH_CALL,
+            };
+            assert_eq!(interpret(&program, ARCH, number, [u64::MAX; 6]), expected, "call {number}");
+        }
+    }
+}
+
+#[test]
+fn no_call_is_both_allowed_and_refused() {
+    for call in REFUSED.iter().chain(REFUSED_LEGACY) {
+        assert!(!ALLOWED.contains(call) && !ALLOWED_LEGACY.contains(call), "call {call}");
+    }
+}
+
+#[test]
+fn adv_036_foreign_abis_are_killed() {
+    for arch in [0x4000_0003, 0x4000_0028, 0x8000_0015, 0] {
+        assert_eq!(interpret(&program(FULL), arch, 0, [0; 6]), KILL);
+    }
+    for number in [X32_BIT, X32_BIT + 1, X32_BIT + 520, u32::MAX] {
+        assert_eq!(interpret(&program(FULL), ARCH, number, [0; 6]), KILL);
+    }
+}
+
+#[test]
+fn adv_035_clone_cannot_make_namespaces() {
+    assert_eq!(ask(FULL, libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]), ALLOW);
+    let threads =
+        libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_THREAD | libc::CLONE_SIGHAND;
+    assert_eq!(ask(FULL, libc::SYS_clone, [threads as u64, 0, 0, 0, 0, 0]), ALLOW);
+    for bit in 0..32 {
+        let flag = 1u32 << bit;
+        if CLONE_NEW & flag != 0 {
+            assert_eq!(ask(FULL, libc::SYS_clone, [u64::from(flag), 0, 0, 0, 0, 0]), NOT_PERMITTED);
+        }
+    }
+    assert_eq!(ask(FULL, libc::SYS_clone3, [0; 6]), NO_SUCH_CALL);
+}
+
+#[test]
+fn a_high_bit_does_not_slip_past_a_check() {
+    let high = 1u64 << 32;
+    assert_eq!(ask(FULL, libc::SYS_ioctl, [0, 0x5412 | high, 0, 0, 0, 0]), NOT_PERMITTED);
+    assert_eq!(ask(FULL, libc::SYS_ioctl, [0, 0x5401, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(ask(FULL, libc::SYS_socket, [16 | high, 1, 0, 0, 0, 0]), NOT_PERMITTED);
+    assert_eq!(ask(FULL, libc::SYS_clone, [high | libc::CLONE_NEWUSER as u64, 0, 0, 0, 0, 0]), NOT_PERMITTED);
+}
+
+#[test]
+fn adv_046_only_local_and_internet_sockets_and_no_raw_ones() {
+    for family in 0..64u64 {
+        for kind in 0..11u64 {
+            let expected = [1, 2, 10].contains(&family) && [1, 2, 5].contains(&kind);
+            let flags = libc::SOCK_CLOEXEC as u64 | libc::SOCK_NONBLOCK as u64;
+            let got = ask(FULL, libc::SYS_socket, [family, kind | flags, 0, 0, 0, 0]);
+            assert_eq!(got, if expected { ALLOW } else { NOT_PERMITTED }, "family {family} type {kind}");
+            assert_eq!(ask(BARE, libc::SYS_socket, [family, kind, 0, 0, 0, 0]), NOT_PERMITTED);
+        }
+        let got = ask(FULL, libc::SYS_socketpair, [family, 1, 0, 0, 0, 0]);
+        assert_eq!(got, if family == 1 { ALLOW } else { NOT_PERMITTED });
+    }
+}
+
+#[test]
+fn adv_036_memory_files_can_never_be_executed() {
+    assert_eq!(ask(FULL, libc::SYS_memfd_create, [0, 0, 0, 0, 0, 0]), NOT_PERMITTED);
+    assert_eq!(ask(FULL, libc::SYS_memfd_create, [0, 0x10, 0, 0, 0, 0]), NOT_PERMITTED);
+    assert_eq!(ask(FULL, libc::SYS_memfd_create, [0, 8 | 1, 0, 0, 0, 0]), ALLOW);
+}
+
+#[test]
+fn without_a_scope_only_the_own_group_can_be_signalled() {
+    assert_eq!(ask(BARE, libc::SYS_kill, [0, 15, 0, 0, 0, 0]), ALLOW);
+    for target in [1u64, 4242, u64::MAX] {
+        assert_eq!(ask(BARE, libc::SYS_kill, [target, 9, 0, 0, 0, 0]), NOT_PERMITTED);
+        assert_eq!(ask(FULL, libc::SYS_kill, [target, 9, 0, 0, 0, 0]), ALLOW);
+    }
+    assert_eq!(ask(BARE, libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]), NOT_PERMITTED);
+}

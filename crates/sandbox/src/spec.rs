@@ -1,0 +1,172 @@
+//! What is to be run, what it may see, and what it may use.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// Everything about one run. There are no other inputs: nothing is inherited that is not named here.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The program and its arguments. A bare name is looked up along `PATH` of `env`, inside the view.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Working directory, as seen inside.
+    pub cwd: PathBuf,
+    /// Where standard input comes from.
+    pub stdin: Stdin,
+    /// The folder that is worked in, if any.
+    pub workspace: Option<WorkspaceMount>,
+    /// Further host paths to show, read-only.
+    pub binds: Vec<Bind>,
+    /// What it may use.
+    pub limits: Limits,
+    /// The least confinement that will do.
+    pub floor: Floor,
+    /// Where output goes.
+    pub output: Output,
+}
+
+impl Spec {
+    /// A run of `argv` with an empty environment but for `PATH`, `HOME` and `LANG`, and no workspace.
+    pub fn new<I, S>(argv: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<OsString>,
+    {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: vec![
+                ("PATH".into(), DEFAULT_PATH.into()),
+                ("HOME".into(), HOME.into()),
+                ("LANG".into(), "C.UTF-8".into()),
+            ],
+            cwd: PathBuf::from("/tmp"),
+            stdin: Stdin::Null,
+            workspace: None,
+            binds: Vec::new(),
+            limits: Limits::default(),
+            floor: Floor::Full,
+            output: Output::Captured,
+        }
+    }
+}
+
+/// Where programs are looked for when the environment has no `PATH`.
+pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The home directory inside: empty, private, gone afterwards.
+pub const HOME: &str = "/home/agent";
+
+/// Standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stdin {
+    /// Empty.
+    Null,
+    /// These bytes, then the end.
+    Bytes(Vec<u8>),
+    /// Our own standard input: for a person at a terminal.
+    Inherit,
+}
+
+/// Standard output and error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Collected into [`crate::Ended`], up to `output_bytes_max`.
+    Captured,
+    /// Our own: for a person at a terminal. Not counted, not capped.
+    Inherited,
+}
+
+/// The folder that is worked in. It appears inside at its own real path, so that messages of compilers make sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceMount {
+    /// Where it is on the host.
+    pub host: PathBuf,
+    /// Whether the program may change it.
+    pub writable: bool,
+    /// Control paths, relative to `host`: never writable inside, and can't be renamed or removed.
+    ///
+    /// One that doesn't exist when the program starts can't be covered by a mount. Then it is looked for when the
+    /// program and everything it started are dead; if it has appeared, it is moved aside and reported in
+    /// [`crate::Ended::planted`]. The fallback confinement does not let it be created at all.
+    pub read_only_below: Vec<PathBuf>,
+    /// Paths, relative to `host`, whose contents are not shown inside.
+    pub hidden: Vec<PathBuf>,
+}
+
+/// A host path to show inside, read-only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    /// Where it is on the host.
+    pub host: PathBuf,
+    /// Where it appears inside.
+    pub at: PathBuf,
+}
+
+impl Bind {
+    /// Shows a path where it is.
+    pub fn same(path: impl Into<PathBuf>) -> Self {
+        let host = path.into();
+        Self { at: host.clone(), host }
+    }
+}
+
+/// What a run may use. Every limit is enforced; [`crate::Obtained`] says by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Real time before everything is killed.
+    pub wall_ms_max: u64,
+    /// Standard output and error together.
+    pub output_bytes_max: u64,
+    /// Memory of the whole run under a cgroup; of each process where there is none.
+    pub memory_bytes_max: u64,
+    /// Processes and threads at once.
+    pub pids_max: u32,
+    /// Open descriptors of each process.
+    pub open_files_max: u32,
+    /// Size of any one file written.
+    pub file_bytes_max: u64,
+    /// All private temporary files together (`/tmp`, `/var/tmp`, `/dev/shm`, home).
+    pub tmp_bytes_max: u64,
+    /// Processor time of each process.
+    pub cpu_s_max: u64,
+}
+
+/// Files and directories that the private temporary file system can hold, whatever their size.
+pub const TMP_FILES_MAX: u32 = 65_536;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            wall_ms_max: 120_000,
+            output_bytes_max: 16 << 20,
+            memory_bytes_max: 2 << 30,
+            pids_max: 512,
+            open_files_max: 1024,
+            file_bytes_max: 1 << 30,
+            tmp_bytes_max: 512 << 20,
+            cpu_s_max: 600,
+        }
+    }
+}
+
+/// The least confinement that will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Floor {
+    /// Namespaces, a root file system of its own, Landlock and seccomp: all of them.
+    Full,
+    /// Landlock and seccomp on the host's own file tree will do where user namespaces are closed.
+    LandlockSeccomp,
+}
+
+impl core::fmt::Display for Floor {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Full => "namespaces, Landlock and seccomp",
+            Self::LandlockSeccomp => "Landlock and seccomp",
+        })
+    }
+}

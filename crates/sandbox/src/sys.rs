@@ -1,0 +1,360 @@
+//! The raw system calls that no safe crate offers, each behind a small safe face.
+//!
+//! Everything here may run between `clone` and `execve` in a copy of a multi-threaded process, so nothing
+//! allocates, locks or touches thread-local state other than `errno`.
+#![expect(unsafe_code, reason = "the one place where this crate speaks to the kernel directly")]
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Result of a raw call.
+pub(crate) type SysResult<T> = Result<T, Errno>;
+
+/// Every namespace that a full box has. `CLONE_NEWCGROUP` is entered later, from inside the box's own cgroup.
+pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS) as u64;
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+const CLOSE_RANGE_CLOEXEC: c_uint = 4;
+const LANDLOCK_CREATE_RULESET_VERSION: c_uint = 1;
+const LANDLOCK_RULE_PATH_BENEATH: c_uint = 1;
+const SECCOMP_SET_MODE_FILTER: c_uint = 1;
+
+fn check(raw: c_long) -> SysResult<c_long> {
+    if raw == -1 {
+        // SAFETY: `__errno_location` always returns a valid pointer to the calling thread's `errno`.
+        return Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }));
+    }
+    Ok(raw)
+}
+
+/// Which side of [`fork`] we are on.
+pub(crate) enum Side {
+    /// The caller: holds the child's pidfd.
+    Parent(OwnedFd),
+    /// The copy.
+    Child,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Copies this process (memory copy-on-write) straight into the namespaces named by `flags`, and, given a
+/// cgroup v2 directory, straight into that cgroup.
+///
+/// The child sends no signal when it ends: nobody else's `SIGCHLD` handler may reap it.
+pub(crate) fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResult<Side> {
+    let mut pidfd: c_int = -1;
+    let mut args = CloneArgs {
+        flags: flags | libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd) as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(dir) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = dir.as_raw_fd() as u64;
+    }
+    // SAFETY: `args` is a live, correctly sized `clone_args`; without `CLONE_VM` the child gets its own copy of
+    // this stack, so both sides return here independently. The child calls only this module and `rustix`, which
+    // neither allocate nor lock.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
+    if pid == 0 {
+        return Ok(Side::Child);
+    }
+    // SAFETY: `CLONE_PIDFD` made the kernel store a fresh descriptor that nobody else owns.
+    Ok(Side::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// Bytes of stack for the process that becomes the program, until it does.
+pub(crate) const STACK_BYTES: usize = 128 * 1024;
+
+/// What to run on the other side of [`spawn`].
+pub(crate) struct Entry<'a, T> {
+    /// Never returns: ends in `execve` or [`exit`].
+    pub run: fn(&T) -> !,
+    /// Handed to `run`.
+    pub argument: &'a T,
+}
+
+extern "C" fn trampoline<T>(entry: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes a pointer to an `Entry<T>` on its own frame, which outlives this call: with
+    // `CLONE_VFORK` the caller sleeps until we exec or exit, and without `CLONE_VM` the frame is our own copy.
+    let entry = unsafe { &*entry.cast::<Entry<'_, T>>() };
+    (entry.run)(entry.argument)
+}
+
+/// Starts the program's process on `stack`. `share_memory` lends it our memory until it execs (no page tables
+/// to copy); code that doesn't exec must not share.
+pub(crate) fn spawn<T>(stack: &mut [u8], share_memory: bool, entry: &Entry<'_, T>) -> SysResult<i32> {
+    let mut flags = libc::SIGCHLD;
+    if share_memory {
+        flags |= libc::CLONE_VM | libc::CLONE_VFORK;
+    }
+    let top = stack.as_mut_ptr_range().end;
+    // The ABI wants the stack 16-byte aligned.
+    let top = top.wrapping_sub(top as usize % 16);
+    // SAFETY: `top` is the aligned end of a live buffer used by nobody else; the trampoline's contract on the
+    // argument holds as explained there.
+    let pid =
+        unsafe { libc::clone(trampoline::<T>, top.cast(), flags, (&raw const *entry).cast_mut().cast()) };
+    check(c_long::from(pid)).map(|pid| pid as i32)
+}
+
+/// Leaves at once: no destructors, no `atexit`, which would act on the parent's state.
+pub(crate) fn exit(code: i32) -> ! {
+    // SAFETY: `_exit` takes any code and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// A null-terminated array of C strings, ready for `execve`.
+pub(crate) struct CStrings {
+    pointers: Vec<*const c_char>,
+    _owners: Vec<std::ffi::CString>,
+}
+
+impl core::fmt::Debug for CStrings {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("CStrings").field(&self.pointers.len().saturating_sub(1)).finish()
+    }
+}
+
+// SAFETY: the pointers lead into heap buffers that `_owners` keeps alive and nobody changes.
+unsafe impl Send for CStrings {}
+// SAFETY: as above; the type has no interior mutability.
+unsafe impl Sync for CStrings {}
+
+impl CStrings {
+    pub(crate) fn new(owners: Vec<std::ffi::CString>) -> Self {
+        let pointers =
+            owners.iter().map(|owner| owner.as_ptr()).chain(core::iter::once(core::ptr::null())).collect();
+        Self { pointers, _owners: owners }
+    }
+}
+
+/// Becomes another program. Returns only if that failed.
+pub(crate) fn execve(path: &CStr, argv: &CStrings, envp: &CStrings) -> Errno {
+    // SAFETY: `path` and both arrays are null-terminated and live (see `CStrings`).
+    let raw = unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr()) };
+    check(c_long::from(raw)).err().unwrap_or(Errno::NOEXEC)
+}
+
+/// Closes every descriptor from `first` to `last`.
+pub(crate) fn close_range(first: u32, last: u32) -> SysResult<()> {
+    // SAFETY: only called in a forked child on descriptors that no live object of the child uses again.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// Marks every descriptor from `first` up close-on-exec.
+pub(crate) fn cloexec_from(first: u32) -> SysResult<()> {
+    // SAFETY: changes only a flag of descriptors.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+/// Blocks every signal on this thread; returns the mask there was.
+pub(crate) fn block_signals() -> libc::sigset_t {
+    let mut old = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: both sets are valid for writing; zeroed is a valid `sigset_t`.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+        old.assume_init()
+    }
+}
+
+/// Restores a mask that [`block_signals`] returned.
+pub(crate) fn restore_signals(mask: &libc::sigset_t) {
+    // SAFETY: `mask` is a valid set; a null old set is allowed.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
+}
+
+/// Gives every signal its default action (an ignored signal would stay ignored across `execve`). Real-time signals
+/// are not ignored by anyone, and handlers are reset by `execve` itself.
+pub(crate) fn default_signals() {
+    for signal in 1..=libc::SIGSYS {
+        // SAFETY: `SIG_DFL` is valid for every signal; the kernel refuses KILL and STOP, which changes nothing.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Unblocks every signal.
+pub(crate) fn unblock_signals() {
+    let mut none = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: as in `block_signals`.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), core::ptr::null_mut());
+    }
+}
+
+/// A descriptor that is readable when a child has ended. `SIGCHLD` must be blocked.
+pub(crate) fn child_events() -> SysResult<OwnedFd> {
+    let mut set = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: `set` is valid for writing, and initialised before it is read.
+    let raw = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    let raw = check(c_long::from(raw))?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw as RawFd) })
+}
+
+/// Waits for (and reaps) the child behind a pidfd; true when it has ended.
+pub(crate) fn wait(pidfd: BorrowedFd<'_>, block: bool) -> SysResult<bool> {
+    let mut siginfo = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    // SAFETY: the buffer is valid for writing and zeroed, which is a valid value of its type.
+    let siginfo = unsafe {
+        let id = pidfd.as_raw_fd().cast_unsigned();
+        check(c_long::from(libc::waitid(libc::P_PIDFD, id, siginfo.as_mut_ptr(), options)))?;
+        siginfo.assume_init()
+    };
+    Ok(siginfo.si_signo != 0)
+}
+
+/// Processor time in milliseconds and largest resident size in KiB of all children that were waited for.
+pub(crate) fn used_by_children() -> (u32, u32) {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the buffer is valid for writing and zeroed, which is a valid value of its type.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let us = |time: libc::timeval| time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
+    let ms = us(usage.ru_utime).saturating_add(us(usage.ru_stime)) / 1000;
+    (u32::try_from(ms).unwrap_or(u32::MAX), u32::try_from(usage.ru_maxrss).unwrap_or(u32::MAX))
+}
+
+/// Watches a descriptor for becoming readable, from within a Tokio runtime.
+pub(crate) fn watch(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` stays open and the same for as long as the `AsyncFd` owns it.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+}
+
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Sets attributes (`MOUNT_ATTR_*`) on the mount that `mount` is the root of.
+pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, recursive: bool, attr_set: u64) -> SysResult<()> {
+    let attr = MountAttr { attr_set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: an empty C string and a live, correctly sized `mount_attr`.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags as c_uint,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// Leaves the current cgroup namespace for one rooted where we are.
+pub(crate) fn unshare_cgroup() -> SysResult<()> {
+    // SAFETY: changes only this process's namespace.
+    check(c_long::from(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) })).map(drop)
+}
+
+/// The Landlock ABI of the running kernel; zero if there is none.
+pub(crate) fn landlock_abi() -> u32 {
+    // SAFETY: the documented query form: null attribute, zero size, version flag.
+    let raw = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            core::ptr::null::<c_void>(),
+            0usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    u32::try_from(raw).unwrap_or(0)
+}
+
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+/// Allows `access` at and beneath the file behind `path`.
+pub(crate) fn landlock_allow(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, access: u64) -> SysResult<()> {
+    let rule = PathBeneath { allowed_access: access, parent_fd: path.as_raw_fd() };
+    // SAFETY: `rule` is a live `landlock_path_beneath_attr` (packed, as the kernel defines it).
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset.as_raw_fd(),
+            LANDLOCK_RULE_PATH_BENEATH,
+            &raw const rule,
+            0u32,
+        )
+    })
+    .map(drop)
+}
+
+/// Enters the Landlock domain. Needs `no_new_privs`.
+pub(crate) fn landlock_restrict(ruleset: BorrowedFd<'_>) -> SysResult<()> {
+    // SAFETY: restricts only this process.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) }).map(drop)
+}
+
+/// Installs a seccomp filter. Needs `no_new_privs`.
+pub(crate) fn seccomp(program: &[libc::sock_filter]) -> SysResult<()> {
+    let Ok(len) = u16::try_from(program.len()) else { return Err(Errno::INVAL) };
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` describes a live slice, which the kernel copies and never writes.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0u32, &raw const program) })
+        .map(drop)
+}
+
+/// One arbitrary system call, for the live probes, which ask for what must be refused.
+pub(crate) fn raw(number: c_long, arguments: [c_ulong; 6]) -> SysResult<c_long> {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: callers pass null or pointers to live static buffers; they run only in a probe's own process,
+    // which ends right after.
+    check(unsafe { libc::syscall(number, a, b, c, d, e, f) })
+}
+
+/// Kills every process that we can see, but ourselves. Only for the first process of a pid namespace.
+pub(crate) fn kill_everyone_else() {
+    if rustix::process::getpid() == rustix::process::Pid::INIT {
+        // SAFETY: as pid 1 of a namespace of our own, "everyone" is everyone in it.
+        unsafe { libc::kill(-1, libc::SIGKILL) };
+    }
+}
+
+/// Makes writing past the file size limit an error (`EFBIG`) instead of a deadly signal.
+pub(crate) fn ignore_file_size_signal() {
+    // SAFETY: `SIG_IGN` is valid for this signal; it stays ignored across `execve`.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}

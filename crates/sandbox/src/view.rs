@@ -1,0 +1,408 @@
+//! What a confined program sees: an ordered list of parts, from which the child builds the root file system and
+//! `explain` the text, so that the two can't disagree.
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::error::{SandboxError, Step};
+use crate::grants::Access;
+use crate::spec::{HOME, Spec, WorkspaceMount};
+
+/// The only user inside; stands for whoever runs Regent.
+pub(crate) const BOX_UID: u32 = 1000;
+/// The host name inside.
+pub(crate) const HOSTNAME: &[u8] = b"regent";
+/// Guarded, hidden and bound paths together.
+pub(crate) const PATHS_MAX: usize = 1024;
+
+/// One step of building the root file system. Paths of `at` are relative to the new root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A directory of the (sealed) root.
+    Directory { at: CString },
+    /// A small file of our making.
+    File { at: CString, content: &'static [u8] },
+    /// A symbolic link.
+    Link { at: CString, to: CString },
+    /// A host path, with everything mounted below it.
+    Bind { from: CString, at: CString, kind: BindKind, identity: Option<Identity> },
+    /// A writable directory on the private temporary file system.
+    Private { at: CString },
+    /// The process file system of the new pid namespace.
+    Proc,
+    /// Emptiness over a path. `tree`: the mount that it lies in, and the path below that. `optional`: may be missing.
+    Blank { tree: CString, below: CString, directory: bool, optional: bool },
+    /// A path of the workspace made a mount point of its own, so that it can't be renamed or removed.
+    Pin { tree: CString, below: CString, read_only: bool },
+    /// The root itself becomes read-only.
+    Seal,
+}
+
+/// What a bind may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BindKind {
+    ReadOnly,
+    Writable,
+    Device,
+}
+
+/// Which file it was when we looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+}
+
+/// A Landlock rule: a path as seen inside, and what it may be used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub path: CString,
+    pub access: Access,
+    pub directory: bool,
+    /// Missing is fine (e.g. `/proc` where it can't be mounted).
+    pub optional: bool,
+}
+
+/// The whole view.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    pub parts: Vec<Part>,
+    pub rules: Vec<Rule>,
+}
+
+/// System directories, shown read-only; links among them are copied as links.
+pub(crate) const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// The few files of `/etc` that programs need to run at all. No directory with private keys among them.
+pub(crate) const ETC: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/os-release",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted",
+];
+
+const SYNTHETIC: &[(&str, &[u8])] = &[
+    (
+        "etc/passwd",
+        b"agent:x:1000:1000:agent:/home/agent:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    ),
+    ("etc/group", b"agent:x:1000:\nnogroup:x:65534:\n"),
+    ("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\n"),
+    ("etc/hosts", b"127.0.0.1 localhost regent\n::1 localhost regent\n"),
+    ("etc/hostname", b"regent\n"),
+];
+
+pub(crate) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+const DEVICE_LINKS: &[(&str, &str)] = &[
+    ("dev/fd", "/proc/self/fd"),
+    ("dev/stdin", "/proc/self/fd/0"),
+    ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"),
+];
+
+/// Writable and private: gone with the run.
+pub(crate) const PRIVATE: &[&str] = &["tmp", "var/tmp", "dev/shm", "home/agent"];
+
+/// Entries of `/proc` that tell about the host's kernel or reach into it.
+const PROC_BLANKS: &[(&str, bool)] = &[
+    ("acpi", true),
+    ("cmdline", false),
+    ("kallsyms", false),
+    ("kcore", false),
+    ("key-users", false),
+    ("keys", false),
+    ("kmsg", false),
+    ("scsi", true),
+    ("sysrq-trigger", false),
+    ("timer_list", false),
+];
+
+/// Places where a workspace or bind would take the view apart.
+const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
+
+impl View {
+    /// Looks at the host and lays out the view for `spec`.
+    pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
+        let mut view = Self::system()?;
+        view.binds(spec)?;
+        // Covers are copies of a part of the root: made after it is sealed, they are sealed as well.
+        view.parts.extend([Part::Proc, Part::Seal]);
+        view.process_covers()?;
+        if let Some(workspace) = &spec.workspace {
+            view.guards(workspace)?;
+        }
+        Ok(view)
+    }
+
+    /// What is the same for every run. Looked at once: a host's system folders stay what they are.
+    fn system() -> Result<Self, SandboxError> {
+        static FOUND: OnceLock<View> = OnceLock::new();
+        if let Some(view) = FOUND.get() {
+            return Ok(view.clone());
+        }
+        let mut view = Self::default();
+        view.rule("/", Access::List, true);
+        view.programs()?;
+        view.devices()?;
+        for at in PRIVATE {
+            view.directory(Path::new(at))?;
+            view.parts.push(Part::Private { at: c(at)? });
+            view.rule(&format!("/{at}"), Access::Write, true);
+        }
+        for at in ["run", "proc"] {
+            view.directory(Path::new(at))?;
+        }
+        view.rules.push(Rule { path: c("/proc")?, access: Access::Read, directory: true, optional: true });
+        Ok(FOUND.get_or_init(|| view).clone())
+    }
+
+    /// The path that a failed step was about.
+    pub(crate) fn place(&self, step: Step, part: usize) -> Option<String> {
+        if step == Step::Landlock {
+            return self.rules.get(part).map(|rule| rule.path.to_string_lossy().into_owned());
+        }
+        let path = match self.parts.get(part)? {
+            Part::Directory { at }
+            | Part::File { at, .. }
+            | Part::Link { at, .. }
+            | Part::Bind { at, .. }
+            | Part::Private { at } => at.to_string_lossy().into_owned(),
+            Part::Blank { tree, below, .. } | Part::Pin { tree, below, .. } => {
+                format!("{}/{}", tree.to_string_lossy(), below.to_string_lossy())
+            }
+            Part::Proc => "proc".to_owned(),
+            Part::Seal => String::new(),
+        };
+        Some(format!("/{path}"))
+    }
+
+    fn programs(&mut self) -> Result<(), SandboxError> {
+        self.directory(Path::new("etc"))?;
+        for (at, content) in SYNTHETIC {
+            self.parts.push(Part::File { at: c(at)?, content });
+        }
+        for path in SYSTEM {
+            self.show(Path::new(path), Path::new(path))?;
+            self.rule_if_directory(path, Access::Execute);
+        }
+        for path in ETC {
+            self.show(Path::new(path), Path::new(path))?;
+        }
+        self.rule("/etc", Access::Read, true);
+        // Binds have their own inodes: a rule on `/etc` still covers them, since Landlock walks up through mounts.
+        Ok(())
+    }
+
+    fn devices(&mut self) -> Result<(), SandboxError> {
+        self.directory(Path::new("dev"))?;
+        for path in DEVICES {
+            let at = relative(Path::new(path))?;
+            self.mount_point(Path::new(path), false)?;
+            self.parts.push(Part::Bind { from: c(path)?, at, kind: BindKind::Device, identity: None });
+            self.rule(path, Access::Device, false);
+        }
+        for (at, to) in DEVICE_LINKS {
+            self.parts.push(Part::Link { at: c(at)?, to: c(to)? });
+        }
+        Ok(())
+    }
+
+    fn process_covers(&mut self) -> Result<(), SandboxError> {
+        for (below, directory) in PROC_BLANKS {
+            let (tree, below) = (c("proc")?, c(below)?);
+            self.parts.push(Part::Blank { tree, below, directory: *directory, optional: true });
+        }
+        Ok(())
+    }
+
+    /// The workspace and the further binds, outer paths before the paths inside them.
+    fn binds(&mut self, spec: &Spec) -> Result<(), SandboxError> {
+        let guarded = spec.workspace.as_ref().map_or(0, |w| w.read_only_below.len() + w.hidden.len());
+        if spec.binds.len() + guarded > PATHS_MAX {
+            return Err(SandboxError::Spec(format!("more than {PATHS_MAX} paths")));
+        }
+        let mut places: Vec<(PathBuf, PathBuf, Option<&WorkspaceMount>)> = Vec::new();
+        for bind in &spec.binds {
+            places.push((bind.host.clone(), bind.at.clone(), None));
+        }
+        if let Some(workspace) = &spec.workspace {
+            places.push((workspace.host.clone(), workspace.host.clone(), Some(workspace)));
+        }
+        places.sort_by_key(|(_, at, _)| at.components().count());
+        for (host, at, workspace) in places {
+            usable(&at)?;
+            let metadata = std::fs::symlink_metadata(&host)
+                .map_err(|cause| SandboxError::Spec(format!("`{}`: {cause}", host.display())))?;
+            if metadata.is_symlink() {
+                return Err(SandboxError::Spec(format!("`{}` is a symbolic link", host.display())));
+            }
+            let writable = workspace.is_some_and(|workspace| workspace.writable);
+            self.mount_point(&at, metadata.is_dir())?;
+            self.parts.push(Part::Bind {
+                from: c(&host)?,
+                at: relative(&at)?,
+                kind: if writable { BindKind::Writable } else { BindKind::ReadOnly },
+                identity: Some(Identity { dev: metadata.dev(), ino: metadata.ino() }),
+            });
+            let access = if writable { Access::Write } else { Access::Execute };
+            self.rule_for(&at, access, metadata.is_dir())?;
+        }
+        Ok(())
+    }
+
+    /// Pins control paths and blanks hidden ones, as far as they exist.
+    fn guards(&mut self, workspace: &WorkspaceMount) -> Result<(), SandboxError> {
+        let tree = relative(&workspace.host)?;
+        let mut pinned: Vec<PathBuf> = Vec::new();
+        let mut paths: Vec<&PathBuf> = workspace.read_only_below.iter().collect();
+        paths.sort();
+        for path in paths {
+            beneath(path)?;
+            // A directory on the way could be renamed away with what is below it, so it is pinned too, writable.
+            for ancestor in ancestors(path).chain([path.as_path()]) {
+                if pinned.iter().any(|done| done == ancestor) || !pinnable(&workspace.host, ancestor) {
+                    continue;
+                }
+                let read_only = ancestor == path.as_path();
+                self.parts.push(Part::Pin { tree: tree.clone(), below: c(ancestor)?, read_only });
+                pinned.push(ancestor.to_path_buf());
+            }
+        }
+        for path in &workspace.hidden {
+            beneath(path)?;
+            // A link is followed, as long as it stays in the workspace: outside there is nothing to see anyway.
+            let Ok(real) = workspace.host.join(path).canonicalize() else { continue };
+            let Ok(below) = real.strip_prefix(&workspace.host) else { continue };
+            if below.as_os_str().is_empty() {
+                return Err(SandboxError::Spec("the workspace itself can't be hidden".to_owned()));
+            }
+            let (tree, directory) = (tree.clone(), real.is_dir());
+            self.parts.push(Part::Blank { tree, below: c(below)?, directory, optional: false });
+        }
+        Ok(())
+    }
+
+    /// Shows a host path, copying links as links. A path that the host lacks is left out.
+    fn show(&mut self, host: &Path, at: &Path) -> Result<(), SandboxError> {
+        let Ok(metadata) = std::fs::symlink_metadata(host) else { return Ok(()) };
+        if metadata.is_symlink() {
+            let Ok(to) = std::fs::read_link(host) else { return Ok(()) };
+            self.parents(at)?;
+            self.parts.push(Part::Link { at: relative(at)?, to: c(&to)? });
+            return Ok(());
+        }
+        self.mount_point(at, metadata.is_dir())?;
+        let (from, at) = (c(host)?, relative(at)?);
+        self.parts.push(Part::Bind { from, at, kind: BindKind::ReadOnly, identity: None });
+        Ok(())
+    }
+
+    fn mount_point(&mut self, at: &Path, directory: bool) -> Result<(), SandboxError> {
+        self.parents(at)?;
+        if directory {
+            return self.directory(at);
+        }
+        self.parts.push(Part::File { at: relative(at)?, content: b"" });
+        Ok(())
+    }
+
+    fn parents(&mut self, at: &Path) -> Result<(), SandboxError> {
+        let parents: Vec<&Path> = at.ancestors().skip(1).filter(|path| path.parent().is_some()).collect();
+        for parent in parents.into_iter().rev() {
+            self.push_directory(parent)?;
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, at: &Path) -> Result<(), SandboxError> {
+        let at = Path::new("/").join(at);
+        self.parents(&at)?;
+        self.push_directory(&at)
+    }
+
+    fn push_directory(&mut self, at: &Path) -> Result<(), SandboxError> {
+        let part = Part::Directory { at: relative(at)? };
+        if !self.parts.contains(&part) {
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    fn rule(&mut self, path: &str, access: Access, directory: bool) {
+        if let Ok(path) = CString::new(path) {
+            self.rules.push(Rule { path, access, directory, optional: false });
+        }
+    }
+
+    fn rule_for(&mut self, path: &Path, access: Access, directory: bool) -> Result<(), SandboxError> {
+        self.rules.push(Rule { path: c(path)?, access, directory, optional: false });
+        Ok(())
+    }
+
+    fn rule_if_directory(&mut self, path: &str, access: Access) {
+        if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+            self.rule(path, access, true);
+        }
+    }
+}
+
+/// The directories on the way to a relative path, outermost first.
+pub(crate) fn ancestors(path: &Path) -> impl Iterator<Item = &Path> {
+    let mut list: Vec<&Path> =
+        path.ancestors().skip(1).filter(|ancestor| !ancestor.as_os_str().is_empty()).collect();
+    list.reverse();
+    list.into_iter()
+}
+
+/// Whether a mount can cover it: it is there, reached without links, and not a link itself.
+pub(crate) fn pinnable(workspace: &Path, below: &Path) -> bool {
+    ancestors(below).chain([below]).all(|path| {
+        std::fs::symlink_metadata(workspace.join(path)).is_ok_and(|metadata| !metadata.is_symlink())
+    })
+}
+
+/// A path below the workspace: relative, and only forwards.
+pub(crate) fn beneath(path: &Path) -> Result<(), SandboxError> {
+    let forwards = path.components().all(|part| matches!(part, Component::Normal(_)));
+    if forwards && path.components().next().is_some() {
+        return Ok(());
+    }
+    Err(SandboxError::Spec(format!("`{}` is not a path below the workspace", path.display())))
+}
+
+/// Refuses places that would replace part of the view itself.
+fn usable(at: &Path) -> Result<(), SandboxError> {
+    let refuse = |why: &str| Err(SandboxError::Spec(format!("`{}` {why}", at.display())));
+    let plain = at.is_absolute()
+        && at.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    if !plain {
+        return refuse("is not a plain absolute path");
+    }
+    let own = SYSTEM.iter().chain(RESERVED).copied().chain(["/tmp", "/var/tmp", HOME]);
+    if own.into_iter().any(|path| Path::new(path).starts_with(at)) {
+        return refuse("would replace a part of the system's own view");
+    }
+    if RESERVED.iter().any(|path| at.starts_with(path)) {
+        return refuse("lies in a part of the view that can't be replaced");
+    }
+    Ok(())
+}
+
+/// A C string of a path or a text; a NUL inside is refused.
+pub(crate) fn c(text: impl AsRef<OsStr>) -> Result<CString, SandboxError> {
+    let text = text.as_ref();
+    CString::new(text.as_bytes())
+        .map_err(|_| SandboxError::Spec(format!("`{}` contains a NUL byte", text.to_string_lossy())))
+}
+
+fn relative(path: &Path) -> Result<CString, SandboxError> {
+    c(path.strip_prefix("/").unwrap_or(path))
+}
