@@ -214,7 +214,7 @@ impl Core {
     pub(crate) async fn record_intent(&self, draft: Draft) -> Result<Receipt, Fault> {
         match self.ledger.append(draft).await {
             Ok(receipt) => Ok(receipt),
-            Err(full @ AppendError::Full(_)) => {
+            Err(full @ AppendError::Full) => {
                 self.turn(Phase::Degraded(full.to_string()));
                 Err(full.into())
             }
@@ -231,7 +231,7 @@ impl Core {
         let kept = draft.clone();
         match self.ledger.append(draft).await {
             Ok(receipt) => Ok(receipt),
-            Err(full @ AppendError::Full(_)) => {
+            Err(full @ AppendError::Full) => {
                 self.owed.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
                 self.turn(Phase::Degraded(full.to_string()));
                 Err(full.into())
