@@ -210,37 +210,35 @@ impl Core {
         self.write_what_is_owed().await
     }
 
-    /// Writes an intent. If that fails nothing has happened yet, so a full disk only refuses this call.
+    /// Writes an intent. If that fails nothing has happened yet, so a full or slow disk, or a draft that is too large, only
+    /// refuses this call.
     pub(crate) async fn record_intent(&self, draft: Draft) -> Result<Receipt, Fault> {
-        match self.ledger.append(draft).await {
-            Ok(receipt) => Ok(receipt),
-            Err(full @ AppendError::Full) => {
-                self.turn(Phase::Degraded(full.to_string()));
-                Err(full.into())
-            }
-            Err(error) => {
-                self.turn(Phase::Sealed(error.to_string()));
-                Err(error.into())
+        let written = self.ledger.append(draft).await;
+        if let Err(error) = &written {
+            match of_this_draft(error) {
+                Some(Passing::Draft) => {}
+                Some(Passing::Disk) => self.turn(Phase::Degraded(error.to_string())),
+                None => self.turn(Phase::Sealed(error.to_string())),
             }
         }
+        Ok(written?)
     }
 
-    /// Writes an outcome. The effect has happened: if the disk is full the outcome is kept and owed, and no call is let in before
-    /// it is written; any other failure seals the kernel.
+    /// Writes an outcome. The effect has happened: if the disk is full or slow the outcome is kept and owed, and no call is let in
+    /// before it is written; any other failure seals the kernel.
     pub(crate) async fn record_outcome(&self, draft: Draft) -> Result<Receipt, Fault> {
         let kept = draft.clone();
-        match self.ledger.append(draft).await {
-            Ok(receipt) => Ok(receipt),
-            Err(full @ AppendError::Full) => {
-                self.owed.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-                self.turn(Phase::Degraded(full.to_string()));
-                Err(full.into())
-            }
-            Err(error) => {
-                self.turn(Phase::Sealed(error.to_string()));
-                Err(error.into())
+        let written = self.ledger.append(draft).await;
+        if let Err(error) = &written {
+            match of_this_draft(error) {
+                Some(Passing::Disk) => {
+                    self.owed.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+                    self.turn(Phase::Degraded(error.to_string()));
+                }
+                Some(Passing::Draft) | None => self.turn(Phase::Sealed(error.to_string())),
             }
         }
+        Ok(written?)
     }
 
     async fn write_what_is_owed(&self) -> Result<(), Fault> {
@@ -274,6 +272,25 @@ impl Core {
             *phase = to;
         }
         self.disturbed.store(true, Ordering::Release);
+    }
+}
+
+/// A failure to write that says nothing against the ledger as a whole.
+enum Passing {
+    /// The draft is at fault.
+    Draft,
+    /// The disk is full or slow; a later attempt may succeed.
+    Disk,
+}
+
+fn of_this_draft(error: &AppendError) -> Option<Passing> {
+    match error {
+        AppendError::Full | AppendError::Backlog | AppendError::Busy => Some(Passing::Disk),
+        AppendError::TooLarge { .. }
+        | AppendError::Reserved(_)
+        | AppendError::NotAnObject
+        | AppendError::Time(_) => Some(Passing::Draft),
+        AppendError::Sealed(_) | AppendError::Io(_) | AppendError::Closed => None,
     }
 }
 
