@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::agent::{AgentId, SpawnSpec};
 use crate::approval::{Answer, TicketId};
+use crate::budget::{Budget, BudgetScope};
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -146,6 +147,13 @@ pub enum Op {
     },
     /// List the questions that wait for a person.
     Questions,
+    /// Give a scope its limits. Only a person can.
+    SetBudget {
+        /// Whose.
+        scope: BudgetScope,
+        /// What it may use.
+        limits: Budget,
+    },
 }
 
 /// One run of a catalogued tool.
@@ -244,6 +252,7 @@ impl Op {
             Self::CheckPolicy { .. } => "policy.check",
             Self::Answer { .. } => "approval.answer",
             Self::Questions => "approval.list",
+            Self::SetBudget { .. } => "budget.set",
         }
     }
 }

@@ -2,13 +2,28 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
+
+use crate::call::Op;
 use crate::executor::{BoxFuture, ExecuteError, RawOutput};
 use crate::kernel::Core;
 use crate::syscall::{Permit, tier};
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other drivers take the place of this arm")]
 pub(crate) fn perform<'s>(
-    _core: &'s Arc<Core>,
+    core: &'s Arc<Core>,
     permit: Permit<'s, tier::Host>,
 ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-    Box::pin(async move { Err(ExecuteError::NoDriver(permit.call().op().name().to_owned())) })
+    let call = permit.call();
+    Box::pin(async move {
+        match call.op() {
+            Op::Answer { ticket, answer } => core.answer(ticket, answer, call.principal()),
+            Op::Questions => Ok(RawOutput::json(&json!(core.approvals.list()?))),
+            Op::SetBudget { scope, limits } => {
+                core.budgets.set(scope, *limits)?;
+                Ok(RawOutput::json(&json!({"scope": scope, "limits": limits})))
+            }
+            other => Err(ExecuteError::NoDriver(other.name().to_owned())),
+        }
+    })
 }

@@ -17,6 +17,7 @@ use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::kernel::Core;
+use crate::rate;
 use crate::syscall::Fault;
 use crate::workspace::{PathError, Workspace};
 
@@ -126,7 +127,13 @@ impl Core {
         if matches!(op, Op::Infer(_)) && self.executors.models.is_none() {
             sheet.refuse("model.none", "no model provider is set up".to_owned(), "");
         }
-        if matches!(op, Op::Answer { .. } | Op::Questions) && call.principal.class() != Class::Operator {
+        if call.principal.class() == Class::Operator {
+            return;
+        }
+        if matches!(op, Op::SetBudget { .. }) {
+            sheet.refuse("budget.not_a_person", "only a person can set a budget".to_owned(), "");
+        }
+        if matches!(op, Op::Answer { .. } | Op::Questions) {
             // An agent can't approve its own call, whatever policy says.
             sheet.refuse(
                 "approval.not_a_person",
@@ -141,7 +148,7 @@ impl Core {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
         }
-        let resources = sheet.resources();
+        let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let facts = Facts {
             caller: Caller {
                 class: call.principal.class(),
@@ -156,11 +163,11 @@ impl Core {
             labels: &sheet.labels,
             resources: &resources,
             tier: sheet.tier,
-            now_ms: self.clock.now_ms(),
+            now_ms,
             utc_offset_min: 0,
             left: sheet.left,
             session: sheet.session,
-            rates: &*self.state,
+            rates: &rate::Used { state: &*self.state, who: call.principal.name(), now_ms },
         };
         self.policy().policy.decide(&facts)
     }
@@ -185,7 +192,11 @@ impl Core {
         if let Some(reason) = self.take_rates(call, grant)? {
             return Ok(Err(reason));
         }
-        Ok(self.budgets.reserve(call.principal(), &Estimate::of(&call.op, &grant.limits))?)
+        let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;
+        if let Ok(reservation) = &reserved {
+            grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
+        }
+        Ok(reserved)
     }
 
     /// Changes the arguments as policy demands, and judges the result anew: a change can move a path or a host.
@@ -226,7 +237,7 @@ impl Core {
     /// Counts the call against every rate of the grant; the count and the check are one step in the shared state.
     fn take_rates(&self, call: &Call, grant: &Grant) -> Result<Option<Reason>, Fault> {
         for charge in &grant.charges {
-            if !self.state.take_rate(charge, call.principal().name(), self.clock.now_ms())? {
+            if !rate::take(&*self.state, charge, call.principal().name(), self.clock.now_ms())? {
                 let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }

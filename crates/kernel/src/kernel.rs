@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::agent::{Agents, Calls};
 use crate::approval::Approvals;
-use crate::budget::Budgets;
+use crate::budget::{Budget, BudgetScope, Budgets};
+use crate::call::Op;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::executor::Executors;
@@ -18,7 +19,7 @@ use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
 use crate::state::State;
-use crate::syscall::{Fault, Kernel};
+use crate::syscall::{Fault, Kernel, Reply};
 use crate::vfs::Vfs;
 use crate::workspace::Workspace;
 
@@ -102,11 +103,12 @@ impl Kernel {
     /// Brings a kernel up and records that it did.
     pub async fn boot(parts: Parts) -> Result<Self, Fault> {
         let session: Arc<str> = parts.session.into();
-        let operator = Principal::operator(&parts.sponsor, session);
+        let operator = Principal::operator(&parts.sponsor, Arc::clone(&session));
+        let root = parts.workspace.root().to_string_lossy().into_owned();
         let core = Arc::new(Core {
             policy: RwLock::new(InForce::new(parts.policy)),
-            approvals: Approvals::new(Arc::clone(&parts.state), Arc::clone(&parts.clock)),
-            budgets: Budgets::new(Arc::clone(&parts.state), Arc::clone(&parts.clock)),
+            approvals: Approvals::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root),
+            budgets: Budgets::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root, &session),
             ledger: parts.ledger,
             executors: parts.executors,
             catalogue: parts.catalogue,
@@ -170,6 +172,16 @@ impl Kernel {
         &self.0.ledger
     }
 
+    /// Gives a scope its limits, as any other call: judged and recorded.
+    pub async fn set_budget(
+        &self,
+        caller: &Principal,
+        scope: BudgetScope,
+        limits: Budget,
+    ) -> Result<Reply, Fault> {
+        self.syscall(caller, Op::SetBudget { scope, limits }).await
+    }
+
     /// Stops taking calls, stops the running ones, and closes the ledger.
     pub async fn shutdown(&self) -> Result<(), Fault> {
         self.0.turn(Phase::Shutdown);
@@ -177,6 +189,7 @@ impl Kernel {
         self.0
             .note(Kind::Kernel, &json!({"session": self.0.operator.session(), "state": "shutdown"}))
             .await?;
+        self.0.budgets.give_back()?;
         self.0.ledger.close()?;
         Ok(())
     }

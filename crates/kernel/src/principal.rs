@@ -21,6 +21,8 @@ struct Fields {
     /// Who vouches, from the person down to the caller: the person's name, then each agent's DID.
     chain: Vec<String>,
     did: Option<Did>,
+    /// The agents among those who vouch, by id, ending with the caller itself; whose budgets its calls are charged to.
+    lineage: Vec<AgentId>,
     session: Arc<str>,
 }
 
@@ -34,6 +36,7 @@ impl Principal {
             roles: vec!["operator".to_owned()],
             chain: vec![user.to_owned()],
             did: None,
+            lineage: Vec::new(),
             session,
         }))
     }
@@ -42,6 +45,8 @@ impl Principal {
     pub(crate) fn agent(id: AgentId, name: &str, roles: Vec<String>, did: Did, parent: &Principal) -> Self {
         let mut chain = parent.0.chain.clone();
         chain.push(did.to_string());
+        let mut lineage = parent.0.lineage.clone();
+        lineage.push(id.clone());
         Self(Arc::new(Fields {
             class: Class::Agent,
             name: name.to_owned(),
@@ -49,6 +54,7 @@ impl Principal {
             roles,
             chain,
             did: Some(did),
+            lineage,
             session: parent.0.session.clone(),
         }))
     }
@@ -81,6 +87,11 @@ impl Principal {
     /// The agent's decentralised identifier, if it is one.
     pub fn did(&self) -> Option<&Did> {
         self.0.did.as_ref()
+    }
+
+    /// The agents it descends from, oldest first, and itself if it is one.
+    pub fn lineage(&self) -> &[AgentId] {
+        &self.0.lineage
     }
 
     /// The session that its calls are recorded under.

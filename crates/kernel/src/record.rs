@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::approval::{Approved, Asked};
-use crate::budget::Spent;
+use crate::budget::Settled;
 use crate::call::Call;
 use crate::facts::{Sheet, Target};
 use crate::kernel::{Canonical, InForce};
@@ -62,7 +62,7 @@ struct OutcomeBody<'a> {
     op: &'static str,
     output: Option<PayloadRef>,
     session: &'a str,
-    spent: Option<Spent>,
+    spent: Option<&'a Settled>,
     status: &'a Status,
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
         op: frame.call.op.name(),
         output: output.as_ref().map(Payload::reference),
         session: frame.call.principal.session(),
-        spent: ended.spent,
+        spent: ended.spent.as_ref(),
         status: ended.status,
     };
     Ok(Draft {
@@ -149,7 +149,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) status: &'a Status,
     pub(crate) output: &'a Labelled,
     pub(crate) obtained: &'a Option<Value>,
-    pub(crate) spent: Option<Spent>,
+    pub(crate) spent: Option<Settled>,
 }
 
 /// Something that isn't a call.

@@ -14,10 +14,10 @@ mod permit;
 use std::sync::Arc;
 
 use regent_ledger::{AppendError, Receipt};
-use regent_policy::{Reason, Verdict};
+use regent_policy::{Question, Reason, Verdict};
 use serde::Serialize;
 
-use crate::approval::Ticket;
+use crate::approval::{Consulted, Ticket};
 use crate::budget::Spent;
 use crate::call::{Call, Op};
 use crate::executor::Failure;
@@ -86,6 +86,14 @@ pub struct Denial {
     pub intent: Receipt,
 }
 
+impl Denial {
+    /// A question that was put to nobody can't be answered, so it is a no.
+    fn unasked(question: Question, intent: Receipt) -> Self {
+        let Question { rule, reason: message, .. } = question;
+        Self { reason: Reason { code: "approval.unasked", message, rule: Some(rule), help: None }, intent }
+    }
+}
+
 /// The kernel could not do its own part.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
@@ -149,12 +157,16 @@ impl Core {
 
         // 2 verdict: pure; then what only the kernel can settle: approvals, rates, tiers and budgets, taken, not looked at.
         let mut verdict = self.decide(&call, &facts);
-        if let Verdict::Ask(question) = &verdict
-            && let Some(approved) =
-                self.approvals.take(&facts.digest(&call, &self.workspace)?, question, call.principal())?
-        {
-            facts.approved = Some(approved);
-            verdict = Verdict::Allow(question.grant.clone());
+        let mut asked = None;
+        if let Verdict::Ask(question) = &verdict {
+            match self.consult(&call, &facts, question)? {
+                Consulted::Approved(approved) => {
+                    facts.approved = Some(approved);
+                    verdict = Verdict::Allow(question.grant.clone());
+                }
+                Consulted::Asked(question) => asked = Some(question),
+                Consulted::Refused(reason) => verdict = Verdict::Deny(reason),
+            }
         }
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
@@ -165,16 +177,13 @@ impl Core {
         }
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
-        let question = match &verdict {
-            Verdict::Ask(question) => Some(self.approvals.ask(&call, &facts, question)?),
-            Verdict::Allow(_) | Verdict::Deny(_) => None,
-        };
-        let draft = record::intent(&self.stamp(), &call, &facts, &verdict, question.as_ref())?;
+        let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
         let intent = self.record_intent(draft).await?;
-        let grant = match verdict {
-            Verdict::Allow(grant) => grant,
-            Verdict::Deny(reason) => return Ok(Reply::Denied(Denial { reason, intent })),
-            Verdict::Ask(_) => return Ok(Reply::Pending(Ticket::of(question, intent))),
+        let grant = match (verdict, asked) {
+            (Verdict::Allow(grant), _) => grant,
+            (Verdict::Deny(reason), _) => return Ok(Reply::Denied(Denial { reason, intent })),
+            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
+            (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
 
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
