@@ -22,7 +22,7 @@ use super::{Record, Records, State, StateError, Step, check_size};
 /// Marks the file as ours (`RGNT`).
 const APPLICATION_ID: i64 = 0x5247_4e54;
 /// The newest schema that we understand.
-const SCHEMA: i64 = 1;
+pub(super) const SCHEMA: i64 = 1;
 /// How long a step waits for another process.
 const BUSY_MS_MAX: u64 = 5_000;
 /// How often we ask for WAL mode while another process is just making the file.
@@ -234,7 +234,7 @@ fn guard_file(path: &Path) -> Result<(), StateError> {
 }
 
 /// Two processes that make the file at once can get in each other's way here without SQLite waiting, so we do.
-fn write_ahead(connection: &Connection) -> Result<(), StateError> {
+pub(super) fn write_ahead(connection: &Connection) -> Result<(), StateError> {
     let mut tries = 0;
     loop {
         let mode: Result<String, _> =
@@ -254,7 +254,7 @@ fn write_ahead(connection: &Connection) -> Result<(), StateError> {
 }
 
 /// Brings the schema up to date in one transaction. `before` sees the number of each statement before it runs.
-fn migrate(
+pub(super) fn migrate(
     connection: &mut Connection,
     before: &mut dyn FnMut(usize) -> Result<(), StateError>,
 ) -> Result<(), StateError> {
