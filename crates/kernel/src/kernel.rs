@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
 use regent_policy::Policy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::agent::{Agents, Calls};
@@ -84,7 +84,7 @@ impl InForce {
 }
 
 /// The states of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "why")]
 pub enum Phase {
     /// Not up yet.
