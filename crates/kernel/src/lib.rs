@@ -40,4 +40,4 @@ pub use signal::{Disposition, MaskChange, Signal};
 pub use state::{FOR_GOOD, MemoryState, Record, Records, SqliteState, State, StateError, Step};
 pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
 pub use vfs::{Fd, OpenMode};
-pub use workspace::{PathError, Workspace};
+pub use workspace::{FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown};
