@@ -8,6 +8,8 @@ mod memory;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod world;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
