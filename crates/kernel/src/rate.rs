@@ -4,6 +4,9 @@
 //! are close together share a bucket that counts until its last call has left the window. So a rate is never exceeded in any
 //! window; a large one may be given back up to a sixty-fourth of its window late.
 
+#[cfg(test)]
+mod tests;
+
 use regent_policy::{Charge, Rates, RuleId};
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +20,9 @@ pub(crate) fn take(state: &dyn State, charge: &Charge, who: &str, now_ms: i64) -
     let key = key_of(charge.rule, who);
     state::change(state, |records| {
         let mut window: Window = state::load(records, &key)?.unwrap_or_default();
+        let set_back = window.bring_back(now_ms);
         let taken = window.take(charge, now_ms);
-        if taken {
+        if taken || set_back {
             state::store(records, &key, &window, now_ms.saturating_add(millis(charge.window_ms)))?;
         }
         Ok(taken)
@@ -55,11 +59,16 @@ struct Window(Vec<Bucket>);
 struct Bucket(i64, i64, u32);
 
 impl Window {
-    fn take(&mut self, charge: &Charge, now_ms: i64) -> bool {
-        // A clock that was set back leaves calls in the future: they count as calls of now, and age from here.
+    /// A clock that was set back leaves calls in the future: they count as calls of now, and age from here.
+    fn bring_back(&mut self, now_ms: i64) -> bool {
+        let ahead = self.0.iter().any(|Bucket(_, last, _)| *last > now_ms);
         for Bucket(first, last, _) in &mut self.0 {
             (*first, *last) = ((*first).min(now_ms), (*last).min(now_ms));
         }
+        ahead
+    }
+
+    fn take(&mut self, charge: &Charge, now_ms: i64) -> bool {
         let since = now_ms.saturating_sub(millis(charge.window_ms));
         self.0.retain(|Bucket(_, last, _)| *last > since);
         if self.used(charge.window_ms, now_ms) >= charge.limit {

@@ -35,36 +35,30 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new(policy: &str, state: Arc<dyn State>) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        Self::beside(folder, policy, state, "session-1", "ada").await
-    }
-
-    /// Another kernel in the same project, with the same state, for another session or person.
-    pub(crate) async fn next(&self, policy: &str, session: &str, sponsor: &str) -> Self {
-        let mut next =
-            Self::beside(Arc::clone(&self.folder), policy, Arc::clone(&self.state), session, sponsor).await;
-        next.clock = Arc::clone(&self.clock);
-        next
-    }
-
-    async fn beside(
-        folder: Arc<tempfile::TempDir>,
-        policy: &str,
-        state: Arc<dyn State>,
-        session: &str,
-        sponsor: &str,
-    ) -> Self {
-        let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
-        Self::with_ledger(folder, policy, state, ledger, (session, sponsor)).await
-    }
-
-    pub(crate) async fn with_ledger(
-        folder: Arc<tempfile::TempDir>,
-        policy: &str,
-        state: Arc<dyn State>,
-        ledger: Ledger,
-        (session, sponsor): (&str, &str),
-    ) -> Self {
         let clock = Arc::new(ManualClock::at(START_MS));
+        Self::boot(policy, Place { folder, clock, state }, ("session-1", "ada"), in_memory()).await
+    }
+
+    /// Another kernel in the same project, with the same state and clock, for another session or person.
+    pub(crate) async fn next(&self, policy: &str, session: &str, sponsor: &str) -> Self {
+        Self::boot(policy, self.place(), (session, sponsor), in_memory()).await
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            folder: Arc::clone(&self.folder),
+            clock: Arc::clone(&self.clock),
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    pub(crate) async fn boot(
+        policy: &str,
+        place: Place,
+        (session, sponsor): (&str, &str),
+        ledger: Ledger,
+    ) -> Self {
+        let Place { folder, clock, state } = place;
         let runs = Arc::new(AtomicU32::new(0));
         let parts = Parts {
             policy: policy_of(policy),
@@ -92,6 +86,18 @@ impl World {
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }
+}
+
+/// What kernels of one project share.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) folder: Arc<tempfile::TempDir>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) state: Arc<dyn State>,
+}
+
+fn in_memory() -> Ledger {
+    Ledger::in_memory(LedgerKey::generate().unwrap())
 }
 
 pub(crate) fn work(args: Value) -> Op {
