@@ -7,11 +7,12 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Digest};
 use regent_policy::{
     Access, ArgLabels, BudgetLeft, Caller, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason,
-    Resource, SessionFacts, Tier, Verdict,
+    Resource, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
@@ -33,7 +34,8 @@ pub(crate) struct Sheet {
     pub(crate) tier: Tier,
     pub(crate) left: BudgetLeft,
     pub(crate) trust: u16,
-    pub(crate) session: SessionFacts,
+    /// What the session has done so far, and this call's place in it.
+    pub(crate) slot: Slot,
     /// Set where the kernel's own rules say no, whatever policy thinks.
     pub(crate) refusal: Option<Reason>,
     /// Set where a person has agreed to exactly this call.
@@ -54,6 +56,7 @@ pub(crate) enum Target {
 impl Core {
     pub(crate) async fn facts(&self, call: &Call) -> Result<Sheet, Fault> {
         let who = &call.principal;
+        let ended = self.gate(who).await?;
         let mut sheet = Sheet {
             args: Value::Null,
             resources: Vec::new(),
@@ -65,8 +68,8 @@ impl Core {
             tier: Tier::Host,
             left: self.budgets.left(who),
             trust: self.agents.trust(who),
-            session: self.agents.session_facts(who),
-            refusal: self.agents.gate(who).await,
+            slot: self.agents.session_facts(who, &call.op),
+            refusal: ended,
             approved: None,
             named: Vec::new(),
         };
@@ -78,7 +81,7 @@ impl Core {
     }
 
     /// A person's words are the operator's; an agent's carry everything it has seen so far.
-    fn label_of_input(&self, call: &Call) -> Label {
+    pub(crate) fn label_of_input(&self, call: &Call) -> Label {
         match call.principal.class() {
             Class::Operator => {
                 Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal }
@@ -127,19 +130,8 @@ impl Core {
         if matches!(op, Op::Infer(_)) && self.executors.models.is_none() {
             sheet.refuse("model.none", "no model provider is set up".to_owned(), "");
         }
-        if call.principal.class() == Class::Operator {
-            return;
-        }
-        if matches!(op, Op::SetBudget { .. }) {
-            sheet.refuse("budget.not_a_person", "only a person can set a budget".to_owned(), "");
-        }
-        if matches!(op, Op::Answer { .. } | Op::Questions) {
-            // An agent can't approve its own call, whatever policy says.
-            sheet.refuse(
-                "approval.not_a_person",
-                "only a person can see and answer questions".to_owned(),
-                "",
-            );
+        if let Some(reason) = self.own_rule(call, op) {
+            sheet.refusal = Some(reason);
         }
     }
 
@@ -166,7 +158,7 @@ impl Core {
             now_ms,
             utc_offset_min: 0,
             left: sheet.left,
-            session: sheet.session,
+            session: sheet.slot.session,
             rates: &rate::Used { state: &*self.state, who: call.principal.name(), now_ms },
         };
         self.policy().policy.decide(&facts)
@@ -373,7 +365,7 @@ impl Target {
     }
 }
 
-fn refusal(code: &'static str, message: String, help: &str) -> Reason {
+pub(crate) fn refusal(code: &'static str, message: String, help: &str) -> Reason {
     let help = (!help.is_empty()).then(|| help.to_owned());
     Reason { code, message, rule: None, help }
 }

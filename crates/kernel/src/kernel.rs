@@ -185,7 +185,7 @@ impl Kernel {
     /// Stops taking calls, stops the running ones, and closes the ledger.
     pub async fn shutdown(&self) -> Result<(), Fault> {
         self.0.turn(Phase::Shutdown);
-        self.0.calls.stop_all().await;
+        self.0.end_agents().await;
         self.0
             .note(Kind::Kernel, &json!({"session": self.0.operator.session(), "state": "shutdown"}))
             .await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regent_policy::Class;
 
-use crate::agent::AgentId;
+use crate::agent::{AgentId, Life};
 use crate::identity::Did;
 
 /// Someone the kernel has authenticated: a person at a terminal, or an agent that the kernel started.
@@ -24,6 +24,20 @@ struct Fields {
     /// The agents among those who vouch, by id, ending with the caller itself; whose budgets its calls are charged to.
     lineage: Vec<AgentId>,
     session: Arc<str>,
+    /// Who started it.
+    parent: Option<Principal>,
+    /// What changes about an agent while it lives.
+    life: Option<Arc<Life>>,
+}
+
+/// What a new agent's principal is made of.
+#[derive(Debug)]
+pub(crate) struct Newborn {
+    pub(crate) id: AgentId,
+    pub(crate) name: String,
+    pub(crate) roles: Vec<String>,
+    pub(crate) did: Did,
+    pub(crate) life: Arc<Life>,
 }
 
 impl Principal {
@@ -38,24 +52,28 @@ impl Principal {
             did: None,
             lineage: Vec::new(),
             session,
+            parent: None,
+            life: None,
         }))
     }
 
     /// An agent, vouched for by whoever started it.
-    pub(crate) fn agent(id: AgentId, name: &str, roles: Vec<String>, did: Did, parent: &Principal) -> Self {
+    pub(crate) fn agent(new: Newborn, parent: &Principal) -> Self {
         let mut chain = parent.0.chain.clone();
-        chain.push(did.to_string());
+        chain.push(new.did.to_string());
         let mut lineage = parent.0.lineage.clone();
-        lineage.push(id.clone());
+        lineage.push(new.id.clone());
         Self(Arc::new(Fields {
             class: Class::Agent,
-            name: name.to_owned(),
-            agent: Some(id),
-            roles,
+            name: new.name,
+            agent: Some(new.id),
+            roles: new.roles,
             chain,
-            did: Some(did),
+            did: Some(new.did),
             lineage,
             session: parent.0.session.clone(),
+            parent: Some(parent.clone()),
+            life: Some(new.life),
         }))
     }
 
@@ -102,5 +120,24 @@ impl Principal {
     /// The person answerable for it all.
     pub fn sponsor(&self) -> &str {
         self.0.chain.first().map_or("", String::as_str)
+    }
+
+    /// Itself, whoever started it, and so on up to the person.
+    pub(crate) fn line(&self) -> impl Iterator<Item = &Principal> {
+        std::iter::successors(Some(self), |one| one.0.parent.as_ref())
+    }
+
+    /// What changes about an agent while it lives; a person has none.
+    pub(crate) fn life(&self) -> Option<&Life> {
+        self.0.life.as_deref()
+    }
+
+    pub(crate) fn life_shared(&self) -> Option<&Arc<Life>> {
+        self.0.life.as_ref()
+    }
+
+    /// Whose tree of the virtual file system is its own.
+    pub(crate) fn home(&self) -> AgentId {
+        self.0.agent.clone().unwrap_or_else(|| AgentId::from(crate::agent::OPERATOR))
     }
 }

@@ -188,6 +188,7 @@ impl Core {
 
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.calls.enter(call.principal(), intent.seq);
+        facts.slot.keep();
         let (core, args, limits, cancel) =
             (Arc::clone(&self), facts.take_args(), grant.limits, running.cancel());
         let frame = Frame { core, call, args, limits, intent, cancel };
@@ -204,7 +205,7 @@ impl Core {
         let ending = record::Ending { status: &status, output: &output, obtained: &obtained, spent: settled };
         let draft = record::outcome(&self.stamp(), &frame, &ending)?;
         let receipt = self.record_outcome(draft).await?;
-        self.agents.saw(frame.call.principal(), output.label());
+        self.agents.saw(&frame.call, output.label(), spent.tokens);
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }
