@@ -96,7 +96,7 @@ impl Core {
             "signal": signal,
             "why": why,
         });
-        self.note(Kind::Signal, &body).await?;
+        self.note(Kind::Agent, &body).await?;
         delivered
     }
 

@@ -63,7 +63,7 @@ pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
     match tokio::time::timeout(Duration::from_millis(GRACE_MS_MAX), effect).await {
         Ok(Ok(Ok(raw))) => Ended::Stopped(why, Some(raw)),
         Ok(Err(panic)) => Ended::Panicked(panic),
-        Ok(Ok(Err(_)) | Err(_)) | Err(_) => Ended::Stopped(why, None),
+        Ok(Ok(Err(_))) | Err(_) => Ended::Stopped(why, None),
     }
 }
 
