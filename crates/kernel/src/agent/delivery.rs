@@ -91,12 +91,13 @@ impl Core {
         let body = json!({
             "agent": to.id,
             "delivered": delivered.as_ref().ok(),
+            "event": "signalled",
             "number": signal.number(),
             "session": to.principal.session(),
             "signal": signal,
             "why": why,
         });
-        self.note(Kind::Signal, &body).await?;
+        self.note(Kind::Agent, &body).await?;
         delivered
     }
 
