@@ -18,6 +18,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use regent_ledger::storage::{Files, Storage};
 use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
@@ -29,8 +30,11 @@ use crate::kernel::Core;
 use crate::state::{self, FOR_GOOD, StateError};
 use crate::syscall::{Fault, Kernel};
 
-/// How long a process may take over its recovery before another may begin one.
-const RECOVERING_MS: i64 = 60_000;
+/// How long a process may take to examine a lane before another may.
+const CLAIM_MS: i64 = 15_000;
+/// How often, and how long apart, we try to get the claim to our own lane: as long as a claim lasts.
+const CLAIM_TRIES_MAX: u32 = 300;
+const CLAIM_PAUSE_MS: u64 = 50;
 
 /// A call that may have happened or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,10 +83,7 @@ impl Kernel {
 impl Core {
     /// Notes what processes before this one have left in doubt. `start` is where our lane stood before we wrote to it.
     pub(crate) async fn recover(&self, start: &regent_ledger::Head) -> Result<(), Fault> {
-        if !self.claim_recovery()? {
-            return Ok(());
-        }
-        let (found, marks) = self.survey(start)?;
+        let (found, marks) = self.survey(start).await?;
         let mut list = found.finish();
         list.retain(|call| !call.noted);
         for call in &mut list {
@@ -91,12 +92,15 @@ impl Core {
                 call.ticket = self.approvals.ask_in_doubt(call)?;
             }
         }
-        state::change(&*self.state, |records| {
-            for (lane, mark) in &marks {
-                state::store(records, &self.mark_key(*lane), mark, FOR_GOOD)?;
-            }
-            records.remove(&self.claim_key())
-        })?;
+        if !marks.is_empty() {
+            state::change(&*self.state, |records| {
+                for (lane, mark) in &marks {
+                    state::store(records, &self.key("examined", *lane), mark, FOR_GOOD)?;
+                    records.remove(&self.key("examining", *lane))?;
+                }
+                Ok(())
+            })?;
+        }
         // Set once, here: boot runs once.
         drop(self.in_doubt.set(list));
         Ok(())
@@ -109,53 +113,34 @@ impl Core {
         }
         let head = self.ledger.head();
         let mark = Mark { seq: head.size, looks: looks_of(&*self.ledger.storage(), head.lane)? };
-        let key = self.mark_key(head.lane);
+        let key = self.key("examined", head.lane);
         Ok(state::change(&*self.state, |records| state::store(records, &key, &mark, FOR_GOOD))?)
     }
 
-    /// Two kernels that come up at once must not both note the same calls.
-    fn claim_recovery(&self) -> Result<bool, StateError> {
-        let now_ms = self.clock.now_ms();
-        state::change(&*self.state, |records| {
-            let until_ms: Option<i64> = state::load(records, &self.claim_key())?;
-            // A claim from a clock that was ahead of ours is no claim.
-            if until_ms
-                .is_some_and(|until_ms| (now_ms..=now_ms.saturating_add(RECOVERING_MS)).contains(&until_ms))
-            {
-                return Ok(false);
-            }
-            let until_ms = now_ms.saturating_add(RECOVERING_MS);
-            state::store(records, &self.claim_key(), &until_ms, until_ms)?;
-            Ok(true)
-        })
-    }
-
     /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
-    fn survey(&self, start: &regent_ledger::Head) -> Result<(Found, Vec<(LaneId, Mark)>), Fault> {
+    async fn survey(&self, start: &regent_ledger::Head) -> Result<(Found, Vec<(LaneId, Mark)>), Fault> {
         let storage = self.ledger.storage();
         let reader = Reader::on(Arc::clone(&storage));
         let (mut found, mut marks) = (Found::default(), Vec::new());
         for lane in reader.lanes()? {
-            let own = lane == start.lane;
-            if !own && storage.is_locked(&lock_of(lane)).map_err(ReadError::from)? {
+            let (own, looks) = (lane == start.lane, looks_of(&*storage, lane)?);
+            let examined = |mark: &Mark| if own { mark.seq >= start.size } else { mark.looks == looks };
+            let is_live = || storage.is_locked(&lock_of(lane)).map_err(ReadError::from);
+            if examined(&self.mark(lane)?) || (!own && is_live()?) || !self.claim(lane, own).await? {
                 continue;
             }
-            let key = self.mark_key(lane);
-            let mark: Mark = self
-                .state
-                .get(&key)?
-                .map(|bytes| state::parse(&key, &bytes))
-                .transpose()?
-                .unwrap_or_default();
-            let looks = looks_of(&*storage, lane)?;
-            if if own { mark.seq >= start.size } else { mark.looks == looks } {
+            // Another may have examined it just before we had the claim.
+            let mark = self.mark(lane)?;
+            if examined(&mark) {
+                self.unclaim(lane)?;
                 continue;
             }
             let until = if own { start.size } else { u64::MAX };
             let mut here = Found::default();
             let seq = here.read(reader.lane(lane)?, mark.seq..until, false)?;
             // Someone took the lane while we read it: what looks unfinished may be running. It is theirs to examine.
-            if !own && looks_of(&*storage, lane)? != looks {
+            if !own && (is_live()? || looks_of(&*storage, lane)? != looks) {
+                self.unclaim(lane)?;
                 continue;
             }
             found.join(here);
@@ -164,12 +149,47 @@ impl Core {
         Ok((found, marks))
     }
 
-    fn mark_key(&self, lane: LaneId) -> String {
-        format!("examined/{}/{lane}", state::key_part(&self.workspace.root().to_string_lossy()))
+    /// Two kernels must not both note the calls of one lane. For our own we wait: nobody else will examine it while we hold it. One
+    /// that claimed it and crashed is not waited for longer than it takes to examine a lane; a note too many is better than none.
+    async fn claim(&self, lane: LaneId, own: bool) -> Result<bool, StateError> {
+        for _ in 0..CLAIM_TRIES_MAX {
+            if self.try_claim(lane)? {
+                return Ok(true);
+            }
+            if !own {
+                return Ok(false);
+            }
+            tokio::time::sleep(Duration::from_millis(CLAIM_PAUSE_MS)).await;
+        }
+        Ok(true)
     }
 
-    fn claim_key(&self) -> String {
-        format!("recovering/{}", state::key_part(&self.workspace.root().to_string_lossy()))
+    fn try_claim(&self, lane: LaneId) -> Result<bool, StateError> {
+        let (key, now_ms) = (self.key("examining", lane), self.clock.now_ms());
+        let until_ms = now_ms.saturating_add(CLAIM_MS);
+        state::change(&*self.state, |records| {
+            let claimed: Option<i64> = state::load(records, &key)?;
+            // A claim from a clock that was ahead of ours is no claim.
+            let free = claimed.is_none_or(|until| !(now_ms..=until_ms).contains(&until));
+            if free {
+                state::store(records, &key, &until_ms, until_ms)?;
+            }
+            Ok(free)
+        })
+    }
+
+    fn unclaim(&self, lane: LaneId) -> Result<(), StateError> {
+        let key = self.key("examining", lane);
+        state::change(&*self.state, |records| records.remove(&key))
+    }
+
+    fn mark(&self, lane: LaneId) -> Result<Mark, StateError> {
+        let key = self.key("examined", lane);
+        Ok(self.state.get(&key)?.map(|bytes| state::parse(&key, &bytes)).transpose()?.unwrap_or_default())
+    }
+
+    fn key(&self, what: &str, lane: LaneId) -> String {
+        format!("{what}/{}/{lane}", state::key_part(&self.workspace.root().to_string_lossy()))
     }
 }
 

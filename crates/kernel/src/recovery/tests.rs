@@ -141,7 +141,7 @@ async fn a_clean_end_is_not_read_again() {
     let world = site.boot("one").await;
     assert!(matches!(world.work(json!({})).await, Reply::Done(_)));
     let lane = world.kernel.ledger().head().lane;
-    let key = world.kernel.0.mark_key(lane);
+    let key = world.kernel.0.key("examined", lane);
     world.kernel.shutdown().await.unwrap();
     let mark: Mark = state::parse(&key, &site.place.state.get(&key).unwrap().unwrap()).unwrap();
     let start = site.ledger().head();
@@ -153,7 +153,7 @@ async fn a_process_that_left_a_call_running_does_not_call_its_lane_clean() {
     let site = Site::new();
     let world = site.boot("one").await;
     let lane = world.kernel.ledger().head().lane;
-    let key = world.kernel.0.mark_key(lane);
+    let key = world.kernel.0.key("examined", lane);
     let before = site.place.state.get(&key).unwrap();
     world.kernel.0.begin();
     world.kernel.shutdown().await.unwrap();
@@ -162,7 +162,7 @@ async fn a_process_that_left_a_call_running_does_not_call_its_lane_clean() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn adv_103_two_that_come_up_at_once_note_it_once() {
-    for _ in 0..5 {
+    for _ in 0..20 {
         let site = Arc::new(Site::new());
         site.crash("crashed", &[(false, "allow"), (true, "allow")]);
         let boots: Vec<_> = (0..3)
