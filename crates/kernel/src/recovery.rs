@@ -126,11 +126,11 @@ impl Core {
             let (own, looks) = (lane == start.lane, looks_of(&*storage, lane)?);
             let examined = |mark: &Mark| if own { mark.seq >= start.size } else { mark.looks == looks };
             let is_live = || storage.is_locked(&lock_of(lane)).map_err(ReadError::from);
-            if examined(&self.mark(lane)?) || (!own && is_live()?) || !self.claim(lane, own).await? {
+            if examined(&self.mark_of(lane)?) || (!own && is_live()?) || !self.claim(lane, own).await? {
                 continue;
             }
             // Another may have examined it just before we had the claim.
-            let mark = self.mark(lane)?;
+            let mark = self.mark_of(lane)?;
             if examined(&mark) {
                 self.unclaim(lane)?;
                 continue;
@@ -183,7 +183,7 @@ impl Core {
         state::change(&*self.state, |records| records.remove(&key))
     }
 
-    fn mark(&self, lane: LaneId) -> Result<Mark, StateError> {
+    fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
         let key = self.key("examined", lane);
         Ok(self.state.get(&key)?.map(|bytes| state::parse(&key, &bytes)).transpose()?.unwrap_or_default())
     }
