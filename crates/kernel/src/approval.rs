@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_ledger::Receipt;
+use regent_ledger::{Digest, Receipt};
 use regent_policy::{Charge, Question, Reason, RuleId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,6 +25,7 @@ use crate::facts::Sheet;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::rate;
+use crate::recovery::InDoubt;
 use crate::state::{self, Record, Records, State, StateError};
 use crate::syscall::{Fault, Kernel};
 
@@ -335,11 +336,10 @@ impl Approvals {
         summary: String,
     ) -> Result<Consulted, StateError> {
         let now_ms = self.clock.now_ms();
-        let id = fresh_id()?;
         let posed = Posed {
             digest: *digest,
             question: OpenQuestion {
-                id: id.clone(),
+                id: fresh_id()?,
                 summary,
                 reason: question.reason.clone(),
                 rule: question.rule.id.to_string(),
@@ -362,6 +362,40 @@ impl Approvals {
             }
             posed.save(records)?;
             Ok(Consulted::Asked(posed.asked()))
+        })
+    }
+
+    /// Asks what shall become of a call in doubt. The answer is bound to its place in the ledger: a yes says that it may be repeated.
+    pub(crate) fn ask_in_doubt(&self, call: &InDoubt) -> Result<Option<TicketId>, StateError> {
+        let now_ms = self.clock.now_ms();
+        let what = call.tool.as_deref().unwrap_or(&call.op);
+        let posed = Posed {
+            digest: CallDigest(Digest::of(format!("in doubt {} {}", call.lane, call.seq).as_bytes())),
+            question: OpenQuestion {
+                id: fresh_id()?,
+                summary: summary::plain(
+                    &format!("repeat `{what}` (entry {} of lane {})", call.seq, call.lane),
+                    200,
+                ),
+                reason: "the process ended during this call: it may or may not have happened".to_owned(),
+                rule: "recovery".to_owned(),
+                caller: call.caller.clone(),
+                session: call.session.clone(),
+                project: self.project.clone(),
+                approvers: 1,
+                agreed: Vec::new(),
+                created_at_ms: now_ms,
+                expires_at_ms: now_ms.saturating_add(OPEN_MS_MAX),
+            },
+            said: BTreeMap::new(),
+        };
+        state::change(&*self.state, |records| {
+            // Beyond this nobody reads them; the ledger has them all.
+            if open_of(records.scan("question/")?, now_ms)?.len() >= OPEN_MAX {
+                return Ok(None);
+            }
+            posed.save(records)?;
+            Ok(Some(posed.question.id.clone()))
         })
     }
 

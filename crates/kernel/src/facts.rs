@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason,
-    Resource, Tier, Verdict,
+    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason, Resource,
+    Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::kernel::Core;
 use crate::rate;
+use crate::rules::narrowed;
 use crate::syscall::Fault;
 use crate::workspace::{PathError, Workspace};
 
@@ -142,12 +143,7 @@ impl Core {
         }
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let facts = Facts {
-            caller: Caller {
-                class: call.principal.class(),
-                agent: call.principal.name(),
-                roles: call.principal.roles(),
-                trust: sheet.trust,
-            },
+            caller: call.principal.as_caller(sheet.trust),
             op: call.op.name(),
             tool: sheet.tool.as_ref().map(|tool| tool.spec().name.as_str()),
             capabilities: sheet.tool.as_ref().map_or(&[], |tool| tool.spec().capabilities.as_slice()),
@@ -159,9 +155,14 @@ impl Core {
             utc_offset_min: 0,
             left: sheet.left,
             session: sheet.slot.session,
-            rates: &rate::Used { state: &*self.state, who: call.principal.name(), now_ms },
+            rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
         };
-        self.policy().policy.decide(&facts)
+        let policy = self.policy();
+        let own = policy.policy.decide(&facts);
+        call.principal.agents_above().fold(own, |so_far, above| {
+            let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
+            narrowed(so_far, policy.policy.decide(&facts), above)
+        })
     }
 
     /// What an allow still needs: an executor at the tier, room in the rate, room in the budgets. Each is taken, not looked at.
@@ -229,7 +230,7 @@ impl Core {
     /// Counts the call against every rate of the grant; the count and the check are one step in the shared state.
     fn take_rates(&self, call: &Call, grant: &Grant) -> Result<Option<Reason>, Fault> {
         for charge in &grant.charges {
-            if !rate::take(&*self.state, charge, call.principal().name(), self.clock.now_ms())? {
+            if !rate::take(&*self.state, charge, call.principal().rate_name(), self.clock.now_ms())? {
                 let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }

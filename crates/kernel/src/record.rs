@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, Payload, PayloadRef};
+use regent_ledger::{CanonicalJson, Draft, Kind, LaneId, Payload, PayloadRef};
 use regent_policy::{Label, Tier, Verdict};
 use serde::Serialize;
 use serde_json::Value;
@@ -58,6 +58,8 @@ struct VerdictBody<'a> {
 struct OutcomeBody<'a> {
     intent: u64,
     label: Label,
+    /// The lane of the intent: after a full disk the outcome can be in another one.
+    lane: LaneId,
     obtained: &'a Option<Value>,
     op: &'static str,
     output: Option<PayloadRef>,
@@ -128,6 +130,7 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
     let body = OutcomeBody {
         intent: frame.intent.seq,
         label: ended.output.label(),
+        lane: frame.intent.lane,
         obtained: ended.obtained,
         op: frame.call.op.name(),
         output: output.as_ref().map(Payload::reference),

@@ -117,6 +117,9 @@ pub enum Fault {
         /// What happened.
         message: String,
     },
+    /// The ledger could not be read.
+    #[error("the ledger can't be read: {0}")]
+    Read(#[from] regent_ledger::ReadError),
     /// State shared between processes could not be read or changed.
     #[error("the shared state can't be used: {0}")]
     State(#[from] crate::state::StateError),

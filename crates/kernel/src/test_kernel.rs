@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use regent_ledger::{Ledger, LedgerKey};
+use regent_ledger::read::Reader;
+use regent_ledger::{Entry, Kind, Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -97,6 +98,19 @@ impl World {
     pub(crate) async fn spawn(&self, parent: &Principal, spec: SpawnSpec) -> Principal {
         let born = self.done(parent, Op::Spawn(spec)).await;
         self.kernel.principal_of(parent, &born["agent"].as_str().unwrap().into()).unwrap()
+    }
+
+    /// What the ledger has, oldest first.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        Reader::on(self.kernel.ledger().storage()).tail(usize::MAX).unwrap()
+    }
+
+    /// The events in the life of an agent, as the ledger has them.
+    pub(crate) fn life_of(&self, who: &Principal) -> Vec<String> {
+        let agent = json!(who.agent_id().unwrap());
+        let of_it = |entry: &Entry| entry.kind == Kind::Agent && entry.body["agent"] == agent;
+        let entries = self.entries().into_iter().filter(of_it);
+        entries.map(|entry| entry.body["event"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Waits until a tool that hangs has begun.

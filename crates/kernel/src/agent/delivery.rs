@@ -91,6 +91,7 @@ impl Core {
         let body = json!({
             "agent": to.id,
             "delivered": delivered.as_ref().ok(),
+            "event": "signalled",
             "number": signal.number(),
             "session": to.principal.session(),
             "signal": signal,

@@ -50,6 +50,22 @@ async fn a_tree_has_its_folders() {
 }
 
 #[tokio::test]
+async fn an_agent_reads_its_own_entries_and_nobody_elses() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let other = world.spawn(&world.person(), named("b")).await;
+    for who in [&agent, &other] {
+        world.outcome(who, run("test.echo")).await;
+    }
+    let fd = opened(&world, &agent, "/self/audit/entries.jsonl", OpenMode::Read).await;
+    let lines = text(&world, &agent, fd).await;
+    let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = entries.iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["agent", "agent", "intent", "outcome", "intent", "outcome", "intent"]);
+    assert!(!lines.contains(other.home().as_str()));
+}
+
+#[tokio::test]
 async fn files_are_written_and_read_and_their_numbers_never_come_back() {
     let world = World::new().await;
     let agent = world.spawn(&world.person(), named("a")).await;
