@@ -75,6 +75,17 @@ impl EndpointTest {
     }
 }
 
+impl EndpointTest {
+    /// Whether no host, scheme, port, method or path is ruled out.
+    pub(crate) fn reaches_everywhere(&self) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&HostPattern::Any))
+            && self.schemes.is_none()
+            && self.ports.is_none()
+            && self.methods.is_none()
+            && self.paths.is_none()
+    }
+}
+
 /// A host, the hosts below one, or any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostPattern {
