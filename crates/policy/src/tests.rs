@@ -35,6 +35,6 @@ fn decide(policy: &Policy, text: &str) -> Verdict {
 fn verdict(policy: &Policy, text: &str) -> String {
     match decide(policy, text) {
         Verdict::Deny(reason) => format!("deny {}", reason.code),
-        other => other.word().to_owned(),
+        other @ (Verdict::Allow(_) | Verdict::Ask(_)) => other.word().to_owned(),
     }
 }
