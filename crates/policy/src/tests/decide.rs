@@ -308,6 +308,27 @@ fn an_ask_says_what_a_yes_gives() {
 }
 
 #[test]
+fn an_ask_about_a_part_says_that_a_yes_covers_the_rest() {
+    let text = "  - { id: q, effect: ask, match: { path: 'a/**' } }\n  - { id: r, effect: ask, match: { path: 'a/b' }, approvers: 3 }";
+    let warnings = |call: &str| match decide(&rules(text), call) {
+        Verdict::Ask(question) => (question.approvers, question.grant.warnings.len()),
+        other @ (Verdict::Allow(_) | Verdict::Deny(_)) => panic!("{other:?}"),
+    };
+    assert_eq!(warnings("{ tool: t, path: a/c }"), (1, 0));
+    assert_eq!(warnings("{ tool: t, path: [a/c, x] }"), (1, 1));
+    assert_eq!(warnings("{ tool: t, path: a/b }"), (3, 0));
+}
+
+#[test]
+fn a_governance_field_asks_about_nothing_that_no_rule_allows() {
+    let policy = policy(
+        "version: 1\nrequire_human_approval: true\nrules: [{ id: a, effect: allow, match: { tool: a } }]",
+    );
+    assert_eq!(verdict(&policy, "{ tool: a }"), "ask");
+    assert_eq!(verdict(&policy, "{ tool: b }"), "deny policy.no_rule");
+}
+
+#[test]
 fn governance_fields() {
     let cases = [
         ("allowed_tools: [t]", "{ tool: t }", "allow"),
