@@ -228,7 +228,10 @@ fn clause_implies(narrow: &Condition, wide: &Clause, narrow_text: &str) -> bool 
             });
             let globs = wide.globs.as_ref().is_none_or(|wide| {
                 narrow.globs.as_ref().is_some_and(|narrow| {
-                    narrow.iter().all(|narrow| wide.iter().any(|wide| path_implies(narrow, wide)))
+                    narrow
+                        .globs()
+                        .iter()
+                        .all(|narrow| wide.globs().iter().any(|wide| path_implies(narrow, wide)))
                 })
             });
             access && globs

@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 
 use crate::condition::Names;
 use crate::finding::{Findings, Place, choices};
-use crate::glob::{GlobError, NameGlob, PathGlob, expand};
+use crate::glob::{GlobError, NameGlob, PathGlob, PathSet, expand};
 use crate::tree::{Content, Entry, Node};
 use crate::verdict::Layer;
 use crate::words::Word;
@@ -232,12 +232,12 @@ impl<'t> Reader<'t> {
     }
 
     /// Path globs.
-    pub(crate) fn path_globs(&mut self, node: &Node) -> Box<[PathGlob]> {
+    pub(crate) fn path_globs(&mut self, node: &Node) -> PathSet {
         let mut globs = Vec::new();
         for (text, at) in self.texts(node) {
             globs.extend(self.expanded(text, at, PathGlob::new));
         }
-        globs.into()
+        PathSet::new(globs)
     }
 
     /// The patterns that one pattern with groups in braces stands for.

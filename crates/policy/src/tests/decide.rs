@@ -200,6 +200,28 @@ fn adv_007_integers_beyond_2_to_the_53_are_told_apart() {
 }
 
 #[test]
+fn many_searches_of_one_argument_find_what_one_would() {
+    let lines: String = (0..50)
+        .map(|n| {
+            format!(
+                "  - {{ id: r{n}, effect: deny, match: {{ args: {{ /q: {{ matches: 'word{n}\\b' }} }} }} }}\n"
+            )
+        })
+        .collect();
+    let policy = rules(&format!("{lines}  - {{ id: all, effect: allow }}"));
+    for (text, expected) in [
+        ("{ q: 'a word7 b' }", "r7"),
+        ("{ q: word77 }", "all"),
+        ("{ q: 5 }", "all"),
+        ("{}", "all"),
+        ("{ q: word9 word3 }", "r3"),
+    ] {
+        let verdict = decide(&policy, &format!("{{ tool: t, args: {text} }}"));
+        assert_eq!(verdict.rule().map(|rule| rule.id.to_string()).as_deref(), Some(expected), "{text}");
+    }
+}
+
+#[test]
 fn labels_of_each_argument() {
     let cases = [
         ("{ /body: { integrity: [web, tool] } }", "{ /body: { integrity: web } }", true),
