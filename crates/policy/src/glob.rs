@@ -5,7 +5,11 @@
 //! that a rule about a folder's content is also one about the folder. A relative pattern never matches an absolute path,
 //! and neither matches the agents' own file system (`vfs:/…`). `${agent}` as a component stands for the caller's name.
 
+mod set;
+
 use std::fmt;
+
+pub(crate) use set::PathSet;
 
 /// Longest pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 1024;
