@@ -1,1 +1,46 @@
-//! How does anything happen? One path: facts, verdict, intent, permit, effect, label, outcome.
+//! How does anything happen? One path: facts, verdict, intent, permit, effect, label, outcome. Start at [`syscall`].
+
+mod agent;
+mod approval;
+mod budget;
+mod call;
+mod cancel;
+mod catalogue;
+mod clock;
+pub mod control;
+mod drivers;
+pub mod endpoint;
+mod executor;
+mod facts;
+mod identity;
+mod kernel;
+mod pipe;
+mod principal;
+mod rate;
+mod record;
+mod rules;
+mod signal;
+mod state;
+pub mod syscall;
+#[cfg(test)]
+mod test_kernel;
+mod vfs;
+mod workspace;
+
+pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
+pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
+pub use budget::{Budget, BudgetScope, Each, Spent};
+pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
+pub use catalogue::{AdmitError, ArgumentKind, Catalogue, SideEffect, Tool, ToolSpec};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
+pub use identity::{Did, DidError};
+pub use kernel::{Parts, Phase};
+pub use pipe::{PipeId, PipeSpec};
+pub use principal::Principal;
+pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
+pub use signal::{Disposition, MaskChange, Signal, SignalError};
+pub use state::{FOR_GOOD, MemoryState, Record, Records, SqliteState, State, StateError, Step};
+pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
+pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
+pub use workspace::{FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown};

@@ -1,1 +1,54 @@
 //! What happened? One append-only, hash-linked, signed log.
+//!
+//! A [`Ledger`] is a folder of *lanes*, each a chain of entries with one writer. Callers
+//! [`append`](Ledger::append) drafts; many of them share one write, one sync and one signature. An
+//! entry's hash is the link to the next one and a leaf of the lane's Merkle tree (RFC 6962), whose
+//! head is signed in *checkpoints* (C2SP notes) that are themselves entries. [`verify()`] reads the
+//! disk and needs no secret; [`read`] reads it back; [`Proof`] and [`Export`] stand alone.
+//!
+//! Nothing is ever repaired: see [`Ledger::open`].
+
+mod backup;
+pub mod canonical;
+mod chain;
+mod digest;
+mod entry;
+mod index;
+mod internal;
+mod key;
+mod lane;
+mod layout;
+mod ledger;
+mod line;
+pub mod note;
+mod open;
+mod packs;
+mod payload;
+mod proof;
+mod queue;
+pub mod read;
+mod seen;
+pub mod storage;
+pub mod tree;
+pub mod verify;
+mod why;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use canonical::{CanonicalError, CanonicalJson};
+pub use digest::{Digest, DigestError};
+pub use entry::{AT_MS_MAX, BODY_BYTES_MAX, Draft, Entry, Kind, LaneId, LaneIdError, Receipt};
+pub use key::{KeyError, LedgerKey, PublicKey};
+pub use lane::Tail;
+pub use ledger::{AppendError, Head, Ledger};
+pub use line::Line;
+pub use open::OpenError;
+pub use payload::{PAYLOAD_BYTES_MAX, Payload, PayloadKey, PayloadRef};
+pub use proof::{Export, ExportedEntry, ExportedLane, Proof, ProofError};
+pub use queue::Appending;
+pub use read::{ReadError, Reader};
+pub use verify::{LaneReport, LedgerVerdict, Report, VerifyError, VerifyOptions, verify};
+pub use why::{Break, Why};
+pub use writer::Options;

@@ -1,1 +1,37 @@
 //! May it? Rule sets, loaders and one pure decision.
+//!
+//! [`load`] compiles the text of a policy file, [`Policy::layered`] puts a project's file below the user's, and
+//! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
+//! network and no lock in here. [`Policy::explain`] says why.
+
+mod cases;
+mod condition;
+mod explain;
+mod facts;
+mod finding;
+mod glob;
+mod governance;
+mod index;
+mod json_path;
+mod load;
+mod number;
+mod policy;
+mod rule;
+mod transform;
+mod tree;
+mod verdict;
+mod words;
+
+pub use cases::{CaseFailure, CaseReport, run_cases};
+pub use explain::{Consideration, Explanation, Fared};
+pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
+pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use load::{CallSketch, load};
+pub use policy::{Mode, Outline, Policy};
+pub use rule::Effect;
+pub use transform::{Pattern, Transform};
+pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};
+pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
+
+/// The policy that `regent init` writes: commented, with examples, strict.
+pub const DEFAULT_POLICY: &str = include_str!("default_policy.yml");

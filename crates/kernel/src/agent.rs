@@ -1,0 +1,284 @@
+//! Agents as processes: who they are, whose children, what state they are in, what they have seen.
+//!
+//! Every agent has a parent, up to the person who answers for it all. A child has no more power than its parent: its roles are among
+//! the parent's, it isn't trusted further, it starts with everything its parent has seen. When a parent ends, its children get TERM,
+//! and KILL if they are still there after a grace period: nobody is left that no living parent answers for.
+
+mod calls;
+mod delivery;
+mod life;
+mod lifecycle;
+mod spawn;
+mod token;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use regent_ledger::Kind;
+use regent_policy::{Class, Confidentiality, Integrity, Label};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::budget::Budget;
+use crate::call::{Call, Op};
+use crate::identity::Identity;
+use crate::principal::Principal;
+use crate::signal::Signal;
+use crate::syscall::{Fault, Kernel};
+pub(crate) use calls::Calls;
+pub use delivery::Delivered;
+pub(crate) use life::{End, Life, Slot};
+pub use lifecycle::Lifecycle;
+pub(crate) use spawn::check_spec;
+pub use token::Token;
+
+/// Agents that live at the same time.
+const AGENTS_MAX: usize = 1024;
+/// Children of one agent that live at the same time.
+const CHILDREN_MAX: usize = 64;
+/// Agents between the person and the newest child.
+const GENERATIONS_MAX: usize = 8;
+/// Agents that have ended and can still be listed; the oldest are forgotten first. The ledger forgets none.
+const ENDED_KEPT_MAX: usize = 1024;
+/// How far an agent is trusted about whom nothing is known.
+pub(crate) const TRUST_DEFAULT: u16 = 500;
+/// The most that anyone is trusted.
+pub(crate) const TRUST_MAX: u16 = 1000;
+/// Below this an agent gets TRUST.
+const TRUST_LOST: u16 = 300;
+/// The tree and the place in lists of the person, who is no agent. No agent can have this id.
+pub(crate) const OPERATOR: &str = "operator";
+
+/// An agent's id: unique over all kernel processes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AgentId(Arc<str>);
+
+impl AgentId {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Three words of five letters: 48 random bits that can be read out loud.
+    fn random() -> Result<Self, getrandom::Error> {
+        const CONSONANTS: &[u8; 16] = b"bdfghjklmnprstvz";
+        const VOWELS: &[u8; 4] = b"aiou";
+        let mut bytes = [0_u8; 6];
+        getrandom::fill(&mut bytes)?;
+        let letter = |alphabet: &[u8], word: u16, shift: u32, bits: u32| {
+            let at = usize::from((word >> shift) & ((1 << bits) - 1));
+            char::from(alphabet.get(at).copied().unwrap_or(b'x'))
+        };
+        let words = bytes.chunks_exact(2).map(|pair| {
+            let word = pair.iter().fold(0_u16, |word, byte| word << 8 | u16::from(*byte));
+            [(12, 4), (10, 2), (6, 4), (4, 2), (0, 4)]
+                .iter()
+                .map(|(shift, bits)| match bits {
+                    4 => letter(CONSONANTS, word, *shift, 4),
+                    _two => letter(VOWELS, word, *shift, 2),
+                })
+                .collect::<String>()
+        });
+        Ok(Self(words.collect::<Vec<_>>().join("-").into()))
+    }
+}
+
+impl From<&str> for AgentId {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl std::fmt::Display for AgentId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a new agent is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnSpec {
+    /// The name that policy matches. An agent's child is called `<parent>/<name>`, so no agent can take another one's name.
+    pub name: String,
+    /// Its roles; a child can't have roles that its parent lacks.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// It leads a process group of its own, rather than joining its parent's.
+    #[serde(default)]
+    pub new_group: bool,
+    /// How far it is trusted at most; never further than its parent.
+    #[serde(default)]
+    pub trust: Option<u16>,
+    /// How much of its parent's budget it may use at most, together with whatever it starts itself.
+    #[serde(default)]
+    pub budget: Option<Budget>,
+}
+
+/// One agent, as the kernel knows it.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) principal: Principal,
+    pub(crate) id: AgentId,
+    pub(crate) life: Arc<Life>,
+    parent: Option<AgentId>,
+    group: AgentId,
+    identity: Identity,
+    started_at_ms: i64,
+    token: Mutex<Option<token::Kept>>,
+}
+
+impl Agent {
+    /// Whether `who` may signal it, look at it and reach into its files: itself, whoever it descends from, and the person.
+    pub(crate) fn answers_to(&self, who: &Principal) -> bool {
+        match who.agent_id() {
+            None => who.class() == Class::Operator,
+            Some(id) => self.principal.line().any(|one| one.agent_id() == Some(id)),
+        }
+    }
+
+    /// Whether `who` started it: its parent, or the person, who stands behind all of them.
+    pub(crate) fn was_started_by(&self, who: &Principal) -> bool {
+        match who.agent_id() {
+            None => who.class() == Class::Operator,
+            Some(id) => self.parent.as_ref() == Some(id),
+        }
+    }
+
+    fn describe(&self, running: usize) -> serde_json::Value {
+        let session = self.life.session();
+        json!({
+            "agent": self.id,
+            "did": self.identity.did().as_str(),
+            "end": self.life.end(),
+            "group": self.group,
+            "name": self.principal.name(),
+            "parent": self.parent.as_ref().map_or(OPERATOR, AgentId::as_str),
+            "roles": self.principal.roles(),
+            "running": running,
+            "sponsor": self.principal.sponsor(),
+            "started_at_ms": self.started_at_ms,
+            "state": self.life.stage(),
+            "tokens": session.tokens,
+            "tool_calls": session.tool_calls,
+            "trust": self.life.trust(),
+        })
+    }
+}
+
+/// All agents of this kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Agents(RwLock<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    all: BTreeMap<AgentId, Arc<Agent>>,
+    ended: VecDeque<AgentId>,
+}
+
+impl Agents {
+    pub(crate) fn get(&self, id: &AgentId) -> Option<Arc<Agent>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).all.get(id).cloned()
+    }
+
+    fn those(&self, wanted: impl Fn(&Agent) -> bool) -> Vec<Arc<Agent>> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.all.values().filter(|agent| wanted(agent)).cloned().collect()
+    }
+
+    /// Everyone who is alive in the process group of an agent.
+    pub(crate) fn group_of(&self, id: &AgentId) -> Vec<Arc<Agent>> {
+        let Some(group) = self.get(id).map(|agent| agent.group.clone()) else { return Vec::new() };
+        self.those(|agent| agent.group == group && !agent.life.stage().is_over())
+    }
+
+    /// What the agent's words may carry: everything it has seen, joined.
+    pub(crate) fn context(&self, who: &Principal) -> Label {
+        who.life().map_or(OWN_WORDS, Life::context)
+    }
+
+    /// Notes what a call has brought its agent: what it has seen, what it has used.
+    pub(crate) fn saw(&self, call: &Call, label: Label, tokens: u64) {
+        if let Some(life) = call.principal().life() {
+            life.saw(label, tokens);
+        }
+    }
+
+    /// How far it is trusted, 0 to 1000.
+    pub(crate) fn trust(&self, who: &Principal) -> u16 {
+        who.life().map_or(TRUST_MAX, Life::trust)
+    }
+
+    /// What the agent's session has done so far; a tool call takes its place in the count at once, so that calls side by side
+    /// can't all see the same count.
+    pub(crate) fn session_facts(&self, who: &Principal, op: &Op) -> Slot {
+        let life = who.life_shared();
+        life.map_or_else(Slot::default, |life| life.take_slot(matches!(op, Op::RunTool(_))))
+    }
+
+    fn forget_the_oldest(&self, ended: AgentId) -> Vec<AgentId> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.ended.push_back(ended);
+        let over = table.ended.len().saturating_sub(ENDED_KEPT_MAX);
+        let forgotten: Vec<_> = table.ended.drain(..over).collect();
+        for id in &forgotten {
+            table.all.remove(id);
+        }
+        forgotten
+    }
+}
+
+/// The label of what an agent says before it has seen anything.
+const OWN_WORDS: Label = Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal };
+
+impl Kernel {
+    /// The principal of an agent, for whoever started it; `None` for everyone else, and when the agent has ended.
+    pub fn principal_of(&self, caller: &Principal, agent: &AgentId) -> Option<Principal> {
+        let agent = self.0.agents.get(agent)?;
+        let given = agent.was_started_by(caller) && !agent.life.stage().is_over();
+        given.then(|| agent.principal.clone())
+    }
+
+    /// Where an agent is in its life, if the caller may see it.
+    pub fn lifecycle_of(&self, caller: &Principal, agent: &AgentId) -> Option<Lifecycle> {
+        let agent = self.0.agents.get(agent)?;
+        agent.answers_to(caller).then(|| agent.life.stage())
+    }
+
+    /// Raises a signal on the kernel's own account: a budget that is used up, a loop that something noticed.
+    pub async fn raise(&self, agent: &AgentId, signal: Signal, why: &str) -> Result<Delivered, Fault> {
+        let Some(agent) = self.0.agents.get(agent) else { return Ok(Delivered::Nothing) };
+        self.0.raise(&agent, signal, why).await
+    }
+
+    /// Moves an agent's trust, and says why. An agent that falls below the threshold gets TRUST.
+    pub async fn move_trust(&self, agent: &AgentId, by: i16, why: &str) -> Result<(), Fault> {
+        let Some(agent) = self.0.agents.get(agent) else { return Ok(()) };
+        let (from, to) = agent.life.move_trust(by);
+        let body = json!({
+            "agent": agent.id, "event": "trust", "from": from, "session": agent.principal.session(), "to": to, "why": why,
+        });
+        self.0.note(Kind::Agent, &body).await?;
+        if to < TRUST_LOST && !agent.life.stage().is_over() {
+            self.0.raise(&agent, Signal::Trust, "its trust fell below the threshold").await?;
+        }
+        Ok(())
+    }
+
+    /// Notes how sure the agent is of its step and how far it has drifted, each 0 to 1, for policy to see.
+    pub fn measured(&self, agent: &AgentId, confidence: Option<f64>, drift: Option<f64>) {
+        if let Some(agent) = self.0.agents.get(agent) {
+            agent.life.measured(confidence, drift);
+        }
+    }
+
+    /// A new request begins: the counts that policy limits per request start again.
+    pub fn begin_request(&self, agent: &AgentId) {
+        if let Some(agent) = self.0.agents.get(agent) {
+            agent.life.begin_request();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! What signals do to agents, and how agents end.
+//!
+//! An agent ends in two steps. It is marked first: from then on its calls are refused, and those that run are told to stop. It is
+//! over when the last of them has ended, process trees included; only then does `Wait` return. STOP holds back new calls only:
+//! what runs already, runs on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regent_ledger::Kind;
+use regent_policy::Reason;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::life::End;
+use super::lifecycle::Step;
+use super::{Agent, Lifecycle};
+use crate::executor::BoxFuture;
+use crate::facts::refusal;
+use crate::kernel::Core;
+use crate::principal::Principal;
+use crate::signal::{Action, Arrival, Signal};
+use crate::syscall::Fault;
+
+/// How long the end of an agent waits for its calls. They have been told to stop and are dropped well before this.
+const DRAIN_MS_MAX: u64 = 10_000;
+/// How long the children of an agent that has ended may take to end on TERM. Then they get KILL.
+const ORPHAN_MS_MAX: u64 = 5_000;
+/// How long whoever sends a deadly signal waits to see it done.
+const DEATH_MS_MAX: u64 = 3_000;
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivered {
+    /// It had its effect.
+    Done,
+    /// It waits until the agent lets it through.
+    Held,
+    /// It waits for the agent's own handling.
+    ForAgent,
+    /// The agent ignores it.
+    Ignored,
+    /// Too many signals wait for the agent already.
+    Dropped,
+    /// There was nothing to do: already so, or the agent has ended.
+    Nothing,
+}
+
+impl Core {
+    /// Lets an agent's call in, waits while the agent is suspended, or says why it may not call any more.
+    pub(crate) async fn gate(&self, who: &Principal) -> Result<Option<Reason>, Fault> {
+        let Some(life) = who.life() else { return Ok(None) };
+        if life.stage() == Lifecycle::Active {
+            return Ok(None);
+        }
+        if life.step(Step::Activate) {
+            let body = json!({"agent": who.agent_id(), "event": "active", "session": who.session()});
+            self.note(Kind::Agent, &body).await?;
+        }
+        let over = life.settled().await.is_over();
+        Ok(over.then(|| refusal("agent.ended", "the agent has ended and makes no more calls".to_owned(), "")))
+    }
+
+    /// Delivers a signal that someone was allowed to send. `except` is the intent of the call that sends it, which is not
+    /// stopped by it.
+    pub(crate) async fn deliver(
+        self: &Arc<Self>,
+        to: &Arc<Agent>,
+        signal: Signal,
+        except: Option<u64>,
+    ) -> Result<Delivered, Fault> {
+        match to.life.receive(signal) {
+            None => Ok(Delivered::Nothing),
+            Some(Arrival::Acts(action)) => self.act(to, signal, action, except).await,
+            Some(Arrival::Held) => Ok(Delivered::Held),
+            Some(Arrival::ForAgent) => Ok(Delivered::ForAgent),
+            Some(Arrival::Ignored) => Ok(Delivered::Ignored),
+            Some(Arrival::Dropped) => Ok(Delivered::Dropped),
+        }
+    }
+
+    /// Delivers a signal on the kernel's own account, and records that there was one.
+    pub(crate) async fn raise(
+        self: &Arc<Self>,
+        to: &Arc<Agent>,
+        signal: Signal,
+        why: &str,
+    ) -> Result<Delivered, Fault> {
+        let delivered = self.deliver(to, signal, None).await;
+        let body = json!({
+            "agent": to.id,
+            "delivered": delivered.as_ref().ok(),
+            "number": signal.number(),
+            "session": to.principal.session(),
+            "signal": signal,
+            "why": why,
+        });
+        self.note(Kind::Signal, &body).await?;
+        delivered
+    }
+
+    /// Does to the agent what a signal says.
+    pub(crate) async fn act(
+        self: &Arc<Self>,
+        to: &Arc<Agent>,
+        signal: Signal,
+        action: Action,
+        except: Option<u64>,
+    ) -> Result<Delivered, Fault> {
+        let done = match action {
+            Action::Suspend => {
+                // One that has not called yet is held all the same.
+                to.life.step(Step::Activate);
+                let held = to.life.step(Step::Suspend);
+                if held {
+                    self.note_of(to, "suspended", json!({"signal": signal})).await?;
+                }
+                held
+            }
+            Action::Resume => {
+                let resumed = to.life.step(Step::Resume);
+                if resumed {
+                    self.note_of(to, "resumed", json!({"signal": signal})).await?;
+                }
+                resumed
+            }
+            Action::Interrupt => self.calls.interrupt(&to.id, except) > 0,
+            Action::End => self.end(to, End::Signal(signal), except),
+            Action::Checkpoint => self.checkpoint(to),
+            Action::Diagnose => self.diagnose(to),
+        };
+        Ok(if done { Delivered::Done } else { Delivered::Nothing })
+    }
+
+    /// Ends an agent: marks it, stops its calls, and sees to the rest on its own time. False if it was ending already.
+    pub(crate) fn end(self: &Arc<Self>, agent: &Arc<Agent>, how: End, except: Option<u64>) -> bool {
+        let begun = agent.life.begin_end(how);
+        if begun {
+            self.calls.interrupt(&agent.id, except);
+            tokio::spawn(Arc::clone(self).see_off(Arc::clone(agent)));
+        }
+        begun
+    }
+
+    /// Waits for the agent to be over, but not for ever; says whether it is.
+    pub(crate) async fn is_dead(&self, agent: &Agent) -> bool {
+        tokio::time::timeout(Duration::from_millis(DEATH_MS_MAX), agent.life.ended()).await.is_ok()
+    }
+
+    /// The second half of an agent's end. Boxed, because the end of a parent brings about those of its children.
+    fn see_off(self: Arc<Self>, agent: Arc<Agent>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.mark(&agent, "retiring").await;
+            let idle = self.calls.idle(&agent.id);
+            let drained = tokio::time::timeout(Duration::from_millis(DRAIN_MS_MAX), idle).await.is_ok();
+            self.pipes.forsake(&agent.id);
+            self.vfs.close_all(&agent.id);
+            self.budgets.forget(&agent.id);
+            self.mark(&agent, if drained { "terminated" } else { "terminated_undrained" }).await;
+            agent.life.step(Step::Terminate);
+            self.see_off_children(&agent).await;
+            for forgotten in self.agents.forget_the_oldest(agent.id.clone()) {
+                self.vfs.fell(&forgotten);
+            }
+        })
+    }
+
+    async fn see_off_children(self: &Arc<Self>, parent: &Agent) {
+        let children = self
+            .agents
+            .those(|other| other.parent.as_ref() == Some(&parent.id) && !other.life.stage().is_over());
+        for child in &children {
+            self.raise_at_the_end(child, Signal::Term).await;
+        }
+        let all_gone = async {
+            for child in &children {
+                child.life.ended().await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_millis(ORPHAN_MS_MAX), all_gone).await.is_err() {
+            for child in &children {
+                self.raise_at_the_end(child, Signal::Kill).await;
+            }
+        }
+    }
+
+    async fn raise_at_the_end(self: &Arc<Self>, child: &Arc<Agent>, signal: Signal) {
+        // A failure means that the ledger can't be written, and the kernel has sealed itself over it. The signal has been
+        // delivered all the same: an agent must not outlive its parent because a disk is full.
+        let _recorded = self.raise(child, signal, "its parent has ended").await.is_ok();
+    }
+
+    /// Records a stage on the way out. An end that can't be recorded still has to come about; the kernel has sealed itself then.
+    async fn mark(&self, agent: &Agent, event: &'static str) {
+        let _recorded = self.note_of(agent, event, json!({"end": agent.life.end()})).await.is_ok();
+    }
+
+    async fn note_of(&self, agent: &Agent, event: &'static str, with: Value) -> Result<(), Fault> {
+        let body = json!({
+            "agent": agent.id, "event": event, "session": agent.principal.session(), "with": with,
+        });
+        self.note(Kind::Agent, &body).await?;
+        Ok(())
+    }
+
+    /// Ends all agents with the kernel.
+    pub(crate) async fn end_agents(self: &Arc<Self>) {
+        let alive = self.agents.those(|agent| !agent.life.stage().is_over());
+        for agent in &alive {
+            self.end(agent, End::Signal(Signal::Term), None);
+        }
+        self.calls.stop_all().await;
+        for agent in &alive {
+            self.is_dead(agent).await;
+        }
+    }
+
+    /// Writes the agent's working memory and state where it can be found again. False if there is no room for it.
+    fn checkpoint(&self, agent: &Agent) -> bool {
+        let (memory, label) = self.vfs.working_memory(&agent.id);
+        let body = json!({"agent": agent.describe(0), "at_ms": self.clock.now_ms(), "working": memory});
+        let name = format!("checkpoints/{}", agent.life.next_written());
+        self.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), label.join(agent.life.context()))
+    }
+
+    /// Writes what the kernel knows of the agent.
+    fn diagnose(&self, agent: &Agent) -> bool {
+        let masked = agent.life.with_inbox(|inbox| inbox.masked());
+        let body = json!({
+            "agent": agent.describe(self.calls.running(&agent.id)),
+            "at_ms": self.clock.now_ms(),
+            "context": agent.life.context(),
+            "masked": masked,
+        });
+        let name = format!("diagnostics/{}", agent.life.next_written());
+        self.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), agent.life.context())
+    }
+
+    /// The agents that the caller may see, as JSON.
+    pub(crate) fn list_agents(&self, who: &Principal) -> Value {
+        let seen = self.agents.those(|agent| agent.answers_to(who));
+        seen.iter().map(|agent| agent.describe(self.calls.running(&agent.id))).collect()
+    }
+}

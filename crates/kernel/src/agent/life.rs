@@ -1,0 +1,187 @@
+//! What changes in an agent's life: its stage, its signals, its trust, what it has seen and used.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regent_policy::{Label, SessionFacts};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::TRUST_MAX;
+use super::lifecycle::{Lifecycle, Step};
+use crate::signal::{Arrival, Inbox, Signal};
+
+/// The part of an agent that its principal carries along, so that a call needs no look-up.
+#[derive(Debug)]
+pub(crate) struct Life {
+    stage: watch::Sender<Lifecycle>,
+    vitals: Mutex<Vitals>,
+}
+
+#[derive(Debug)]
+struct Vitals {
+    inbox: Inbox,
+    trust: u16,
+    context: Label,
+    session: SessionFacts,
+    end: Option<End>,
+    /// Checkpoints and diagnostics written so far.
+    written: u32,
+}
+
+/// How an agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    /// By itself, with this result.
+    Code(i32),
+    /// By this signal.
+    Signal(Signal),
+}
+
+impl Life {
+    pub(super) fn new(trust: u16, context: Label) -> Self {
+        let (inbox, session) = (Inbox::default(), SessionFacts::default());
+        let vitals = Vitals { inbox, trust, context, session, end: None, written: 0 };
+        Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals) }
+    }
+
+    fn vitals(&self) -> MutexGuard<'_, Vitals> {
+        self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stage(&self) -> Lifecycle {
+        *self.stage.borrow()
+    }
+
+    /// Takes a step, if it can be taken from where the agent is.
+    pub(super) fn step(&self, step: Step) -> bool {
+        self.stage.send_if_modified(|stage| match stage.after(step) {
+            Some(next) => {
+                *stage = next;
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Waits while calls have to wait.
+    pub(crate) async fn settled(&self) -> Lifecycle {
+        self.reaches(|stage| !matches!(stage, Lifecycle::Init | Lifecycle::Suspended)).await
+    }
+
+    /// Waits until it is over and none of its calls runs any more.
+    pub(crate) async fn ended(&self) {
+        self.reaches(|stage| stage == Lifecycle::Terminated).await;
+    }
+
+    async fn reaches(&self, wanted: impl Fn(Lifecycle) -> bool) -> Lifecycle {
+        let mut stage = self.stage.subscribe();
+        match stage.wait_for(|stage| wanted(*stage)).await {
+            Ok(stage) => *stage,
+            // The sender is a field of `self`, so it can't be gone; if it were, the agent would be too.
+            Err(_gone) => Lifecycle::Terminated,
+        }
+    }
+
+    /// Begins the end. The first reason stays.
+    pub(crate) fn begin_end(&self, end: End) -> bool {
+        let mut vitals = self.vitals();
+        let begun = self.step(Step::Retire);
+        if begun {
+            vitals.end = Some(end);
+        }
+        begun
+    }
+
+    pub(crate) fn end(&self) -> Option<End> {
+        self.vitals().end
+    }
+
+    /// Takes a signal in; `None` when it is too late for any.
+    pub(crate) fn receive(&self, signal: Signal) -> Option<Arrival> {
+        let mut vitals = self.vitals();
+        (!self.stage().is_over()).then(|| vitals.inbox.receive(signal))
+    }
+
+    pub(crate) fn with_inbox<T>(&self, act: impl FnOnce(&mut Inbox) -> T) -> T {
+        act(&mut self.vitals().inbox)
+    }
+
+    pub(crate) fn context(&self) -> Label {
+        self.vitals().context
+    }
+
+    pub(super) fn saw(&self, label: Label, tokens: u64) {
+        let mut vitals = self.vitals();
+        vitals.context = vitals.context.join(label);
+        let session = &mut vitals.session;
+        session.tokens = session.tokens.saturating_add(tokens);
+        session.request_tokens = session.request_tokens.saturating_add(tokens);
+    }
+
+    pub(crate) fn trust(&self) -> u16 {
+        self.vitals().trust
+    }
+
+    pub(super) fn move_trust(&self, by: i16) -> (u16, u16) {
+        let mut vitals = self.vitals();
+        let from = vitals.trust;
+        vitals.trust = from.saturating_add_signed(by).min(TRUST_MAX);
+        (from, vitals.trust)
+    }
+
+    pub(crate) fn session(&self) -> SessionFacts {
+        self.vitals().session
+    }
+
+    pub(super) fn measured(&self, confidence: Option<f64>, drift: Option<f64>) {
+        let session = &mut self.vitals().session;
+        session.confidence = confidence;
+        session.drift = drift;
+    }
+
+    pub(super) fn begin_request(&self) {
+        let session = &mut self.vitals().session;
+        (session.tool_calls, session.request_tokens) = (0, 0);
+    }
+
+    /// The number of the next checkpoint.
+    pub(super) fn next_written(&self) -> u32 {
+        let mut vitals = self.vitals();
+        vitals.written = vitals.written.saturating_add(1);
+        vitals.written
+    }
+
+    pub(super) fn take_slot(self: &Arc<Self>, is_tool: bool) -> Slot {
+        let mut vitals = self.vitals();
+        let session = vitals.session;
+        if is_tool {
+            vitals.session.tool_calls = session.tool_calls.saturating_add(1);
+        }
+        Slot { session, taken: is_tool.then(|| Arc::clone(self)) }
+    }
+}
+
+/// A call's place in the count of its session. Given back when it is dropped, unless the call came to an effect.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// What the session had done before this call.
+    pub(crate) session: SessionFacts,
+    taken: Option<Arc<Life>>,
+}
+
+impl Slot {
+    /// The call was made: it counts.
+    pub(crate) fn keep(&mut self) {
+        self.taken = None;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(life) = self.taken.take() {
+            let count = &mut life.vitals().session.tool_calls;
+            *count = count.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Starting an agent: what it may be, and what it gets.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use regent_ledger::Kind;
+use regent_policy::{Class, Reason};
+use serde_json::json;
+
+use super::life::Life;
+use super::lifecycle::Step;
+use super::{
+    AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, GENERATIONS_MAX, OPERATOR, OWN_WORDS, SpawnSpec,
+    TRUST_DEFAULT, TRUST_MAX,
+};
+use crate::budget::BudgetScope;
+use crate::facts::refusal;
+use crate::identity::Identity;
+use crate::kernel::Core;
+use crate::principal::{Newborn, Principal};
+use crate::syscall::Fault;
+
+const NAME_CHARS_MAX: usize = 64;
+const ROLES_MAX: usize = 16;
+
+/// An agent can't be started now, though nothing forbids it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpawnError {
+    #[error("{AGENTS_MAX} agents are alive already")]
+    TooMany,
+    #[error("the agent has {CHILDREN_MAX} children already")]
+    TooManyChildren,
+    #[error("agents are nested {GENERATIONS_MAX} deep already")]
+    TooDeep,
+    #[error("the id that came up is taken; try again")]
+    Taken,
+    #[error("the machine gives no randomness: {0}")]
+    NoRandomness(#[from] getrandom::Error),
+}
+
+impl SpawnError {
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::TooMany | Self::TooManyChildren => "agent.too_many",
+            Self::TooDeep => "agent.too_deep",
+            Self::Taken => "agent.id_taken",
+            Self::NoRandomness(_) => "agent.no_randomness",
+        }
+    }
+}
+
+/// What no policy can allow: an agent that is more than whoever starts it, or that passes for someone else.
+pub(crate) fn check_spec(parent: &Principal, spec: &SpawnSpec) -> Option<Reason> {
+    let is_plain = |word: &str| {
+        let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        !word.is_empty() && word.len() <= NAME_CHARS_MAX && word.chars().all(fine)
+    };
+    if !is_plain(&spec.name) || spec.name == OPERATOR {
+        let message = format!("`{}` can't be an agent's name", spec.name.escape_debug());
+        let help = "lower case ASCII letters, digits, `.`, `_` and `-`, 64 at most, and not `operator`";
+        return Some(refusal("agent.name", message, help));
+    }
+    if spec.roles.len() > ROLES_MAX {
+        return Some(refusal("agent.roles", format!("an agent has {ROLES_MAX} roles at most"), ""));
+    }
+    let has = |role: &String| match parent.class() {
+        // The person gives any role but their own.
+        Class::Operator => role != OPERATOR,
+        Class::Agent | Class::Kernel => parent.roles().contains(role),
+    };
+    let lacking = spec.roles.iter().find(|role| !is_plain(role) || !has(role))?;
+    let message = format!("the role `{}` is not the caller's to give", lacking.escape_debug());
+    Some(refusal("agent.roles", message, "a child's roles are among its parent's"))
+}
+
+impl Core {
+    /// Starts an agent. Its start is in the ledger before anyone can act as it.
+    pub(crate) async fn spawn(
+        self: &Arc<Self>,
+        parent: &Principal,
+        spec: &SpawnSpec,
+    ) -> Result<Result<Arc<Agent>, SpawnError>, Fault> {
+        let joined = parent.agent_id().filter(|_| !spec.new_group).and_then(|id| self.agents.get(id));
+        let group = joined.map(|agent| agent.group.clone());
+        let admitted =
+            newborn(parent, spec, group, self.clock.now_ms()).and_then(|agent| self.agents.admit(agent));
+        let agent = match admitted {
+            Ok(agent) => agent,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (did, sponsor) = (agent.identity.did(), agent.principal.sponsor());
+        // The agent's own key signs where it comes from: the entry can't be passed off as another key's.
+        let claim = format!("regent agent v1\n{}\n{did}\n{sponsor}\n", agent.id);
+        let body = json!({
+            "agent": agent.id,
+            "chain": agent.principal.chain(),
+            "did": did.as_str(),
+            "event": "spawned",
+            "group": agent.group,
+            "name": agent.principal.name(),
+            "parent": agent.parent,
+            "proof": STANDARD.encode(agent.identity.sign(claim.as_bytes())),
+            "roles": agent.principal.roles(),
+            "session": agent.principal.session(),
+            "sponsor": sponsor,
+            "trust": agent.life.trust(),
+            "budget": spec.budget,
+        });
+        let (own, share) = (BudgetScope::Agent(agent.id.clone()), spec.budget);
+        let begun = match self.note(Kind::Agent, &body).await {
+            Ok(_) => share.map_or(Ok(()), |share| self.budgets.set(&own, share)).map_err(Fault::from),
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = begun {
+            self.agents.withdraw(&agent.id);
+            return Err(fault);
+        }
+        self.vfs.grow(self, &agent);
+        agent.life.step(Step::Boot);
+        Ok(Ok(agent))
+    }
+}
+
+fn newborn(
+    parent: &Principal,
+    spec: &SpawnSpec,
+    group: Option<AgentId>,
+    now_ms: i64,
+) -> Result<Agent, SpawnError> {
+    // The person at the top of the line is no generation.
+    if parent.line().count() > GENERATIONS_MAX {
+        return Err(SpawnError::TooDeep);
+    }
+    let (id, identity) = (AgentId::random()?, Identity::generate()?);
+    let (ceiling, context) =
+        parent.life().map_or((TRUST_MAX, OWN_WORDS), |life| (life.trust(), life.context()));
+    let trust = spec.trust.unwrap_or(TRUST_DEFAULT).min(ceiling);
+    let life = Arc::new(Life::new(trust, context));
+    let name = match parent.agent_id() {
+        Some(_) => format!("{}/{}", parent.name(), spec.name),
+        None => spec.name.clone(),
+    };
+    let (did, roles) = (identity.did().clone(), spec.roles.clone());
+    let new = Newborn { id: id.clone(), name, roles, did, life: Arc::clone(&life) };
+    Ok(Agent {
+        principal: Principal::agent(new, parent),
+        parent: parent.agent_id().cloned(),
+        group: group.unwrap_or_else(|| id.clone()),
+        id,
+        life,
+        identity,
+        started_at_ms: now_ms,
+        token: Mutex::new(None),
+    })
+}
+
+impl Agents {
+    /// Gives an agent its place, if there is room for it.
+    fn admit(&self, agent: Agent) -> Result<Arc<Agent>, SpawnError> {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let (mut alive, mut siblings) = (0, 0);
+        for other in table.all.values().filter(|other| !other.life.stage().is_over()) {
+            alive += 1;
+            siblings += usize::from(agent.parent.is_some() && other.parent == agent.parent);
+        }
+        if alive >= AGENTS_MAX {
+            return Err(SpawnError::TooMany);
+        }
+        if table.all.contains_key(&agent.id) {
+            return Err(SpawnError::Taken);
+        }
+        if siblings >= CHILDREN_MAX {
+            return Err(SpawnError::TooManyChildren);
+        }
+        let agent = Arc::new(agent);
+        table.all.insert(agent.id.clone(), Arc::clone(&agent));
+        Ok(agent)
+    }
+
+    fn withdraw(&self, id: &AgentId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).all.remove(id);
+    }
+}

@@ -1,0 +1,432 @@
+//! Agents and signals through a whole kernel.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::test_kernel::{World, named, run};
+use crate::{Disposition, MaskChange, OpenMode, Reply, Status};
+
+fn id(who: &Principal) -> AgentId {
+    who.agent_id().unwrap().clone()
+}
+
+fn signal(to: &Principal, signal: Signal) -> Op {
+    Op::Signal { agent: id(to), signal, group: false }
+}
+
+fn with_roles(name: &str, roles: &[&str]) -> SpawnSpec {
+    SpawnSpec { roles: roles.iter().map(|&role| role.to_owned()).collect(), ..named(name) }
+}
+
+fn stage(world: &World, who: &Principal) -> Lifecycle {
+    world.kernel.lifecycle_of(&world.person(), &id(who)).unwrap()
+}
+
+#[test]
+fn ids_can_be_read_out_loud_and_differ() {
+    let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| AgentId::random().unwrap()).collect();
+    assert_eq!(ids.len(), 1000);
+    for id in ids {
+        let words: Vec<&str> = id.as_str().split('-').collect();
+        assert!(words.len() == 3 && words.iter().all(|word| word.len() == 5), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_child_has_no_more_than_its_parent() {
+    let world = World::new().await;
+    let person = world.person();
+    let parent = world
+        .spawn(&person, SpawnSpec { trust: Some(400), ..with_roles("lead", &["dev", "reviewer"]) })
+        .await;
+    assert_eq!((parent.name(), parent.sponsor()), ("lead", "ada"));
+
+    let cases = [
+        (with_roles("a", &["admin"]), "agent.roles"),
+        (with_roles("a", &["dev", "operator"]), "agent.roles"),
+        (with_roles("a", &["dev "]), "agent.roles"),
+        (named("operator"), "agent.name"),
+        (named(""), "agent.name"),
+        (named("../lead"), "agent.name"),
+        (named("<script>"), "agent.name"),
+        (named(&"a".repeat(65)), "agent.name"),
+    ];
+    for (spec, code) in cases {
+        assert_eq!(world.denied(&parent, Op::Spawn(spec.clone())).await, code, "{spec:?}");
+    }
+    assert_eq!(world.denied(&person, Op::Spawn(with_roles("a", &["operator"]))).await, "agent.roles");
+
+    let child = world.spawn(&parent, SpawnSpec { trust: Some(900), ..with_roles("a", &["dev"]) }).await;
+    assert_eq!((child.name(), child.roles()), ("lead/a", &["dev".to_owned()][..]));
+    assert_eq!(world.kernel.0.agents.trust(&child), 400);
+    assert_eq!(child.chain().len(), 3);
+    assert_eq!(child.chain()[1..], [parent.did().unwrap().to_string(), child.did().unwrap().to_string()]);
+}
+
+#[tokio::test]
+async fn a_child_starts_with_what_its_parent_has_seen() {
+    let world = World::new().await;
+    let parent = world.spawn(&world.person(), named("lead")).await;
+    world.outcome(&parent, run("test.web")).await;
+    let child = world.spawn(&parent, named("a")).await;
+    assert_eq!(world.kernel.0.agents.context(&child).integrity, Integrity::Web);
+}
+
+#[tokio::test]
+async fn agents_are_bounded_in_depth_and_number() {
+    let world = World::new().await;
+    let mut line = vec![world.spawn(&world.person(), named("a")).await];
+    while line.len() < GENERATIONS_MAX {
+        line.push(world.spawn(line.last().unwrap(), named("a")).await);
+    }
+    assert_eq!(world.failed(line.last().unwrap(), Op::Spawn(named("a"))).await, "agent.too_deep");
+    for _ in 0..CHILDREN_MAX - 1 {
+        world.done(&line[0], Op::Spawn(named("b"))).await;
+    }
+    assert_eq!(world.failed(&line[0], Op::Spawn(named("b"))).await, "agent.too_many");
+}
+
+#[tokio::test]
+async fn only_whoever_started_an_agent_gets_to_act_as_it() {
+    let world = World::new().await;
+    let (person, kernel) = (world.person(), &world.kernel);
+    let one = world.spawn(&person, named("one")).await;
+    let other = world.spawn(&person, named("other")).await;
+    let child = world.spawn(&one, named("child")).await;
+    assert!(kernel.principal_of(&person, &id(&child)).is_some());
+    assert!(kernel.principal_of(&one, &id(&child)).is_some());
+    assert!(kernel.principal_of(&other, &id(&child)).is_none());
+    assert!(kernel.principal_of(&child, &id(&one)).is_none());
+    assert!(kernel.principal_of(&child, &id(&child)).is_none());
+    assert!(kernel.lifecycle_of(&other, &id(&child)).is_none());
+}
+
+#[tokio::test]
+async fn adv_071_only_the_newest_token_of_a_living_agent_logs_in() {
+    let world = World::new().await;
+    let (person, kernel) = (world.person(), &world.kernel);
+    let one = world.spawn(&person, named("one")).await;
+    let other = world.spawn(&person, named("other")).await;
+    assert!(kernel.issue_token(&other, &id(&one)).await.unwrap().is_none());
+    assert!(kernel.issue_token(&one, &id(&one)).await.unwrap().is_none());
+
+    let old = kernel.issue_token(&person, &id(&one)).await.unwrap().unwrap();
+    assert_eq!(kernel.login(old.reveal()).unwrap().agent_id(), one.agent_id());
+    let token = kernel.issue_token(&person, &id(&one)).await.unwrap().unwrap();
+    assert!(kernel.login(old.reveal()).is_none(), "rotated");
+    assert_eq!(format!("{token:?}"), "Token(…)");
+
+    let secret = token.reveal().split_once('.').unwrap().1;
+    let last = if secret.ends_with('0') { '1' } else { '0' };
+    let wrong = [
+        String::new(),
+        ".".to_owned(),
+        secret.to_owned(),
+        format!("{}.", id(&one)),
+        format!("{}.{secret}", id(&other)),
+        format!("{} ", token.reveal()),
+        token.reveal().to_uppercase(),
+        format!("{}{last}", &token.reveal()[..token.reveal().len() - 1]),
+    ];
+    for token in wrong {
+        assert!(kernel.login(&token).is_none(), "{token:?}");
+    }
+    world.done(&person, signal(&one, Signal::Kill)).await;
+    assert!(kernel.login(token.reveal()).is_none(), "ended");
+    assert!(kernel.issue_token(&person, &id(&one)).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn adv_038_an_agent_signals_itself_and_its_descendants_only() {
+    let world = World::new().await;
+    let person = world.person();
+    let one = world.spawn(&person, named("one")).await;
+    let other = world.spawn(&person, named("other")).await;
+    let child = world.spawn(&one, named("child")).await;
+    let grandchild = world.spawn(&child, named("grandchild")).await;
+    for (from, to) in [(&one, &other), (&child, &one), (&grandchild, &child), (&other, &grandchild)] {
+        assert_eq!(world.denied(from, signal(to, Signal::Kill)).await, "agent.not_yours");
+        assert_eq!(world.denied(from, Op::Wait { agent: id(to) }).await, "agent.not_yours");
+    }
+    // A stranger and nobody look alike.
+    let nobody = Op::Signal { agent: "lusab-babad-gutih".into(), signal: Signal::Kill, group: false };
+    assert_eq!(world.denied(&one, nobody.clone()).await, "agent.not_yours");
+    assert_eq!(world.failed(&person, nobody).await, "agent.unknown");
+    // The group of a child is its parent's, so a signal to it would reach upwards.
+    let group = Op::Signal { agent: id(&child), signal: Signal::Kill, group: true };
+    assert_eq!(world.denied(&child, group).await, "agent.not_yours");
+    assert_eq!(world.done(&one, signal(&grandchild, Signal::Usr2)).await["to"][0]["delivered"], "done");
+    assert_eq!([&one, &other, &child].map(|who| stage(&world, who)), [Lifecycle::Active; 3]);
+}
+
+#[tokio::test]
+async fn adv_081_an_agent_can_not_answer_questions_or_set_budgets() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    assert_eq!(world.denied(&agent, Op::Questions).await, "approval.not_a_person");
+    let answer = crate::Answer::Deny { because: None };
+    let op = Op::Answer { ticket: crate::TicketId("x".into()), answer };
+    assert_eq!(world.denied(&agent, op).await, "approval.not_a_person");
+    for op in [Op::Exit { code: 0 }, Op::Sigpending] {
+        assert_eq!(world.denied(&world.person(), op).await, "agent.not_an_agent");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_stops_the_running_call_and_the_outcome_says_so() {
+    let world = World::new().await;
+    let person = world.person();
+    let agent = world.spawn(&person, named("a")).await;
+    let call = world.outcome(&agent, run("test.hang"));
+    let kill = async {
+        world.started().await;
+        world.done(&person, signal(&agent, Signal::Kill)).await
+    };
+    let (outcome, killed) = tokio::join!(call, kill);
+    assert_eq!(outcome.status, Status::Cancelled);
+    assert_eq!(outcome.output.bytes(), b"stopped when told");
+    assert!(outcome.receipt.seq > outcome.intent.seq);
+    let report = json!([{"agent": id(&agent), "delivered": "done", "over": true}]);
+    assert_eq!(killed["to"], report);
+    assert_eq!(stage(&world, &agent), Lifecycle::Terminated);
+    assert_eq!(world.denied(&agent, run("test.echo")).await, "agent.ended");
+    assert_eq!(world.done(&person, signal(&agent, Signal::Kill)).await["to"][0]["delivered"], "nothing");
+    let waited = world.done(&person, Op::Wait { agent: id(&agent) }).await;
+    assert_eq!(waited["end"], json!({"signal": "KILL"}));
+}
+
+#[tokio::test]
+async fn an_executor_that_does_not_listen_is_dropped_all_the_same() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let call = world.outcome(&agent, run("test.stubborn"));
+    let (person, kernel) = (world.person(), &world.kernel);
+    let kill = async {
+        world.started().await;
+        tokio::time::pause();
+        kernel.syscall(&person, signal(&agent, Signal::Kill)).await.unwrap()
+    };
+    let (outcome, _) = tokio::join!(call, kill);
+    assert_eq!(outcome.status, Status::Cancelled);
+}
+
+#[tokio::test]
+async fn an_interrupt_stops_the_call_and_not_the_agent() {
+    for interrupting in [Signal::Int, Signal::Loop] {
+        let world = World::new().await;
+        let agent = world.spawn(&world.person(), named("a")).await;
+        let call = world.outcome(&agent, run("test.hang"));
+        let interrupt = async {
+            world.started().await;
+            world.done(&world.person(), signal(&agent, interrupting)).await
+        };
+        assert_eq!(tokio::join!(call, interrupt).0.status, Status::Cancelled);
+        assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
+        let again = world.done(&world.person(), signal(&agent, interrupting)).await;
+        assert_eq!(again["to"][0]["delivered"], "nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_a_call_that_still_ends() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let (kernel, caller) = (world.kernel.clone(), agent.clone());
+    let waiting = tokio::spawn(async move { kernel.syscall(&caller, run("test.hang")).await });
+    world.started().await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    assert_eq!(world.kernel.0.calls.running(&id(&agent)), 1);
+    world.done(&world.person(), signal(&agent, Signal::Int)).await;
+    world.kernel.0.calls.idle(&id(&agent)).await;
+}
+
+#[tokio::test]
+async fn a_panic_in_an_executor_is_a_fault_and_the_kernel_goes_on() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let fault = world.kernel.syscall(&agent, run("test.panic")).await.unwrap_err();
+    assert!(
+        matches!(&fault, Fault::Executor { message, .. } if message.contains("the tool has a bug")),
+        "{fault}"
+    );
+    assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
+    assert_eq!(world.kernel.0.calls.running(&id(&agent)), 0);
+}
+
+#[tokio::test]
+async fn a_stopped_agent_waits_and_goes_on() {
+    for stopping in [Signal::Stop, Signal::Budget, Signal::Drift] {
+        let world = World::new().await;
+        let (person, kernel) = (world.person(), world.kernel.clone());
+        let agent = world.spawn(&person, named("a")).await;
+        let stopped = world.done(&person, signal(&agent, stopping)).await;
+        assert_eq!(stopped["to"][0]["delivered"], "done");
+        assert_eq!(world.done(&person, signal(&agent, stopping)).await["to"][0]["delivered"], "nothing");
+        assert_eq!(stage(&world, &agent), Lifecycle::Suspended);
+        let caller = agent.clone();
+        let call = tokio::spawn(async move { kernel.syscall(&caller, run("test.echo")).await });
+        tokio::task::yield_now().await;
+        assert!(!call.is_finished());
+        assert_eq!(world.done(&person, signal(&agent, Signal::Cont)).await["to"][0]["delivered"], "done");
+        assert_eq!(world.done(&person, signal(&agent, Signal::Cont)).await["to"][0]["delivered"], "nothing");
+        assert!(matches!(call.await.unwrap().unwrap(), Reply::Done(_)));
+    }
+}
+
+#[tokio::test]
+async fn the_waiting_call_of_a_stopped_agent_is_refused_when_the_agent_ends() {
+    for ending in [Signal::Kill, Signal::Term, Signal::Policy, Signal::Trust] {
+        let world = World::new().await;
+        let (person, kernel) = (world.person(), world.kernel.clone());
+        let agent = world.spawn(&person, named("a")).await;
+        world.done(&person, signal(&agent, Signal::Stop)).await;
+        let caller = agent.clone();
+        let call = tokio::spawn(async move { kernel.syscall(&caller, run("test.echo")).await });
+        tokio::task::yield_now().await;
+        world.done(&person, signal(&agent, ending)).await;
+        match call.await.unwrap().unwrap() {
+            Reply::Denied(denial) => assert_eq!(denial.reason.code, "agent.ended"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(stage(&world, &agent), Lifecycle::Terminated);
+    }
+}
+
+#[tokio::test]
+async fn a_masked_signal_waits_and_a_handled_one_is_the_agents_own() {
+    let world = World::new().await;
+    let person = world.person();
+    let agent = world.spawn(&person, named("a")).await;
+    let mask = |change| Op::Sigprocmask { change };
+    assert_eq!(
+        world.done(&agent, mask(MaskChange::Block(vec![Signal::Stop, Signal::Kill]))).await["masked"],
+        json!(["STOP"])
+    );
+    assert_eq!(world.done(&person, signal(&agent, Signal::Stop)).await["to"][0]["delivered"], "held");
+    let handle = Op::Sigaction { signal: Signal::Term, disposition: Disposition::Handle };
+    world.done(&agent, handle).await;
+    assert_eq!(world.done(&person, signal(&agent, Signal::Term)).await["to"][0]["delivered"], "for_agent");
+    assert_eq!(world.done(&agent, Op::Sigpending).await["signals"], json!(["TERM"]));
+    let ignore = |signal| Op::Sigaction { signal, disposition: Disposition::Ignore };
+    assert_eq!(world.failed(&agent, ignore(Signal::Kill)).await, "signal.fixed");
+    assert_eq!(world.failed(&agent, ignore(Signal::Stop)).await, "signal.fixed");
+    // Letting it through suspends the agent there and then.
+    world.done(&agent, mask(MaskChange::Set(vec![]))).await;
+    assert_eq!(stage(&world, &agent), Lifecycle::Suspended);
+}
+
+#[tokio::test]
+async fn a_signal_to_a_group_reaches_those_who_live_in_it() {
+    let world = World::new().await;
+    let person = world.person();
+    let lead = world.spawn(&person, named("lead")).await;
+    let child = world.spawn(&lead, named("child")).await;
+    let apart = world.spawn(&lead, SpawnSpec { new_group: true, ..named("apart") }).await;
+    let stop = Op::Signal { agent: id(&lead), signal: Signal::Stop, group: true };
+    assert_eq!(world.done(&person, stop).await["to"].as_array().unwrap().len(), 2);
+    let stages = [&lead, &child, &apart].map(|who| stage(&world, who));
+    assert_eq!(stages, [Lifecycle::Suspended, Lifecycle::Suspended, Lifecycle::Ready]);
+}
+
+#[tokio::test]
+async fn children_end_with_their_parent() {
+    let world = World::new().await;
+    let person = world.person();
+    let lead = world.spawn(&person, named("lead")).await;
+    let child = world.spawn(&lead, named("child")).await;
+    let deaf = world.spawn(&lead, named("deaf")).await;
+    let grandchild = world.spawn(&child, named("grandchild")).await;
+    world.done(&deaf, Op::Sigaction { signal: Signal::Term, disposition: Disposition::Ignore }).await;
+    assert_eq!(world.done(&lead, Op::Exit { code: 3 }).await, json!({"ended": true}));
+    let end = world.done(&person, Op::Wait { agent: id(&lead) }).await;
+    assert_eq!(end, json!({"agent": id(&lead), "end": {"code": 3}, "state": "terminated"}));
+    for (who, by) in [(&child, "TERM"), (&grandchild, "TERM")] {
+        assert_eq!(world.done(&person, Op::Wait { agent: id(who) }).await["end"], json!({"signal": by}));
+    }
+    tokio::time::pause();
+    assert_eq!(world.done(&person, Op::Wait { agent: id(&deaf) }).await["end"], json!({"signal": "KILL"}));
+}
+
+#[tokio::test]
+async fn an_agent_that_loses_its_trust_ends() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    world.kernel.move_trust(&id(&agent), -200, "a tool call failed").await.unwrap();
+    assert_eq!(stage(&world, &agent), Lifecycle::Ready);
+    world.kernel.move_trust(&id(&agent), -1, "another").await.unwrap();
+    let end = world.done(&world.person(), Op::Wait { agent: id(&agent) }).await;
+    assert_eq!(end["end"], json!({"signal": "TRUST"}));
+}
+
+#[tokio::test]
+async fn agents_see_themselves_and_their_descendants() {
+    let world = World::new().await;
+    let person = world.person();
+    let one = world.spawn(&person, named("one")).await;
+    let child = world.spawn(&one, named("child")).await;
+    let other = world.spawn(&person, named("other")).await;
+    let seen = async |who: &Principal| -> Vec<Value> {
+        let listed = world.done(who, Op::Agents).await;
+        let mut names: Vec<_> =
+            listed.as_array().unwrap().iter().map(|agent| agent["name"].clone()).collect();
+        names.sort_by_key(ToString::to_string);
+        names
+    };
+    assert_eq!(seen(&person).await, ["one", "one/child", "other"]);
+    assert_eq!(seen(&one).await, ["one", "one/child"]);
+    assert_eq!(seen(&child).await, ["one/child"]);
+    assert_eq!(seen(&other).await, ["other"]);
+}
+
+#[tokio::test]
+async fn tool_calls_side_by_side_can_not_share_a_place_in_the_count() {
+    let policy = format!("{}max_tool_calls_per_request: 3\n", crate::test_kernel::ALLOW_ALL);
+    let world = World::with(&policy).await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let (kernel, caller) = (world.kernel.clone(), agent.clone());
+        calls.spawn(async move { kernel.syscall(&caller, run("test.echo")).await.unwrap() });
+    }
+    let replies = calls.join_all().await;
+    assert_eq!(replies.iter().filter(|reply| matches!(reply, Reply::Done(_))).count(), 3);
+    world.kernel.begin_request(&id(&agent));
+    assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
+}
+
+#[tokio::test]
+async fn a_checkpoint_keeps_what_the_agent_was_working_with() {
+    let world = World::new().await;
+    let person = world.person();
+    let agent = world.spawn(&person, named("a")).await;
+    let memory =
+        crate::Memory { region: crate::Region::Working, key: "plan".into(), content: "step 2".into() };
+    world.done(&agent, Op::Remember(memory)).await;
+    for asked in [Signal::Usr1, Signal::Usr2] {
+        assert_eq!(world.done(&person, signal(&agent, asked)).await["to"][0]["delivered"], "done");
+    }
+    let path = |name: &str| format!("/agent/{}/state/{name}", id(&agent));
+    let open = |name: &str, mode| Op::Open { path: path(name), mode };
+    let fd = world.done(&person, open("checkpoints/1", OpenMode::Read)).await["fd"].as_u64().unwrap();
+    let fd = crate::Fd(u32::try_from(fd).unwrap());
+    let kept = world.done(&person, Op::Read { fd, offset: 0, bytes_max: 1 << 20 }).await;
+    assert_eq!(kept["working"]["working/plan"], "step 2");
+    assert_eq!(kept["agent"]["name"], "a");
+    assert_eq!(world.done(&person, Op::List { path: path("diagnostics") }).await["names"], json!(["2"]));
+    assert_eq!(world.failed(&agent, open("checkpoints/1", OpenMode::Write)).await, "vfs.read_only");
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_the_agents_and_their_calls() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let call = world.outcome(&agent, run("test.hang"));
+    let down = async {
+        world.started().await;
+        world.kernel.shutdown().await.unwrap();
+    };
+    assert_eq!(tokio::join!(call, down).0.status, Status::Cancelled);
+    assert_eq!(stage(&world, &agent), Lifecycle::Terminated);
+    assert!(matches!(world.kernel.syscall(&agent, run("test.echo")).await, Err(Fault::NotRunning(_))));
+}

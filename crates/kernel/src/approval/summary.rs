@@ -1,0 +1,65 @@
+//! A call in a line, so that a person knows what a yes would be to.
+//!
+//! What an agent says is shown escaped: it can't move the cursor, forge a second line or turn text around.
+
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::facts::{Sheet, Target};
+
+/// The longest line.
+const CHARS_MAX: usize = 600;
+/// The longest argument in it.
+const ARGUMENT_CHARS_MAX: usize = 120;
+
+pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
+    let mut line = match &sheet.tool {
+        Some(tool) => plain(&tool.spec().name, ARGUMENT_CHARS_MAX),
+        None => call.op.name().to_owned(),
+    };
+    if let Value::Object(fields) = &sheet.args {
+        for (name, value) in fields {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    value.to_string()
+                }
+            };
+            line.push_str(&format!(" {}=`{}`", plain(name, 40), plain(&text, ARGUMENT_CHARS_MAX)));
+        }
+    }
+    for target in &sheet.resources {
+        let text = match target {
+            Target::Path { path, access } => format!("{access:?} {path}").to_lowercase(),
+            Target::Endpoint { scheme, host, port, method, .. } => {
+                format!("{method} {scheme}://{host}:{port}")
+            }
+            Target::Argv(argv) => argv.join(" "),
+        };
+        line.push_str(&format!(" → {}", plain(&text, ARGUMENT_CHARS_MAX)));
+    }
+    shorten(&line, CHARS_MAX)
+}
+
+fn plain(text: &str, chars_max: usize) -> String {
+    let escaped: String = text.chars().take(chars_max.saturating_add(1)).flat_map(escape).collect();
+    let left_out = text.len().saturating_sub(text.chars().take(chars_max).map(char::len_utf8).sum());
+    let mut short: String = escaped.chars().take(chars_max).collect();
+    if left_out > 0 {
+        short.push_str(&format!("… ({left_out} bytes more)"));
+    }
+    short
+}
+
+fn escape(letter: char) -> Vec<char> {
+    // Beside control characters: what reorders or hides text on a screen.
+    let hidden = matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    if letter.is_control() || hidden { letter.escape_unicode().collect() } else { vec![letter] }
+}
+
+fn shorten(line: &str, chars_max: usize) -> String {
+    if line.chars().count() <= chars_max {
+        return line.to_owned();
+    }
+    line.chars().take(chars_max).chain(['…']).collect()
+}

@@ -1,0 +1,227 @@
+//! Budgets that several processes spend from: each process leases a part, atomically, and spends within it.
+//!
+//! What is out on lease is nobody else's, so parallel processes can't overspend together. A process gives back what it didn't use
+//! when it ends. One that crashes doesn't: nobody can know what it had spent since its last report, so its lease counts as spent,
+//! for the rest of the period. Leases are small parts of the whole, so that this costs little.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::amounts::{Amounts, Budget, Each};
+use crate::state::{self, FOR_GOOD, Records, State, StateError};
+
+/// A lease that wasn't renewed for this long belongs to a process that is gone.
+const LEASE_MS: i64 = 60 * 60 * 1000;
+/// The largest part of a budget that one process takes ahead of its need, as a divisor.
+const CHUNK_DIVISOR: u64 = 16;
+/// And of what is still free, so that the last part isn't all held by one that may not need it.
+const FREE_DIVISOR: u64 = 4;
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// A shared budget, as this process sees it.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    key: String,
+    /// Counted anew each day (UTC).
+    daily: bool,
+    pub(super) limit: Budget,
+    period: i64,
+    /// What this process may spend without asking.
+    granted: Amounts,
+    /// What it has spent of that since it last said so.
+    used: Amounts,
+    held: Amounts,
+    /// What nobody has leased, when we last looked.
+    free: Amounts,
+    renew_at_ms: i64,
+}
+
+/// A shared budget, as the state has it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Account {
+    leases: BTreeMap<String, Lent>,
+    limit: Budget,
+    period: i64,
+    spent: Amounts,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Lent {
+    expires_at_ms: i64,
+    left: Amounts,
+}
+
+impl Lease {
+    pub(super) fn new(key: String, daily: bool) -> Self {
+        Self { key, daily, ..Self::default() }
+    }
+
+    pub(super) fn left(&self) -> Budget {
+        let left = self.granted.plus(self.free).minus(self.used).minus(self.held);
+        self.limit.zip(left, |limit, left| limit.map(|_| left))
+    }
+
+    pub(super) fn hold(&mut self, amounts: Amounts) {
+        self.held = self.held.plus(amounts);
+    }
+
+    /// Ends a hold, and counts what was used of it, or beyond it.
+    pub(super) fn settle(&mut self, held: Amounts, used: Amounts) {
+        self.held = self.held.minus(held);
+        self.used = self.used.plus(used);
+    }
+
+    /// Sees to it that the lease covers `want` beside what is held; says what there is too little of.
+    pub(super) fn cover(
+        &mut self,
+        state: &dyn State,
+        owner: &str,
+        now_ms: i64,
+        want: Amounts,
+    ) -> Result<Option<&'static str>, StateError> {
+        let needed = self.limit.zip(self.held.plus(want), |limit, need| limit.map_or(0, |_| need));
+        let enough = needed.above(self.granted.minus(self.used)).is_empty();
+        let same_period = self.period == self.period_at(now_ms);
+        if enough && same_period && now_ms < self.renew_at_ms {
+            return Ok(None);
+        }
+        self.exchange(state, owner, now_ms, needed)
+    }
+
+    /// Reads the limits anew, and says what was spent: another process may have set one, and should see the other.
+    pub(super) fn refresh(&mut self, state: &dyn State, owner: &str, now_ms: i64) -> Result<(), StateError> {
+        if self.used == Amounts::default() && self.granted == Amounts::default() {
+            // Nothing to report, so a look is enough; mostly there is no such budget.
+            let Some(bytes) = state.get(&self.key)? else {
+                self.limit = Budget::default();
+                return Ok(());
+            };
+            let account: Account = state::parse(&self.key, &bytes)?;
+            self.limit = account.limit;
+            self.free = account.at(self.period_at(now_ms)).free();
+            return Ok(());
+        }
+        self.exchange(state, owner, now_ms, self.held)?;
+        Ok(())
+    }
+
+    /// Reports, and gives back all that isn't held: the process ends.
+    pub(super) fn give_back(
+        &mut self,
+        state: &dyn State,
+        owner: &str,
+        now_ms: i64,
+    ) -> Result<(), StateError> {
+        if self.used == Amounts::default() && self.granted == Amounts::default() {
+            return Ok(());
+        }
+        let period = self.period_at(now_ms);
+        state::change(state, |records| {
+            let mut account = self.load(records, period)?;
+            account.settle(owner, self.used);
+            account.leases.remove(owner);
+            state::store(records, &self.key, &account, FOR_GOOD)
+        })?;
+        (self.granted, self.used, self.free) = Default::default();
+        Ok(())
+    }
+
+    /// Sets the limits; what has been spent stays spent.
+    pub(super) fn set(&mut self, state: &dyn State, now_ms: i64, limit: Budget) -> Result<(), StateError> {
+        let period = self.period_at(now_ms);
+        self.free = state::change(state, |records| {
+            let mut account = self.load(records, period)?;
+            account.limit = limit;
+            state::store(records, &self.key, &account, FOR_GOOD)?;
+            Ok(account.free())
+        })?;
+        self.limit = limit;
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        state: &dyn State,
+        owner: &str,
+        now_ms: i64,
+        needed: Amounts,
+    ) -> Result<Option<&'static str>, StateError> {
+        let period = self.period_at(now_ms);
+        let (account, mine, short) = state::change(state, |records| {
+            let mut account = self.load(records, period)?;
+            account.bury(owner, now_ms);
+            account.settle(owner, self.used);
+            let mut mine = account.leases.get(owner).map_or_else(Amounts::default, |lent| lent.left);
+            let missing = needed.minus(mine);
+            let short =
+                account.limit.zip(account.free(), |limit, free| limit.map(|_| free)).short_of(missing);
+            if short.is_none() {
+                mine = mine.plus(account.chunk(missing));
+            }
+            let lent = Lent { expires_at_ms: now_ms.saturating_add(LEASE_MS), left: mine };
+            account.leases.insert(owner.to_owned(), lent);
+            state::store(records, &self.key, &account, FOR_GOOD)?;
+            Ok((account, mine, short))
+        })?;
+        (self.limit, self.period, self.granted, self.used) =
+            (account.limit, period, mine, Amounts::default());
+        (self.free, self.renew_at_ms) = (account.free(), now_ms.saturating_add(LEASE_MS / 2));
+        Ok(short)
+    }
+
+    fn load(&self, records: &dyn Records, period: i64) -> Result<Account, StateError> {
+        Ok(state::load::<Account>(records, &self.key)?.unwrap_or_default().at(period))
+    }
+
+    fn period_at(&self, now_ms: i64) -> i64 {
+        if self.daily { now_ms.div_euclid(DAY_MS) } else { 0 }
+    }
+}
+
+impl Account {
+    /// The account in this period. A new one starts with nothing spent and nothing lent; a clock set back starts none.
+    fn at(mut self, period: i64) -> Self {
+        if period > self.period {
+            (self.period, self.spent, self.leases) = (period, Amounts::default(), BTreeMap::new());
+        }
+        self
+    }
+
+    fn free(&self) -> Amounts {
+        let lent = self.leases.values().fold(Amounts::default(), |sum, lent| sum.plus(lent.left));
+        let taken = self.spent.plus(lent);
+        self.limit.zip(taken, |limit, taken| limit.map_or(0, |limit| limit.saturating_sub(taken)))
+    }
+
+    /// Moves what the owner says it has spent from its lease to what is spent.
+    fn settle(&mut self, owner: &str, used: Amounts) {
+        // A lease that was buried is spent already, all of it; so is one of another period.
+        let Some(lent) = self.leases.get_mut(owner) else { return };
+        lent.left = lent.left.minus(used);
+        self.spent = self.spent.plus(used);
+    }
+
+    /// Counts the leases of processes that are gone as spent.
+    fn bury(&mut self, owner: &str, now_ms: i64) {
+        let (leases, spent) = (&mut self.leases, &mut self.spent);
+        leases.retain(|name, lent| {
+            let keep = name == owner || now_ms < lent.expires_at_ms;
+            if !keep {
+                *spent = spent.plus(lent.left);
+            }
+            keep
+        });
+    }
+
+    /// What is missing, and something ahead where anything is missing.
+    fn chunk(&self, missing: Amounts) -> Amounts {
+        let free = self.free();
+        let ahead = self.limit.zip(free, |limit, free| {
+            limit.map_or(0, |limit| (limit / CHUNK_DIVISOR).min(free / FREE_DIVISOR))
+        });
+        let chunk: Each<u64> =
+            missing.zip(ahead, |missing, ahead| if missing == 0 { 0 } else { missing.max(ahead) });
+        self.limit.zip(chunk, |limit, chunk| limit.map_or(0, |_| chunk))
+    }
+}

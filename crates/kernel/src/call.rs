@@ -1,0 +1,291 @@
+//! The system call table: everything an agent can ask for, and one principal asking for it.
+
+use regent_ledger::Digest;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::agent::{AgentId, SpawnSpec};
+use crate::approval::{Answer, TicketId};
+use crate::budget::{Budget, BudgetScope};
+use crate::pipe::{PipeId, PipeSpec};
+use crate::principal::Principal;
+use crate::signal::{Disposition, MaskChange, Signal};
+use crate::vfs::{Fd, OpenMode};
+
+/// Everything an agent can ask the kernel for. Adding a variant breaks every match on it, on purpose.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", content = "args", rename_all = "snake_case")]
+pub enum Op {
+    /// Run a catalogued tool (the `exec` of agents) at the tier its manifest names, or a stronger one.
+    RunTool(ToolCall),
+    /// Ask a model to continue a conversation.
+    Infer(Inference),
+    /// Keep something in the caller's own memory.
+    Remember(Memory),
+    /// Look something up in the caller's own memory.
+    Recall(Query),
+    /// Open a file of the virtual file system.
+    Open {
+        /// Where, e.g. `/agent/<id>/mem/working/notes`.
+        path: String,
+        /// What for.
+        mode: OpenMode,
+    },
+    /// Close an open file.
+    Close {
+        /// The descriptor `Open` gave.
+        fd: Fd,
+    },
+    /// Read from an open file.
+    Read {
+        /// The descriptor `Open` gave.
+        fd: Fd,
+        /// Where to start.
+        offset: u64,
+        /// How much at most.
+        bytes_max: u32,
+    },
+    /// Write to an open file.
+    Write {
+        /// The descriptor `Open` gave.
+        fd: Fd,
+        /// Where to start; `None` appends.
+        offset: Option<u64>,
+        /// What to write.
+        content: String,
+    },
+    /// Describe a file or folder of the virtual file system.
+    Stat {
+        /// Which one.
+        path: String,
+    },
+    /// List a folder of the virtual file system.
+    List {
+        /// Which one.
+        path: String,
+    },
+    /// Map a region of the virtual file system into the caller's own tree (the `mmap` of agents).
+    Mount {
+        /// What is mapped.
+        source: String,
+        /// Where it appears.
+        target: String,
+        /// Whether it can be written there.
+        writable: bool,
+    },
+    /// Take a mapping away again.
+    Unmount {
+        /// Where it appeared.
+        target: String,
+    },
+    /// Start a child agent with no more power than the caller has.
+    Spawn(SpawnSpec),
+    /// Wait until a child has ended.
+    Wait {
+        /// Which child.
+        agent: AgentId,
+    },
+    /// End the calling agent.
+    Exit {
+        /// Its result, 0 for success.
+        code: i32,
+    },
+    /// List the agents that the caller may see.
+    Agents,
+    /// Make a typed pipe.
+    Pipe(PipeSpec),
+    /// Put a message into a pipe.
+    Send {
+        /// Which pipe.
+        pipe: PipeId,
+        /// The message; it must fit the pipe's schema.
+        message: Value,
+    },
+    /// Take the next message out of a pipe.
+    Recv {
+        /// Which pipe.
+        pipe: PipeId,
+        /// How long to wait for one.
+        wait_ms_max: u64,
+    },
+    /// Send a signal to an agent or its whole group.
+    Signal {
+        /// Who gets it.
+        agent: AgentId,
+        /// Which one.
+        signal: Signal,
+        /// To the whole process group.
+        group: bool,
+    },
+    /// Say what the caller does on a signal.
+    Sigaction {
+        /// Which one.
+        signal: Signal,
+        /// What to do.
+        disposition: Disposition,
+    },
+    /// Hold back or let through signals.
+    Sigprocmask {
+        /// How the mask changes.
+        change: MaskChange,
+    },
+    /// Take the signals that wait for the caller's own handling.
+    Sigpending,
+    /// Read the policy that is in force.
+    GetPolicy,
+    /// Ask what policy would say to a call, without making it.
+    CheckPolicy {
+        /// The call in question.
+        op: Box<Op>,
+    },
+    /// Answer a question that waits for a person.
+    Answer {
+        /// Which question.
+        ticket: TicketId,
+        /// What the person says.
+        answer: Answer,
+    },
+    /// List the questions that wait for a person.
+    Questions,
+    /// Give a scope its limits. Only a person can.
+    SetBudget {
+        /// Whose.
+        scope: BudgetScope,
+        /// What it may use.
+        limits: Budget,
+    },
+}
+
+/// One run of a catalogued tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The tool's name in the catalogue.
+    pub tool: String,
+    /// Its arguments, checked against the tool's schema.
+    pub args: Value,
+}
+
+/// One request to a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inference {
+    /// Which model.
+    pub model: String,
+    /// The conversation so far.
+    pub messages: Value,
+    /// How many tokens may come back.
+    pub tokens_max: u64,
+}
+
+/// Something to remember.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Which memory.
+    pub region: Region,
+    /// Under which name.
+    pub key: String,
+    /// What.
+    pub content: String,
+}
+
+/// Something to recall.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Query {
+    /// Which memory.
+    pub region: Region,
+    /// Text that an entry's name or content must contain.
+    pub text: String,
+    /// How many entries at most.
+    pub entries_max: u32,
+}
+
+/// The three memories of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Region {
+    /// What it is working with now.
+    Working,
+    /// What happened.
+    Episodic,
+    /// What it knows.
+    Semantic,
+}
+
+impl Region {
+    /// The folder's name below `mem/`.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Episodic => "episodic",
+            Self::Semantic => "semantic",
+        }
+    }
+}
+
+impl Op {
+    /// The name that policy and ledger know this operation by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::RunTool(_) => "tool.run",
+            Self::Infer(_) => "model.infer",
+            Self::Remember(_) => "memory.remember",
+            Self::Recall(_) => "memory.recall",
+            Self::Open { .. } => "vfs.open",
+            Self::Close { .. } => "vfs.close",
+            Self::Read { .. } => "vfs.read",
+            Self::Write { .. } => "vfs.write",
+            Self::Stat { .. } => "vfs.stat",
+            Self::List { .. } => "vfs.list",
+            Self::Mount { .. } => "vfs.mount",
+            Self::Unmount { .. } => "vfs.unmount",
+            Self::Spawn(_) => "agent.spawn",
+            Self::Wait { .. } => "agent.wait",
+            Self::Exit { .. } => "agent.exit",
+            Self::Agents => "agent.list",
+            Self::Pipe(_) => "pipe.open",
+            Self::Send { .. } => "pipe.send",
+            Self::Recv { .. } => "pipe.recv",
+            Self::Signal { .. } => "signal.send",
+            Self::Sigaction { .. } => "signal.action",
+            Self::Sigprocmask { .. } => "signal.mask",
+            Self::Sigpending => "signal.pending",
+            Self::GetPolicy => "policy.get",
+            Self::CheckPolicy { .. } => "policy.check",
+            Self::Answer { .. } => "approval.answer",
+            Self::Questions => "approval.list",
+            Self::SetBudget { .. } => "budget.set",
+        }
+    }
+}
+
+/// One principal asking for one operation. Made only by the kernel.
+#[derive(Debug)]
+pub struct Call {
+    pub(crate) principal: Principal,
+    pub(crate) op: Op,
+    /// The recorded call that this one was made from, if a guest re-entered.
+    pub(crate) parent: Option<u64>,
+    pub(crate) depth: u8,
+}
+
+impl Call {
+    /// Who asks.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What for.
+    pub fn op(&self) -> &Op {
+        &self.op
+    }
+}
+
+/// The hash that an approval is bound to: the exact call, who makes it, where, and the files it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CallDigest(pub(crate) Digest);
+
+impl std::fmt::Display for CallDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,252 @@
+//! The control socket: how another terminal lists, signals and approves in a kernel that is running.
+//!
+//! **What it is worth.** Whoever can speak on this socket acts as the operator: it can answer questions, set budgets, kill agents. So it
+//! is only for the user who runs the kernel: a socket of mode 0600 in a folder of mode 0700 that must be that user's own and no
+//! link, and the kernel asks the operating system who is on the other end (`SO_PEERCRED`) before it reads a byte. Programs that
+//! run as the same user *outside* a sandbox are not kept out; they could attach a debugger as well. Programs inside the sandbox
+//! don't see the folder. What comes in is not trusted for that: it goes through [`Kernel::syscall`] as the operator, so it is
+//! judged by policy and written down like anything else. Messages, connections and waiting are bounded, and what isn't a request
+//! gets an error, never more.
+//!
+//! **What is spoken.** One JSON object a line, one answer a request, in order:
+//!
+//! ```text
+//! → {"v":1,"id":1,"hello":{}}              ← {"v":1,"id":1,"hello":{"pid":…,"session":…,"phase":…,"workspace":…,"started_at_ms":…}}
+//! → {"v":1,"id":2,"op":{"op":"agents"}}    ← {"v":1,"id":2,"reply":{"done":{…}}} | {"denied":…} | {"pending":…}
+//!                                          ← {"v":1,"id":null,"error":{"code":"control.malformed","message":…}}
+//! ```
+//!
+//! [`Kernel::syscall`]: crate::Kernel::syscall
+
+mod client;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use regent_policy::{Label, Reason};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::approval::Ticket;
+use crate::call::Op;
+use crate::kernel::Phase;
+use crate::syscall::{Denial, Fault, Outcome, Reply};
+pub use client::{Peer, processes};
+pub use server::{Listening, listen};
+
+/// The version of what is spoken.
+const VERSION: u32 = 1;
+/// The longest request.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The longest answer: the largest output that a call may have, encoded.
+const REPLY_BYTES_MAX: usize = 32 << 20;
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    v: u32,
+    id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    op: Option<Op>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hello: Option<Nothing>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// What is answered. `id` is that of the request, if it could be read.
+#[derive(Debug, Serialize, Deserialize)]
+struct Response {
+    v: u32,
+    id: Option<u64>,
+    #[serde(flatten)]
+    body: Body,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Body {
+    Hello(Hello),
+    Reply(RemoteReply),
+    Error { code: String, message: String },
+}
+
+/// Who a kernel process is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Its process id.
+    pub pid: u32,
+    /// The word that its calls are recorded under.
+    pub session: String,
+    /// Its state: `running`, `degraded`, …
+    pub phase: Phase,
+    /// The folder that its agents work in.
+    pub workspace: PathBuf,
+    /// Since when it listens.
+    pub started_at_ms: i64,
+}
+
+/// A [`Reply`] that came over the socket.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemoteReply {
+    /// It was done.
+    Done(RemoteOutcome),
+    /// Policy, or the kernel's own rules, say no.
+    Denied(RemoteDenial),
+    /// A person has to agree first.
+    Pending(RemoteTicket),
+    /// The kernel could not do its own part.
+    Fault {
+        /// What broke.
+        message: String,
+    },
+}
+
+/// What came of a call in another process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RemoteOutcome {
+    /// What came back: as text where it is text.
+    pub output: RemoteOutput,
+    /// Where it came from and how secret it is.
+    pub label: Label,
+    /// How it ended, as the ledger has it.
+    pub status: Value,
+    /// Where the intent is in the ledger.
+    pub intent: Value,
+    /// Where the outcome is in the ledger.
+    pub receipt: Value,
+}
+
+/// Bytes in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemoteOutput {
+    /// They were UTF-8.
+    Text(String),
+    /// They were not.
+    Base64(String),
+}
+
+/// A no from another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteDenial {
+    /// Stable code.
+    pub code: String,
+    /// One sentence.
+    pub message: String,
+    /// The rule, if one decided.
+    pub rule: Option<String>,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// Where the denied attempt is in the ledger.
+    pub intent: Value,
+}
+
+/// A "not yet" from another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteTicket {
+    /// The question's id.
+    pub id: crate::TicketId,
+    /// The call in a line.
+    pub summary: String,
+    /// The rule that asks.
+    pub rule: String,
+    /// Why it asks.
+    pub reason: String,
+    /// Where it is in the ledger.
+    pub intent: Value,
+}
+
+/// The control socket can't be offered or reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The folder can't be trusted with an operator's power.
+    #[error("the folder `{}` can't hold control sockets: {why}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It can't be made, read or written.
+    #[error("the control socket `{}`: {error}", path.display())]
+    Socket {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system says.
+        error: std::io::Error,
+    },
+    /// The other side said no before it looked at any call.
+    #[error("the kernel refused the request: {message} ({code})")]
+    Refused {
+        /// Stable code.
+        code: String,
+        /// One sentence.
+        message: String,
+    },
+    /// The other side said something that isn't an answer.
+    #[error("the kernel's answer can't be understood: {0}")]
+    Malformed(String),
+}
+
+impl ControlError {
+    fn socket(path: &Path, error: std::io::Error) -> Self {
+        Self::Socket { path: path.to_owned(), error }
+    }
+}
+
+impl From<Result<Reply, Fault>> for RemoteReply {
+    fn from(reply: Result<Reply, Fault>) -> Self {
+        match reply {
+            Ok(Reply::Done(outcome)) => Self::Done(outcome.into()),
+            Ok(Reply::Denied(Denial { reason, intent })) => {
+                let Reason { code, message, rule, help } = reason;
+                let rule = rule.map(|rule| rule.to_string());
+                Self::Denied(RemoteDenial {
+                    code: code.to_owned(),
+                    message,
+                    rule,
+                    help,
+                    intent: json!(intent),
+                })
+            }
+            Ok(Reply::Pending(Ticket { id, summary, rule, reason, intent })) => {
+                Self::Pending(RemoteTicket { id, summary, rule, reason, intent: json!(intent) })
+            }
+            Err(fault) => Self::Fault { message: fault.to_string() },
+        }
+    }
+}
+
+impl From<Outcome> for RemoteOutcome {
+    fn from(outcome: Outcome) -> Self {
+        let Outcome { output, status, intent, receipt, .. } = outcome;
+        let label = output.label();
+        let output = match String::from_utf8(output.into_bytes()) {
+            Ok(text) => RemoteOutput::Text(text),
+            Err(binary) => {
+                RemoteOutput::Base64(base64::engine::general_purpose::STANDARD.encode(binary.as_bytes()))
+            }
+        };
+        Self { output, label, status: json!(status), intent: json!(intent), receipt: json!(receipt) }
+    }
+}
+
+impl RemoteOutput {
+    /// The bytes themselves.
+    pub fn into_bytes(self) -> Result<Vec<u8>, ControlError> {
+        match self {
+            Self::Text(text) => Ok(text.into_bytes()),
+            Self::Base64(text) => base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .map_err(|error| ControlError::Malformed(error.to_string())),
+        }
+    }
+}

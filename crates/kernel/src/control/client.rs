@@ -1,0 +1,99 @@
+//! The other terminal's end of the control socket.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+use super::server::{guard_folder, is_ours, own_uid};
+use super::{Body, ControlError, Hello, Nothing, REPLY_BYTES_MAX, RemoteReply, Request, Response, VERSION};
+use crate::call::Op;
+
+/// How long a kernel may take to say who it is.
+const HELLO_MS_MAX: u64 = 2_000;
+/// How many sockets of a folder are looked at.
+const SOCKETS_MAX: usize = 1_024;
+
+/// A kernel process that can be spoken to.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    path: PathBuf,
+    hello: Hello,
+}
+
+/// The kernel processes of this user that answer, in the order in which they were started.
+pub async fn processes(folder: &Path) -> Result<Vec<Peer>, ControlError> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    guard_folder(folder)?;
+    let mut peers = Vec::new();
+    for path in sockets_in(folder) {
+        // One that is just ending, or hangs, is not there; it must not hide the others.
+        let asked = tokio::time::timeout(Duration::from_millis(HELLO_MS_MAX), hello(&path)).await;
+        if let Ok(Ok(hello)) = asked {
+            peers.push(Peer { path, hello });
+        }
+    }
+    peers.sort_by_key(|peer| (peer.hello.started_at_ms, peer.hello.pid));
+    Ok(peers)
+}
+
+pub(super) fn sockets_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let sockets = paths.filter(|path| path.extension().is_some_and(|ending| ending == "sock"));
+    sockets.take(SOCKETS_MAX).collect()
+}
+
+impl Peer {
+    /// Who it is.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Makes a call there, as the operator. It is judged and recorded there; it may take as long as the call takes.
+    pub async fn call(&self, op: Op) -> Result<RemoteReply, ControlError> {
+        let request = Request { v: VERSION, id: 1, op: Some(op), hello: None };
+        match exchange(&self.path, &request).await? {
+            Body::Reply(reply) => Ok(reply),
+            Body::Error { code, message } => Err(ControlError::Refused { code, message }),
+            Body::Hello(_) => Err(ControlError::Malformed("a greeting to a call".to_owned())),
+        }
+    }
+}
+
+async fn hello(path: &Path) -> Result<Hello, ControlError> {
+    let request = Request { v: VERSION, id: 1, op: None, hello: Some(Nothing {}) };
+    match exchange(path, &request).await? {
+        Body::Hello(hello) => Ok(hello),
+        Body::Error { code, message } => Err(ControlError::Refused { code, message }),
+        Body::Reply(_) => Err(ControlError::Malformed("a reply to a greeting".to_owned())),
+    }
+}
+
+async fn exchange(path: &Path, request: &Request) -> Result<Body, ControlError> {
+    let failed = |error| ControlError::socket(path, error);
+    let malformed = |error: serde_json::Error| ControlError::Malformed(error.to_string());
+    let mut stream = UnixStream::connect(path).await.map_err(failed)?;
+    let peer = stream.peer_cred().map_err(failed)?;
+    if !is_ours(peer.uid(), own_uid()) {
+        let (code, message) = ("control.forbidden".to_owned(), "the socket is another user's".to_owned());
+        return Err(ControlError::Refused { code, message });
+    }
+    let mut line = serde_json::to_vec(request).map_err(malformed)?;
+    line.push(b'\n');
+    // A kernel that turns us away may have closed already; what it said first is still there to be read.
+    let written = stream.write_all(&line).await;
+    let most = u64::try_from(REPLY_BYTES_MAX).unwrap_or(u64::MAX);
+    let mut answer = Vec::new();
+    let read = BufReader::new(&mut stream).take(most).read_until(b'\n', &mut answer).await;
+    if answer.is_empty() {
+        written.map_err(failed)?;
+        read.map_err(failed)?;
+        return Err(ControlError::Malformed("it closed the connection".to_owned()));
+    }
+    let response: Response = serde_json::from_slice(&answer).map_err(malformed)?;
+    Ok(response.body)
+}

@@ -1,0 +1,242 @@
+//! The kernel's end of the control socket.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use super::{Body, ControlError, Hello, REQUEST_BYTES_MAX, RemoteReply, Request, Response, VERSION};
+use crate::syscall::Kernel;
+
+/// How many may be connected at once.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a connection may say nothing, or take to say one thing.
+const IDLE_MS_MAX: u64 = 60_000;
+/// How long an answer may take to be taken.
+const WRITE_MS_MAX: u64 = 30_000;
+/// How long we wait after the system has refused us a connection (out of descriptors).
+const PAUSE_MS: u64 = 100;
+
+/// A control socket that is being served. It goes away when this is dropped.
+#[derive(Debug)]
+pub struct Listening {
+    path: PathBuf,
+    task: AbortHandle,
+}
+
+impl Listening {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+        // A socket that stays behind is swept by the next kernel.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// Offers the control socket of this process in `folder` (`<runtime folder>/regent`), which is made if it isn't there.
+pub async fn listen(kernel: &Kernel, folder: &Path) -> Result<Listening, ControlError> {
+    guard_folder(folder)?;
+    sweep(folder).await;
+    let (listener, path) = bind(folder)?;
+    let hello = Arc::new(Greeter { kernel: kernel.clone(), started_at_ms: kernel.0.clock.now_ms() });
+    let task = tokio::spawn(accept(listener, hello)).abort_handle();
+    Ok(Listening { path, task })
+}
+
+/// The folder must be our own, closed to others, and no link to somewhere else.
+pub(super) fn guard_folder(folder: &Path) -> Result<(), ControlError> {
+    let wrong = |why: String| ControlError::Folder { path: folder.to_owned(), why };
+    match DirBuilder::new().recursive(false).mode(0o700).create(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(wrong(error.to_string())),
+    }
+    let meta = std::fs::symlink_metadata(folder).map_err(|error| wrong(error.to_string()))?;
+    if !meta.is_dir() {
+        return Err(wrong("it is not a folder, or a link to one".to_owned()));
+    }
+    if meta.uid() != own_uid() {
+        return Err(wrong("it belongs to another user".to_owned()));
+    }
+    if meta.mode() & 0o077 != 0 {
+        return Err(wrong(format!("others can use it (mode {:o}); it must be 700", meta.mode() & 0o777)));
+    }
+    Ok(())
+}
+
+pub(super) fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Binds under a name that nobody looks for, and takes the real one when the socket is ready: nobody ever finds one that can't be
+/// connected to, or with another mode, so a sweep can't take a live one for dead.
+fn bind(folder: &Path) -> Result<(UnixListener, PathBuf), ControlError> {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let path = match count {
+        1 => folder.join(format!("{pid}.sock")),
+        // A second kernel in the same process.
+        more => folder.join(format!("{pid}-{more}.sock")),
+    };
+    let unready = folder.join(format!(".{pid}-{count}"));
+    let failed = |error| ControlError::socket(&path, error);
+    drop(std::fs::remove_file(&unready));
+    let listener = UnixListener::bind(&unready).map_err(failed)?;
+    let ready = std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))
+        .and_then(|()| std::fs::rename(&unready, &path));
+    if let Err(error) = ready {
+        drop(std::fs::remove_file(&unready));
+        return Err(failed(error));
+    }
+    Ok((listener, path))
+}
+
+/// Removes the sockets that nobody listens on any more. What can't be judged stays.
+async fn sweep(folder: &Path) {
+    for path in super::client::sockets_in(folder) {
+        if let Err(error) = UnixStream::connect(&path).await
+            && error.kind() == std::io::ErrorKind::ConnectionRefused
+        {
+            drop(std::fs::remove_file(&path));
+        }
+    }
+}
+
+/// What a connection needs of the kernel.
+#[derive(Debug)]
+struct Greeter {
+    kernel: Kernel,
+    started_at_ms: i64,
+}
+
+async fn accept(listener: UnixListener, greeter: Arc<Greeter>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
+            continue;
+        };
+        if !stream.peer_cred().is_ok_and(|peer| is_ours(peer.uid(), own_uid())) {
+            turn_away(stream, "control.forbidden", "this kernel belongs to another user");
+            continue;
+        }
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            turn_away(stream, "control.busy", "too many connections");
+            continue;
+        };
+        let greeter = Arc::clone(&greeter);
+        tokio::spawn(async move {
+            serve(stream, &greeter).await;
+            drop(place);
+        });
+    }
+}
+
+/// Who may speak: the same user, and nobody else; not even root is someone else's operator.
+pub(super) fn is_ours(peer_uid: u32, own_uid: u32) -> bool {
+    peer_uid == own_uid
+}
+
+/// Says why without waiting: whoever doesn't take it just sees the connection close.
+fn turn_away(stream: UnixStream, code: &str, message: &str) {
+    if let Ok(line) = line_of(&error(None, code, message)) {
+        drop(stream.try_write(&line));
+    }
+}
+
+async fn serve(stream: UnixStream, greeter: &Greeter) {
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    loop {
+        let next = tokio::time::timeout(Duration::from_millis(IDLE_MS_MAX), next_line(&mut read)).await;
+        let (response, over) = match next {
+            Ok(Line::Whole(line)) => (greeter.respond(&line).await, false),
+            Ok(Line::TooLong) => {
+                let message = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+                (error(None, "control.too_large", &message), true)
+            }
+            Ok(Line::Ended) => return,
+            Err(_idle) => (error(None, "control.idle", "nothing was asked for too long"), true),
+        };
+        let Ok(line) = line_of(&response) else { return };
+        let written = tokio::time::timeout(Duration::from_millis(WRITE_MS_MAX), write.write_all(&line)).await;
+        if over || !matches!(written, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+    Ended,
+}
+
+async fn next_line(read: &mut BufReader<OwnedReadHalf>) -> Line {
+    let mut line = Vec::new();
+    let most = u64::try_from(REQUEST_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    match read.take(most).read_until(b'\n', &mut line).await {
+        Ok(_) if line.last() == Some(&b'\n') => Line::Whole(line),
+        Ok(_) if line.len() > REQUEST_BYTES_MAX => Line::TooLong,
+        // What comes before the end without a line's end was cut off, and isn't guessed at.
+        Ok(_) | Err(_) => Line::Ended,
+    }
+}
+
+impl Greeter {
+    async fn respond(&self, line: &[u8]) -> Response {
+        let request: Request = match serde_json::from_slice(line) {
+            Ok(request) => request,
+            Err(why) => return error(None, "control.malformed", &why.to_string()),
+        };
+        let id = Some(request.id);
+        if request.v != VERSION {
+            return error(id, "control.version", &format!("this kernel speaks version {VERSION}"));
+        }
+        match (request.op, request.hello) {
+            (Some(op), None) => {
+                let reply = self.kernel.syscall(&self.kernel.operator(), op).await;
+                Response { v: VERSION, id, body: Body::Reply(RemoteReply::from(reply)) }
+            }
+            (None, Some(_)) => Response { v: VERSION, id, body: Body::Hello(self.hello()) },
+            (Some(_), Some(_)) | (None, None) => {
+                error(id, "control.malformed", "a request has either `op` or `hello`")
+            }
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
+            pid: std::process::id(),
+            session: self.kernel.operator().session().to_owned(),
+            phase: self.kernel.phase(),
+            workspace: self.kernel.workspace().root().to_owned(),
+            started_at_ms: self.started_at_ms,
+        }
+    }
+}
+
+fn error(id: Option<u64>, code: &str, message: &str) -> Response {
+    let body = Body::Error { code: code.to_owned(), message: message.to_owned() };
+    Response { v: VERSION, id, body }
+}
+
+fn line_of(response: &Response) -> Result<Vec<u8>, serde_json::Error> {
+    let mut line = serde_json::to_vec(response)?;
+    line.push(b'\n');
+    Ok(line)
+}

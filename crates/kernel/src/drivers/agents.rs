@@ -1,0 +1,101 @@
+//! Agents and signals.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{HostPermit, Performed, broken};
+use crate::agent::{AgentId, Delivered, End, SpawnSpec};
+use crate::executor::RawOutput;
+use crate::kernel::Core;
+use crate::signal::{Disposition, MaskChange, Signal};
+
+pub(super) async fn spawn(core: &Arc<Core>, permit: HostPermit<'_>, spec: &SpawnSpec) -> Performed {
+    match core.spawn(permit.call().principal(), spec).await.map_err(broken)? {
+        Ok(agent) => {
+            let did = agent.principal.did().map(ToString::to_string);
+            Ok(RawOutput::json(&json!({"agent": agent.id, "did": did})))
+        }
+        Err(error) => Ok(RawOutput::failed(error.code(), error.to_string())),
+    }
+}
+
+pub(super) async fn wait(core: &Arc<Core>, permit: HostPermit<'_>, agent: &AgentId) -> Performed {
+    let Some(agent) = core.agents.get(agent) else { return Ok(unknown(agent)) };
+    tokio::select! {
+        () = agent.life.ended() => {}
+        () = permit.cancelled() => {}
+    }
+    Ok(RawOutput::json(&json!({"agent": agent.id, "end": agent.life.end(), "state": agent.life.stage()})))
+}
+
+pub(super) fn exit(core: &Arc<Core>, permit: HostPermit<'_>, code: i32) -> Performed {
+    let own = permit.call().principal().agent_id().and_then(|id| core.agents.get(id));
+    let ended = own.is_some_and(|agent| core.end(&agent, End::Code(code), Some(permit.intent().seq)));
+    Ok(RawOutput::json(&json!({"ended": ended})))
+}
+
+pub(super) fn list(core: &Arc<Core>, permit: HostPermit<'_>) -> Performed {
+    Ok(RawOutput::json(&core.list_agents(permit.call().principal())))
+}
+
+/// Delivers a signal, and where it is deadly, waits until it is done: the process tree is dead when this says so.
+pub(super) async fn signal(
+    core: &Arc<Core>,
+    permit: HostPermit<'_>,
+    agent: &AgentId,
+    signal: Signal,
+    group: bool,
+) -> Performed {
+    let who = permit.call().principal();
+    let targets = match core.agents.get(agent) {
+        None => return Ok(unknown(agent)),
+        Some(_) if group => core.agents.group_of(agent),
+        Some(one) => vec![one],
+    };
+    let mut delivered = Vec::new();
+    for target in &targets {
+        let how = core.deliver(target, signal, Some(permit.intent().seq)).await.map_err(broken)?;
+        delivered.push((target, how));
+    }
+    let mut report = Vec::new();
+    for (target, how) in delivered {
+        // Whoever waits for its own end waits for the call it waits in.
+        let own = who.line().any(|one| one.agent_id() == Some(&target.id));
+        let dying = target.life.stage().is_over() && how == Delivered::Done && !own;
+        let over = if dying { Some(core.is_dead(target).await) } else { None };
+        report.push(json!({"agent": target.id, "delivered": how, "over": over}));
+    }
+    Ok(RawOutput::json(&json!({"number": signal.number(), "signal": signal, "to": report})))
+}
+
+pub(super) fn action(permit: HostPermit<'_>, signal: Signal, to: Disposition) -> Performed {
+    let Some(life) = permit.call().principal().life() else { return Ok(not_an_agent()) };
+    match life.with_inbox(|inbox| inbox.dispose(signal, to)) {
+        Ok(()) => Ok(RawOutput::json(&json!({"disposition": to, "signal": signal}))),
+        Err(fixed) => Ok(RawOutput::failed("signal.fixed", fixed.to_string())),
+    }
+}
+
+pub(super) async fn mask(core: &Arc<Core>, permit: HostPermit<'_>, change: &MaskChange) -> Performed {
+    let own = permit.call().principal().agent_id().and_then(|id| core.agents.get(id));
+    let Some(agent) = own else { return Ok(not_an_agent()) };
+    let (through, masked) = agent.life.with_inbox(|inbox| (inbox.mask(change), inbox.masked()));
+    for signal in &through {
+        core.deliver(&agent, *signal, Some(permit.intent().seq)).await.map_err(broken)?;
+    }
+    Ok(RawOutput::json(&json!({"masked": masked, "through": through})))
+}
+
+pub(super) fn pending(permit: HostPermit<'_>) -> Performed {
+    let Some(life) = permit.call().principal().life() else { return Ok(not_an_agent()) };
+    Ok(RawOutput::json(&json!({"signals": life.with_inbox(|inbox| inbox.take())})))
+}
+
+fn unknown(agent: &AgentId) -> RawOutput {
+    RawOutput::failed("agent.unknown", format!("there is no agent `{}`", agent.as_str().escape_debug()))
+}
+
+fn not_an_agent() -> RawOutput {
+    RawOutput::failed("agent.not_an_agent", "only an agent has signals of its own")
+}

@@ -1,0 +1,52 @@
+//! The policy in force, what it would say, and the questions it puts to people.
+
+use std::sync::Arc;
+
+use regent_policy::Verdict;
+use serde_json::{Value, json};
+
+use super::{HostPermit, Performed, broken};
+use crate::call::{Call, Op};
+use crate::executor::RawOutput;
+use crate::kernel::Core;
+
+pub(super) fn get(core: &Arc<Core>, _permit: HostPermit<'_>) -> Performed {
+    Ok(RawOutput::json(&core.outline()))
+}
+
+/// Decides on a call without making it: the same facts, the same rules, but nothing is asked, counted or done.
+pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> Performed {
+    let call = Call {
+        principal: permit.call().principal().clone(),
+        op: op.clone(),
+        parent: Some(permit.intent().seq),
+        depth: permit.call().depth,
+    };
+    let sheet = core.facts(&call).await.map_err(broken)?;
+    let verdict = core.decide(&call, &sheet);
+    let (effect, tier, code, reason, help) = match &verdict {
+        Verdict::Allow(grant) => ("allow", Some(grant.tier), None, None, None),
+        Verdict::Ask(question) => {
+            ("ask", Some(question.grant.tier), None, Some(question.reason.as_str()), None)
+        }
+        Verdict::Deny(reason) => {
+            ("deny", None, Some(reason.code), Some(reason.message.as_str()), reason.help.as_deref())
+        }
+    };
+    let rule = match &verdict {
+        Verdict::Allow(grant) => grant.rule.as_ref(),
+        Verdict::Ask(question) => Some(&question.rule),
+        Verdict::Deny(reason) => reason.rule.as_ref(),
+    };
+    let body = json!({
+        "code": code, "effect": effect, "help": help, "reason": reason, "rule": rule, "tier": tier,
+    });
+    Ok(RawOutput::json(&body))
+}
+
+impl Core {
+    /// The policy in force, as far as it tells about itself.
+    pub(crate) fn outline(&self) -> Value {
+        json!({"digest": self.policy().digest})
+    }
+}

@@ -1,0 +1,121 @@
+//! What the kernel asks of anything that can cause an effect.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use regent_policy::Label;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::budget::Spent;
+use crate::syscall::{Permit, tier};
+
+/// A boxed future that may borrow for `'a`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Performs one permitted call. The permit is the only argument on purpose.
+pub trait Executor<T: tier::Tier>: Send + Sync {
+    /// Does what the permit says, within its limits, and stops when it is cancelled.
+    fn execute<'s>(&'s self, permit: Permit<'s, T>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>>;
+}
+
+/// One executor per tier. A tier that is `None` can't be obtained here, and calls that need it are refused.
+#[derive(Clone)]
+pub struct Executors {
+    /// Our own drivers: the built-in tools that run in this process.
+    pub host: Arc<dyn Executor<tier::Host>>,
+    /// Programs in the process sandbox.
+    pub process: Option<Arc<dyn Executor<tier::Process>>>,
+    /// Models; `None` where no provider is set up.
+    pub models: Option<Arc<dyn Executor<tier::Host>>>,
+}
+
+impl std::fmt::Debug for Executors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executors")
+            .field("process", &self.process.is_some())
+            .field("models", &self.models.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes from outside, unreadable until the kernel has labelled them.
+#[derive(Debug)]
+pub struct RawOutput {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) label: Option<Label>,
+    pub(crate) obtained: Option<Value>,
+    pub(crate) spent: Spent,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// A stable word, e.g. `fs.not_found`.
+    pub code: String,
+    /// What went wrong, in a sentence.
+    pub message: String,
+}
+
+impl RawOutput {
+    /// What came out.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, label: None, obtained: None, spent: Spent::default(), failure: None }
+    }
+
+    /// A JSON result.
+    pub fn json(value: &Value) -> Self {
+        Self::new(value.to_string().into_bytes())
+    }
+
+    /// The tool's own report of failure.
+    pub fn failed(code: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let failure = Failure { code: code.to_owned(), message };
+        Self { failure: Some(failure), ..Self::new(Vec::new()) }
+    }
+
+    /// Adds a failure to output that did come (a program that wrote something and then exited with 1).
+    #[must_use]
+    pub fn with_failure(mut self, code: &str, message: impl Into<String>) -> Self {
+        self.failure = Some(Failure { code: code.to_owned(), message: message.into() });
+        self
+    }
+
+    /// Raises the label above what the tool's manifest declares. It can't be lowered here: the kernel joins.
+    #[must_use]
+    pub fn with_label(mut self, label: Label) -> Self {
+        self.label = Some(label);
+        self
+    }
+
+    /// What confinement was really obtained, for the receipt.
+    #[must_use]
+    pub fn with_obtained(mut self, obtained: Value) -> Self {
+        self.obtained = Some(obtained);
+        self
+    }
+
+    /// What the call really used, for settling budgets.
+    #[must_use]
+    pub fn with_spent(mut self, spent: Spent) -> Self {
+        self.spent = spent;
+        self
+    }
+}
+
+/// The executor could not do its part.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecuteError {
+    /// This host doesn't give the confinement that the permit demands.
+    #[error("the sandbox can't be had here: {0}")]
+    Unavailable(String),
+    /// The executor has no driver for this call.
+    #[error("no driver for `{0}`")]
+    NoDriver(String),
+    /// Something of ours broke.
+    #[error("the executor broke: {0}")]
+    Broken(String),
+}

@@ -1,0 +1,377 @@
+//! Step 1: everything that policy may look at, gathered and settled before it looks.
+//!
+//! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
+
+use std::sync::Arc;
+
+use regent_ledger::{CanonicalJson, Digest};
+use regent_policy::{
+    Access, ArgLabels, BudgetLeft, Caller, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason,
+    Resource, Tier, Verdict,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::agent::Slot;
+use crate::approval::Approved;
+use crate::budget::{Estimate, Reservation};
+use crate::call::{Call, CallDigest, Op};
+use crate::catalogue::{ArgumentKind, Tool};
+use crate::kernel::Core;
+use crate::rate;
+use crate::syscall::Fault;
+use crate::workspace::{PathError, Workspace};
+
+/// The facts of one call, owned.
+#[derive(Debug)]
+pub(crate) struct Sheet {
+    /// The arguments as policy judges them and the executor gets them.
+    pub(crate) args: Value,
+    pub(crate) resources: Vec<Target>,
+    pub(crate) labels: ArgLabels,
+    pub(crate) tool: Option<Arc<Tool>>,
+    /// The tier it would run at if policy doesn't raise it.
+    pub(crate) tier: Tier,
+    pub(crate) left: BudgetLeft,
+    pub(crate) trust: u16,
+    /// What the session has done so far, and this call's place in it.
+    pub(crate) slot: Slot,
+    /// Set where the kernel's own rules say no, whatever policy thinks.
+    pub(crate) refusal: Option<Reason>,
+    /// Set where a person has agreed to exactly this call.
+    pub(crate) approved: Option<Approved>,
+    /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
+    named: Vec<String>,
+}
+
+/// A thing that the call reaches for.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    Path { path: String, access: Access },
+    Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
+    Argv(Vec<String>),
+}
+
+impl Core {
+    pub(crate) async fn facts(&self, call: &Call) -> Result<Sheet, Fault> {
+        let who = &call.principal;
+        let ended = self.gate(who).await?;
+        let mut sheet = Sheet {
+            args: Value::Null,
+            resources: Vec::new(),
+            labels: ArgLabels {
+                default: self.label_of_input(call),
+                fields: std::collections::BTreeMap::new(),
+            },
+            tool: None,
+            tier: Tier::Host,
+            left: self.budgets.left(who),
+            trust: self.agents.trust(who),
+            slot: self.agents.session_facts(who, &call.op),
+            refusal: ended,
+            approved: None,
+            named: Vec::new(),
+        };
+        match &call.op {
+            Op::RunTool(run) => self.facts_of_tool(&mut sheet, &run.tool, run.args.clone()),
+            other => self.facts_of_own(&mut sheet, call, other),
+        }
+        Ok(sheet)
+    }
+
+    /// A person's words are the operator's; an agent's carry everything it has seen so far.
+    pub(crate) fn label_of_input(&self, call: &Call) -> Label {
+        match call.principal.class() {
+            Class::Operator => {
+                Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal }
+            }
+            Class::Kernel => {
+                Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal }
+            }
+            Class::Agent => self.agents.context(&call.principal),
+        }
+    }
+
+    fn facts_of_tool(&self, sheet: &mut Sheet, name: &str, args: Value) {
+        let Some(tool) = self.catalogue.get(name) else {
+            let message = format!("there is no tool `{}`", name.escape_debug());
+            sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
+            return;
+        };
+        sheet.args = args;
+        if let Err(why) = tool.check(&sheet.args) {
+            let message = format!("the arguments don't fit `{name}`: {why}");
+            sheet.refuse("args.invalid", message, "`regent tool list --json` shows each tool's schema");
+            return;
+        }
+        match tool.tier_at_least(Tier::Host) {
+            Some(tier) => sheet.tier = tier,
+            None => sheet.refuse("tier.instruction", format!("`{name}` is shown, never run"), ""),
+        }
+        for (pointer, kind) in &tool.spec().arguments {
+            sheet.resolve(&self.workspace, pointer, *kind);
+        }
+        sheet.tool = Some(tool);
+    }
+
+    /// The kernel's own operations: their arguments are what the call says, and their paths are the virtual file system's.
+    fn facts_of_own(&self, sheet: &mut Sheet, call: &Call, op: &Op) {
+        sheet.args = match serde_json::to_value(op) {
+            Ok(mut value) => value.get_mut("args").map(Value::take).unwrap_or_else(|| json!({})),
+            Err(error) => {
+                sheet.refuse("args.invalid", error.to_string(), "");
+                return;
+            }
+        };
+        for (path, access) in self.vfs_paths(call, op) {
+            sheet.resources.push(Target::Path { path: format!("vfs:{path}"), access });
+        }
+        if matches!(op, Op::Infer(_)) && self.executors.models.is_none() {
+            sheet.refuse("model.none", "no model provider is set up".to_owned(), "");
+        }
+        if let Some(reason) = self.own_rule(call, op) {
+            sheet.refusal = Some(reason);
+        }
+    }
+
+    /// Step 2 without its conclusions: the pure decision on the facts.
+    pub(crate) fn decide(&self, call: &Call, sheet: &Sheet) -> Verdict {
+        if let Some(reason) = &sheet.refusal {
+            return Verdict::Deny(reason.clone());
+        }
+        let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
+        let facts = Facts {
+            caller: Caller {
+                class: call.principal.class(),
+                agent: call.principal.name(),
+                roles: call.principal.roles(),
+                trust: sheet.trust,
+            },
+            op: call.op.name(),
+            tool: sheet.tool.as_ref().map(|tool| tool.spec().name.as_str()),
+            capabilities: sheet.tool.as_ref().map_or(&[], |tool| tool.spec().capabilities.as_slice()),
+            args: &sheet.args,
+            labels: &sheet.labels,
+            resources: &resources,
+            tier: sheet.tier,
+            now_ms,
+            utc_offset_min: 0,
+            left: sheet.left,
+            session: sheet.slot.session,
+            rates: &rate::Used { state: &*self.state, who: call.principal.name(), now_ms },
+        };
+        self.policy().policy.decide(&facts)
+    }
+
+    /// What an allow still needs: an executor at the tier, room in the rate, room in the budgets. Each is taken, not looked at.
+    pub(crate) fn reserve(
+        &self,
+        call: &Call,
+        sheet: &mut Sheet,
+        grant: &mut Grant,
+    ) -> Result<Result<Reservation, Reason>, Fault> {
+        if let Some(reason) = self.transform(call, sheet, grant) {
+            return Ok(Err(reason));
+        }
+        if let Some(tool) = &sheet.tool {
+            match tool.tier_at_least(grant.tier.max(sheet.tier)) {
+                Some(tier) if self.has_tier(tier) => grant.tier = tier,
+                Some(tier) => return Ok(Err(no_tier(tool, tier))),
+                None => return Ok(Err(no_tier(tool, grant.tier))),
+            }
+        }
+        if let Some(reason) = self.take_rates(call, grant)? {
+            return Ok(Err(reason));
+        }
+        let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;
+        if let Ok(reservation) = &reserved {
+            grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
+        }
+        Ok(reserved)
+    }
+
+    /// Changes the arguments as policy demands, and judges the result anew: a change can move a path or a host.
+    fn transform(&self, call: &Call, sheet: &mut Sheet, grant: &Grant) -> Option<Reason> {
+        if grant.transforms.is_empty() {
+            return None;
+        }
+        let Op::RunTool(run) = &call.op else {
+            return Some(refusal(
+                "transform.not_a_tool",
+                "only a tool's arguments can be transformed".to_owned(),
+                "",
+            ));
+        };
+        let mut args = sheet.take_args();
+        for transform in &grant.transforms {
+            transform.apply(&mut args);
+        }
+        sheet.resources.clear();
+        sheet.named.clear();
+        self.facts_of_tool(sheet, &run.tool, args);
+        match self.decide(call, sheet) {
+            Verdict::Allow(_) => None,
+            Verdict::Ask(_) if sheet.approved.is_some() => None,
+            Verdict::Ask(question) => Some(refusal("transform.refused", question.reason, "")),
+            Verdict::Deny(reason) => Some(reason),
+        }
+    }
+
+    fn has_tier(&self, tier: Tier) -> bool {
+        match tier {
+            Tier::Host => true,
+            Tier::Process => self.executors.process.is_some(),
+            Tier::Instruction | Tier::Wasm | Tier::Microvm => false,
+        }
+    }
+
+    /// Counts the call against every rate of the grant; the count and the check are one step in the shared state.
+    fn take_rates(&self, call: &Call, grant: &Grant) -> Result<Option<Reason>, Fault> {
+        for charge in &grant.charges {
+            if !rate::take(&*self.state, charge, call.principal().name(), self.clock.now_ms())? {
+                let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
+                return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Sheet {
+    fn refuse(&mut self, code: &'static str, message: String, help: &str) {
+        self.refusal = Some(refusal(code, message, help));
+    }
+
+    fn resources(&self) -> Vec<Resource<'_>> {
+        self.resources.iter().map(Target::view).collect()
+    }
+
+    /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.
+    fn resolve(&mut self, workspace: &Workspace, pointer: &str, kind: ArgumentKind) {
+        let Some(value) = self.args.pointer(pointer).cloned() else { return };
+        match (kind, &value) {
+            (ArgumentKind::Path(access), Value::String(text)) => {
+                self.resolve_path(workspace, pointer, text, access)
+            }
+            (ArgumentKind::Url, Value::String(text)) => self.resolve_url(pointer, text),
+            (ArgumentKind::Argv, Value::Array(items)) => {
+                let argv: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+                self.named.extend(argv.iter().cloned());
+                self.resources.push(Target::Argv(argv));
+            }
+            (ArgumentKind::Shell, Value::String(line)) => {
+                self.named.extend(line.split_whitespace().map(str::to_owned));
+                self.resources.push(Target::Argv(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]));
+            }
+            (ArgumentKind::Path(_) | ArgumentKind::Url | ArgumentKind::Argv | ArgumentKind::Shell, _) => {
+                self.refuse(
+                    "args.invalid",
+                    format!("`{pointer}` is not what the tool declares it to be"),
+                    "",
+                );
+            }
+        }
+    }
+
+    fn resolve_path(&mut self, workspace: &Workspace, pointer: &str, text: &str, access: Access) {
+        match workspace.resolve(text) {
+            Ok(path) => {
+                if let Some(slot) = self.args.pointer_mut(pointer) {
+                    *slot = Value::String(path.clone());
+                }
+                self.named.push(path.clone());
+                self.resources.push(Target::Path { path, access });
+            }
+            Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),
+            Err(error) => {
+                let help = "give a path inside the workspace, without links that lead out of it";
+                self.refuse("path.refused", format!("`{}`: {error}", text.escape_debug()), help);
+            }
+        }
+    }
+
+    fn resolve_url(&mut self, pointer: &str, text: &str) {
+        match crate::endpoint::parse(text) {
+            Ok(url) => {
+                let method =
+                    self.args.get("method").and_then(Value::as_str).unwrap_or("GET").to_ascii_uppercase();
+                self.resources.push(Target::Endpoint {
+                    scheme: url.scheme().to_owned(),
+                    host: crate::endpoint::host_of(&url),
+                    port: url.port_or_known_default().unwrap_or(0),
+                    method,
+                    path: url.path().to_owned(),
+                });
+                if let Some(slot) = self.args.pointer_mut(pointer) {
+                    *slot = Value::String(url.to_string());
+                }
+            }
+            Err(why) => {
+                self.refuse("url.refused", why, "give an http or https URL without user name or password")
+            }
+        }
+    }
+
+    /// What an approval is bound to: who, what, where, and what the named files hold now.
+    pub(crate) fn digest(&self, call: &Call, workspace: &Workspace) -> Result<CallDigest, Fault> {
+        let held = |name: &String| workspace.digest_of(name).map(|digest| (name.clone(), digest));
+        let bound = json!({
+            "args": self.args,
+            "chain": call.principal.chain(),
+            "files": self.named.iter().filter_map(held).collect::<Vec<_>>(),
+            "op": call.op.name(),
+            "root": workspace.root().to_string_lossy(),
+            "tool": self.tool.as_ref().map(|tool| (&tool.spec().name, tool.digest())),
+        });
+        Ok(CallDigest(Digest::of(CanonicalJson::of(&bound)?.as_str().as_bytes())))
+    }
+
+    /// Gives the judged arguments to the permit.
+    pub(crate) fn take_args(&mut self) -> Value {
+        std::mem::take(&mut self.args)
+    }
+
+    /// Whether doing it twice is the same as doing it once, so that recovery may try it again.
+    pub(crate) fn is_idempotent(&self, op: &Op) -> bool {
+        match &self.tool {
+            Some(tool) => tool.spec().idempotent,
+            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double.
+            None => !matches!(op, Op::Infer(_) | Op::RunTool(_)),
+        }
+    }
+
+    /// The least trusted and most secret that the output can be taken for.
+    pub(crate) fn output_floor(&self) -> Label {
+        let own = match &self.tool {
+            Some(tool) => tool.spec().output,
+            None => Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal },
+        };
+        // A result is at least as secret as what went in; where it came from is the tool's own matter.
+        let inputs = self.labels.fields.values().fold(self.labels.default, |all, one| all.join(*one));
+        Label { confidentiality: own.confidentiality.max(inputs.confidentiality), ..own }
+    }
+}
+
+impl Target {
+    fn view(&self) -> Resource<'_> {
+        match self {
+            Self::Path { path, access } => Resource::Path { path, access: *access },
+            Self::Endpoint { scheme, host, port, method, path } => {
+                Resource::Endpoint { scheme, host, port: *port, method, path }
+            }
+            Self::Argv(argv) => Resource::Argv(argv),
+        }
+    }
+}
+
+pub(crate) fn refusal(code: &'static str, message: String, help: &str) -> Reason {
+    let help = (!help.is_empty()).then(|| help.to_owned());
+    Reason { code, message, rule: None, help }
+}
+
+fn no_tier(tool: &Tool, tier: Tier) -> Reason {
+    let message =
+        format!("`{}` would have to run at the tier `{tier}`, which can't be had here", tool.spec().name);
+    refusal("tier.unavailable", message, "`regent doctor` says what this machine lacks")
+}

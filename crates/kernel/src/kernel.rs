@@ -1,0 +1,311 @@
+//! The kernel as a whole: what it is made of, how it comes up, and what stops it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
+use regent_policy::Policy;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::agent::{Agents, Calls};
+use crate::approval::Approvals;
+use crate::budget::{Budget, BudgetScope, Budgets};
+use crate::call::Op;
+use crate::catalogue::Catalogue;
+use crate::clock::Clock;
+use crate::executor::Executors;
+use crate::pipe::Pipes;
+use crate::principal::Principal;
+use crate::record;
+use crate::state::State;
+use crate::syscall::{Fault, Kernel, Reply};
+use crate::vfs::Vfs;
+use crate::workspace::Workspace;
+
+/// What a kernel is made of. Every part is mandatory: there is no kernel without a policy or a ledger.
+#[derive(Debug)]
+pub struct Parts {
+    /// What may be done. [`Policy::deny_all`] if there is none.
+    pub policy: Policy,
+    /// Where everything is written down.
+    pub ledger: Ledger,
+    /// What can cause effects.
+    pub executors: Executors,
+    /// The tools that can be called.
+    pub catalogue: Catalogue,
+    /// The folder that agents work in.
+    pub workspace: Workspace,
+    /// What is shared with other kernel processes: budgets, approvals, rates.
+    pub state: Arc<dyn State>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The person this kernel runs for, who answers for its agents.
+    pub sponsor: String,
+    /// The word that this kernel's calls are recorded under.
+    pub session: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    policy: RwLock<Arc<InForce>>,
+    pub(crate) ledger: Ledger,
+    pub(crate) executors: Executors,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) workspace: Workspace,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) state: Arc<dyn State>,
+    pub(crate) agents: Agents,
+    pub(crate) calls: Calls,
+    pub(crate) vfs: Vfs,
+    pub(crate) pipes: Pipes,
+    pub(crate) budgets: Budgets,
+    pub(crate) approvals: Approvals,
+    operator: Principal,
+    phase: Mutex<Phase>,
+    /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
+    disturbed: AtomicBool,
+    /// Outcomes that the disk had no room for. Nothing new is done until they are written.
+    owed: Mutex<Vec<Draft>>,
+}
+
+/// The policy in force, with its digest as entries carry it.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(crate) policy: Policy,
+    pub(crate) digest: String,
+}
+
+impl InForce {
+    fn new(policy: Policy) -> Arc<Self> {
+        let digest = policy.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+        Arc::new(Self { policy, digest })
+    }
+}
+
+/// The states of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state", content = "why")]
+pub enum Phase {
+    /// Not up yet.
+    Booting,
+    /// Taking calls.
+    Running,
+    /// Taking calls, but something is missing; what and why.
+    Degraded(String),
+    /// Takes no more calls; why.
+    Sealed(String),
+    /// Going down or gone.
+    Shutdown,
+}
+
+impl Kernel {
+    /// Brings a kernel up and records that it did.
+    pub async fn boot(parts: Parts) -> Result<Self, Fault> {
+        let session: Arc<str> = parts.session.into();
+        let operator = Principal::operator(&parts.sponsor, Arc::clone(&session));
+        let root = parts.workspace.root().to_string_lossy().into_owned();
+        let core = Arc::new(Core {
+            policy: RwLock::new(InForce::new(parts.policy)),
+            approvals: Approvals::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root),
+            budgets: Budgets::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root, &session),
+            ledger: parts.ledger,
+            executors: parts.executors,
+            catalogue: parts.catalogue,
+            workspace: parts.workspace,
+            clock: parts.clock,
+            state: parts.state,
+            agents: Agents::default(),
+            calls: Calls::default(),
+            vfs: Vfs::default(),
+            pipes: Pipes::default(),
+            operator,
+            phase: Mutex::new(Phase::Booting),
+            disturbed: AtomicBool::new(true),
+            owed: Mutex::default(),
+        });
+        let kernel = Self(core);
+        kernel.0.note(Kind::Kernel, &json!({"session": kernel.0.operator.session(), "state": "running", "policy": kernel.0.policy().digest})).await?;
+        kernel.0.turn(Phase::Running);
+        if kernel.0.executors.process.is_none() {
+            kernel.0.turn(Phase::Degraded("no process sandbox: programs can't be run".to_owned()));
+        }
+        Ok(kernel)
+    }
+
+    /// The person that this kernel runs for.
+    pub fn operator(&self) -> Principal {
+        self.0.operator.clone()
+    }
+
+    /// The digest of the policy in force.
+    pub fn policy_digest(&self) -> String {
+        self.0.policy().digest.clone()
+    }
+
+    /// Puts another policy in force, and records that. Calls that were judged by the old one run on.
+    pub async fn replace_policy(&self, policy: Policy) -> Result<(), Fault> {
+        let next = InForce::new(policy);
+        let body = json!({"policy": next.digest, "session": self.0.operator.session(), "was": self.0.policy().digest});
+        self.0.note(Kind::Policy, &body).await?;
+        *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// What state the kernel is in.
+    pub fn phase(&self) -> Phase {
+        self.0.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The tools that can be called.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.0.catalogue
+    }
+
+    /// The folder that agents work in.
+    pub fn workspace(&self) -> &Workspace {
+        &self.0.workspace
+    }
+
+    /// The ledger that it writes.
+    pub fn ledger(&self) -> &Ledger {
+        &self.0.ledger
+    }
+
+    /// Gives a scope its limits, as any other call: judged and recorded.
+    pub async fn set_budget(
+        &self,
+        caller: &Principal,
+        scope: BudgetScope,
+        limits: Budget,
+    ) -> Result<Reply, Fault> {
+        self.syscall(caller, Op::SetBudget { scope, limits }).await
+    }
+
+    /// Stops taking calls, stops the running ones, and closes the ledger.
+    pub async fn shutdown(&self) -> Result<(), Fault> {
+        self.0.turn(Phase::Shutdown);
+        self.0.end_agents().await;
+        self.0
+            .note(Kind::Kernel, &json!({"session": self.0.operator.session(), "state": "shutdown"}))
+            .await?;
+        self.0.budgets.give_back()?;
+        self.0.ledger.close()?;
+        Ok(())
+    }
+}
+
+impl Core {
+    pub(crate) fn policy(&self) -> Arc<InForce> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn operator(&self) -> &Principal {
+        &self.operator
+    }
+
+    /// Now, and by which policy.
+    pub(crate) fn stamp(&self) -> record::Stamp {
+        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy() }
+    }
+
+    /// Lets a call in, or says why not.
+    pub(crate) async fn admit(&self) -> Result<(), Fault> {
+        if !self.disturbed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            Phase::Booting => return Err(Fault::NotRunning("it is not up yet".to_owned())),
+            Phase::Sealed(why) => return Err(Fault::NotRunning(format!("it is sealed: {why}"))),
+            Phase::Shutdown => return Err(Fault::NotRunning("it is going down".to_owned())),
+            Phase::Running | Phase::Degraded(_) => {}
+        }
+        self.write_what_is_owed().await
+    }
+
+    /// Writes an intent. If that fails nothing has happened yet, so a full or slow disk, or a draft that is too large, only
+    /// refuses this call.
+    pub(crate) async fn record_intent(&self, draft: Draft) -> Result<Receipt, Fault> {
+        let written = self.ledger.append(draft).await;
+        if let Err(error) = &written {
+            match of_this_draft(error) {
+                Some(Passing::Draft) => {}
+                Some(Passing::Disk) => self.turn(Phase::Degraded(error.to_string())),
+                None => self.turn(Phase::Sealed(error.to_string())),
+            }
+        }
+        Ok(written?)
+    }
+
+    /// Writes an outcome. The effect has happened: if the disk is full or slow the outcome is kept and owed, and no call is let in
+    /// before it is written; any other failure seals the kernel.
+    pub(crate) async fn record_outcome(&self, draft: Draft) -> Result<Receipt, Fault> {
+        let kept = draft.clone();
+        let written = self.ledger.append(draft).await;
+        if let Err(error) = &written {
+            match of_this_draft(error) {
+                Some(Passing::Disk) => {
+                    self.owed.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+                    self.turn(Phase::Degraded(error.to_string()));
+                }
+                Some(Passing::Draft) | None => self.turn(Phase::Sealed(error.to_string())),
+            }
+        }
+        Ok(written?)
+    }
+
+    async fn write_what_is_owed(&self) -> Result<(), Fault> {
+        let owed = std::mem::take(&mut *self.owed.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut owed = owed.into_iter();
+        while let Some(draft) = owed.next() {
+            if let Err(fault) = self.record_outcome(draft).await {
+                self.owed.lock().unwrap_or_else(PoisonError::into_inner).extend(owed);
+                return Err(fault);
+            }
+        }
+        let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&*phase, Phase::Running | Phase::Degraded(_)) {
+            if self.executors.process.is_some() {
+                *phase = Phase::Running;
+            }
+            self.disturbed.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Records something that isn't a call: the kernel's own states, agents, policy.
+    pub(crate) async fn note(&self, kind: Kind, body: &impl Serialize) -> Result<Receipt, Fault> {
+        self.record_intent(record::note(kind, self.clock.now_ms(), body)?).await
+    }
+
+    fn turn(&self, to: Phase) {
+        let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        // Sealed and Shutdown are final: nothing talks the kernel out of them.
+        if !matches!(&*phase, Phase::Sealed(_) | Phase::Shutdown) || matches!(to, Phase::Shutdown) {
+            *phase = to;
+        }
+        self.disturbed.store(true, Ordering::Release);
+    }
+}
+
+/// A failure to write that says nothing against the ledger as a whole.
+enum Passing {
+    /// The draft is at fault.
+    Draft,
+    /// The disk is full or slow; a later attempt may succeed.
+    Disk,
+}
+
+fn of_this_draft(error: &AppendError) -> Option<Passing> {
+    match error {
+        AppendError::Full | AppendError::Backlog | AppendError::Busy => Some(Passing::Disk),
+        AppendError::TooLarge { .. }
+        | AppendError::Reserved(_)
+        | AppendError::NotAnObject
+        | AppendError::Time(_) => Some(Passing::Draft),
+        AppendError::Sealed(_) | AppendError::Io(_) | AppendError::Closed => None,
+    }
+}
+
+/// Canonical form fails only on numbers that JSON can't carry exactly; the caller hears of it before anything happens.
+pub(crate) type Canonical<T> = Result<T, CanonicalError>;

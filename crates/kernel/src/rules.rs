@@ -1,0 +1,121 @@
+//! The kernel's own rules: what no policy can allow. They hold whatever the rule files say, and are refusals like any other:
+//! recorded, with a code.
+
+use regent_policy::{Class, Reason};
+
+use crate::agent::{AgentId, check_spec};
+use crate::call::{Call, Op};
+use crate::facts::refusal;
+use crate::kernel::Core;
+use crate::pipe::PipeId;
+use crate::principal::Principal;
+use crate::vfs::VfsPath;
+
+impl Core {
+    /// Why the kernel itself says no to an operation, if it does.
+    pub(crate) fn own_rule(&self, call: &Call, op: &Op) -> Option<Reason> {
+        let who = &call.principal;
+        match op {
+            Op::Signal { agent, group, .. } => self.may_signal(who, agent, *group),
+            Op::Wait { agent } => self.is_own_child(who, agent),
+            Op::Spawn(spec) => check_spec(who, spec),
+            Op::Exit { .. } | Op::Sigaction { .. } | Op::Sigprocmask { .. } | Op::Sigpending => {
+                is_an_agent(who)
+            }
+            Op::Open { path, .. } | Op::Stat { path } | Op::List { path } => self.may_reach(who, path),
+            Op::Mount { source, target, .. } => {
+                self.may_reach(who, source).or_else(|| self.may_reach(who, target))
+            }
+            Op::Unmount { target } => self.may_reach(who, target),
+            Op::Remember(memory) => {
+                let path = format!("/self/mem/{}/{}", memory.region.folder(), memory.key);
+                self.may_reach(who, &path)
+            }
+            // A number that isn't open has no path that policy could have judged, and mustn't get one before the effect.
+            Op::Close { fd } | Op::Read { fd, .. } | Op::Write { fd, .. } => {
+                let error = self.vfs.opened(who, *fd).err()?;
+                Some(refusal(error.code(), error.to_string(), ""))
+            }
+            Op::Send { pipe, .. } => self.has_end(who, *pipe, End::Write),
+            Op::Recv { pipe, .. } => self.has_end(who, *pipe, End::Read),
+            Op::Answer { .. } | Op::Questions => {
+                is_the_person(who, "approval.not_a_person", "only a person can see and answer questions")
+            }
+            Op::SetBudget { .. } => {
+                is_the_person(who, "budget.not_a_person", "only a person can set a budget")
+            }
+            // On what is the caller's own by construction, or decided elsewhere.
+            Op::RunTool(_)
+            | Op::Infer(_)
+            | Op::Recall(_)
+            | Op::Agents
+            | Op::Pipe(_)
+            | Op::GetPolicy
+            | Op::CheckPolicy { .. } => None,
+        }
+    }
+
+    /// An agent signals itself and its descendants. The answer is the same for a stranger and for nobody, so that ids can't be
+    /// probed for.
+    fn may_signal(&self, who: &Principal, agent: &AgentId, group: bool) -> Option<Reason> {
+        if who.class() == Class::Operator {
+            return None;
+        }
+        let fine = match self.agents.get(agent) {
+            None => false,
+            Some(_) if group => self.agents.group_of(agent).iter().all(|one| one.answers_to(who)),
+            Some(one) => one.answers_to(who),
+        };
+        (!fine).then(|| not_yours(agent, "an agent signals itself and its descendants"))
+    }
+
+    fn is_own_child(&self, who: &Principal, agent: &AgentId) -> Option<Reason> {
+        let fine = who.class() == Class::Operator
+            || self.agents.get(agent).is_some_and(|child| child.was_started_by(who));
+        (!fine).then(|| not_yours(agent, "an agent waits for its own children"))
+    }
+
+    /// A path that is one, in the caller's own tree or a descendant's.
+    fn may_reach(&self, who: &Principal, path: &str) -> Option<Reason> {
+        let path = match VfsPath::parse(path, who) {
+            Ok(path) => path,
+            Err(error) => return Some(refusal("path.invalid", error.to_string(), "")),
+        };
+        let tree = path.tree();
+        let fine = who.class() == Class::Operator
+            || *tree == who.home()
+            || self.agents.get(tree).is_some_and(|owner| owner.answers_to(who));
+        (!fine).then(|| not_yours(tree, "have it mounted into your own tree by whoever may see it"))
+    }
+
+    fn has_end(&self, who: &Principal, pipe: PipeId, end: End) -> Option<Reason> {
+        let ends = self.pipes.ends(pipe);
+        let fine = ends.is_some_and(|(writer, reader)| match end {
+            End::Write => writer == who.home(),
+            End::Read => reader == who.home(),
+        });
+        let message = || format!("the caller doesn't hold that end of pipe {}", pipe.0);
+        (!fine).then(|| refusal("pipe.not_yours", message(), "who makes a pipe writes; its `reader` reads"))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Write,
+    Read,
+}
+
+fn is_an_agent(who: &Principal) -> Option<Reason> {
+    let message = || "only an agent has a life and signals of its own".to_owned();
+    who.life().is_none().then(|| refusal("agent.not_an_agent", message(), ""))
+}
+
+/// An agent can't approve its own call or raise its own budget.
+fn is_the_person(who: &Principal, code: &'static str, message: &str) -> Option<Reason> {
+    (who.class() != Class::Operator).then(|| refusal(code, message.to_owned(), ""))
+}
+
+fn not_yours(agent: &AgentId, help: &str) -> Reason {
+    let message = format!("`{}` is not among the caller's own agents", agent.as_str().escape_debug());
+    refusal("agent.not_yours", message, help)
+}

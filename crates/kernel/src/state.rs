@@ -1,0 +1,166 @@
+//! What kernel processes share: a small ordered map of records, changed in atomic steps.
+//!
+//! Rates, budgets, approvals and recovery keep their records here and are written once, on top of [`State::change`]; a backend
+//! only has to make a step atomic. What happens within one process (a permit, a running call) never comes here, and a call that
+//! involves no rate, shared budget or approval doesn't touch it.
+
+mod memory;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod world;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use memory::MemoryState;
+pub use sqlite::SqliteState;
+
+/// A record that is kept until something removes it.
+pub const FOR_GOOD: i64 = i64::MAX;
+/// The longest key.
+const KEY_BYTES_MAX: usize = 512;
+/// The largest value.
+const VALUE_BYTES_MAX: usize = 256 * 1024;
+
+/// Where shared state lives.
+pub trait State: Send + Sync + std::fmt::Debug {
+    /// Runs one step: all of its changes happen, or none do (if it gives an error), and no other step comes in between.
+    fn change(&self, step: Step<'_>) -> Result<(), StateError>;
+
+    /// One record, as the last whole step left it.
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError>;
+
+    /// All records whose key starts with `prefix`, in the order of their keys, as the last whole step left them.
+    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError>;
+}
+
+/// What one step does. It must not call the state that runs it.
+pub type Step<'a> = &'a mut dyn FnMut(&mut dyn Records) -> Result<(), StateError>;
+
+/// The records, while a step has them for itself.
+pub trait Records {
+    /// One record.
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError>;
+    /// All records whose key starts with `prefix`, in the order of their keys.
+    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError>;
+    /// Puts a record in place of what was there. After `keep_until_ms` it may be swept.
+    fn put(&mut self, key: &str, value: &[u8], keep_until_ms: i64) -> Result<(), StateError>;
+    /// Takes a record away, if it is there.
+    fn remove(&mut self, key: &str) -> Result<(), StateError>;
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its name; `/` separates the parts.
+    pub key: String,
+    /// What it holds.
+    pub value: Vec<u8>,
+    /// From when on it may be swept.
+    pub keep_until_ms: i64,
+}
+
+/// Shared state can't be read or changed. Whoever needed it refuses what it was about to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// Another process holds it for too long.
+    #[error("another process has held the shared state for too long")]
+    Busy,
+    /// What is there can't be right.
+    #[error("the shared state is damaged: {0}")]
+    Corrupt(String),
+    /// A newer Regent wrote it.
+    #[error("the shared state has version {found}, and this program knows no newer than {known}")]
+    Newer {
+        /// What is there.
+        found: i64,
+        /// What we understand.
+        known: i64,
+    },
+    /// There is no room.
+    #[error("there is no room left for the shared state")]
+    Full,
+    /// A key or a value is larger than its limit.
+    #[error("`{0}` is too large for the shared state")]
+    TooLarge(String),
+    /// Anything else.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl From<StateError> for crate::executor::ExecuteError {
+    fn from(error: StateError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// Runs a step that gives something back.
+pub(crate) fn change<T>(
+    state: &dyn State,
+    mut step: impl FnMut(&mut dyn Records) -> Result<T, StateError>,
+) -> Result<T, StateError> {
+    let mut given = None;
+    state.change(&mut |records| {
+        given = Some(step(records)?);
+        Ok(())
+    })?;
+    given
+        .ok_or_else(|| StateError::Unusable("the state reported success without running the step".to_owned()))
+}
+
+/// Reads a record as JSON.
+pub(crate) fn load<T: DeserializeOwned>(records: &dyn Records, key: &str) -> Result<Option<T>, StateError> {
+    records.get(key)?.map(|bytes| parse(key, &bytes)).transpose()
+}
+
+/// Writes a record as JSON.
+pub(crate) fn store(
+    records: &mut dyn Records,
+    key: &str,
+    value: &impl Serialize,
+    keep_until_ms: i64,
+) -> Result<(), StateError> {
+    let bytes = serde_json::to_vec(value).map_err(|error| StateError::Unusable(error.to_string()))?;
+    records.put(key, &bytes, keep_until_ms)
+}
+
+/// A record's JSON. What doesn't parse was not written by us.
+pub(crate) fn parse<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, StateError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| StateError::Corrupt(format!("record `{}`: {error}", key.escape_debug())))
+}
+
+/// Removes what may go. Records say for how long they matter, so this changes no decision.
+pub(crate) fn sweep(state: &dyn State, now_ms: i64) -> Result<usize, StateError> {
+    let stale = |record: &Record| record.keep_until_ms < now_ms;
+    if !state.scan("")?.iter().any(stale) {
+        return Ok(0);
+    }
+    change(state, |records| {
+        let gone: Vec<_> = records.scan("")?.into_iter().filter(stale).collect();
+        for record in &gone {
+            records.remove(&record.key)?;
+        }
+        Ok(gone.len())
+    })
+}
+
+/// A text as one part of a key: no separator in it, and never too long.
+pub(crate) fn key_part(text: &str) -> String {
+    let plain = text.len() <= 64
+        && !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte));
+    // Anything odd is named by its digest; the `~` keeps it apart from every plain name.
+    if plain { text.to_owned() } else { format!("~{}", regent_ledger::Digest::of(text.as_bytes())) }
+}
+
+fn check_size(key: &str, value: &[u8]) -> Result<(), StateError> {
+    if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+        return Err(StateError::TooLarge(
+            key.chars().take(64).collect::<String>().escape_debug().to_string(),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! A small kernel for the tests of what kernels share: one tool, a clock that stands still, a policy of the test's choosing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use regent_ledger::{Ledger, LedgerKey};
+use regent_policy::{Access, Confidentiality, Integrity, Label, Layer, Policy, Source, Tier};
+use serde_json::{Value, json};
+
+use super::State;
+use crate::{
+    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, Op, Parts,
+    Permit, RawOutput, Reply, SideEffect, Spent, ToolCall, ToolSpec, Workspace, tier,
+};
+
+/// Everything is allowed.
+pub(crate) const OPEN: &str = "version: 1\nmode: permissive\n";
+/// Everything is allowed but work, about which one person is asked.
+pub(crate) const ASK: &str = "version: 1\nmode: permissive\nrules:\n  - id: ask-work\n    effect: ask\n    match: { tool: work }\n    reason: work is asked about\n";
+
+/// When the clock starts: a day's beginning.
+pub(crate) const START_MS: i64 = 20_000 * 24 * 60 * 60 * 1000;
+
+/// A kernel, and what a test needs to see of it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) kernel: Kernel,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) state: Arc<dyn State>,
+    /// How often the tool has run.
+    pub(crate) runs: Arc<AtomicU32>,
+    pub(crate) folder: Arc<tempfile::TempDir>,
+}
+
+impl World {
+    pub(crate) async fn new(policy: &str, state: Arc<dyn State>) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let clock = Arc::new(ManualClock::at(START_MS));
+        Self::boot(policy, Place { folder, clock, state }, ("session-1", "ada"), in_memory()).await
+    }
+
+    /// Another kernel in the same project, with the same state and clock, for another session or person.
+    pub(crate) async fn next(&self, policy: &str, session: &str, sponsor: &str) -> Self {
+        Self::boot(policy, self.place(), (session, sponsor), in_memory()).await
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            folder: Arc::clone(&self.folder),
+            clock: Arc::clone(&self.clock),
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    pub(crate) async fn boot(
+        policy: &str,
+        place: Place,
+        (session, sponsor): (&str, &str),
+        ledger: Ledger,
+    ) -> Self {
+        let Place { folder, clock, state } = place;
+        let runs = Arc::new(AtomicU32::new(0));
+        let parts = Parts {
+            policy: policy_of(policy),
+            ledger,
+            executors: Executors { host: Arc::new(Worker(Arc::clone(&runs))), process: None, models: None },
+            catalogue: catalogue(),
+            workspace: Workspace::open(folder.path()).unwrap(),
+            state: Arc::clone(&state),
+            clock: Arc::clone(&clock) as _,
+            sponsor: sponsor.to_owned(),
+            session: session.to_owned(),
+        };
+        Self { kernel: Kernel::boot(parts).await.unwrap(), clock, state, runs, folder }
+    }
+
+    /// The operator lets the tool run.
+    pub(crate) async fn work(&self, args: Value) -> Reply {
+        self.as_operator(work(args)).await
+    }
+
+    pub(crate) async fn as_operator(&self, op: Op) -> Reply {
+        self.kernel.syscall(&self.kernel.operator(), op).await.unwrap()
+    }
+
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.load(Ordering::Relaxed)
+    }
+}
+
+/// What kernels of one project share.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) folder: Arc<tempfile::TempDir>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) state: Arc<dyn State>,
+}
+
+fn in_memory() -> Ledger {
+    Ledger::in_memory(LedgerKey::generate().unwrap())
+}
+
+pub(crate) fn work(args: Value) -> Op {
+    Op::RunTool(ToolCall { tool: "work".to_owned(), args })
+}
+
+pub(crate) fn policy_of(text: &str) -> Policy {
+    regent_policy::load(text, &Source { name: "test".to_owned(), layer: Layer::User }).unwrap()
+}
+
+/// The code of a denial; a test that expects one fails on anything else.
+pub(crate) fn code_of(reply: Reply) -> &'static str {
+    match reply {
+        Reply::Denied(denial) => denial.reason.code,
+        other @ (Reply::Done(_) | Reply::Pending(_)) => panic!("not denied: {other:?}"),
+    }
+}
+
+fn catalogue() -> Catalogue {
+    let catalogue = Catalogue::default();
+    let spec = ToolSpec {
+        name: "work".to_owned(),
+        description: "Counts how often it runs.".to_owned(),
+        input: json!({
+            "type": "object",
+            "properties": {"text": {"type": "string"}, "path": {"type": "string"}, "tokens": {"type": "integer"}},
+            "additionalProperties": false,
+        }),
+        arguments: [("/path".to_owned(), ArgumentKind::Path(Access::Read))].into(),
+        capabilities: Vec::new(),
+        effect: SideEffect::Write,
+        idempotent: false,
+        reversible: false,
+        tiers: vec![Tier::Host],
+        output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Public },
+    };
+    catalogue.admit(spec).unwrap();
+    catalogue
+}
+
+/// Does nothing but count, after it has let others go first.
+struct Worker(Arc<AtomicU32>);
+
+impl Executor<tier::Host> for Worker {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let tokens = permit.args().get("tokens").and_then(Value::as_u64).unwrap_or(0);
+            Ok(RawOutput::json(&json!("done")).with_spent(Spent { tokens, ..Spent::default() }))
+        })
+    }
+}

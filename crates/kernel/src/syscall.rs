@@ -1,0 +1,215 @@
+//! The one path that everything takes. Read this file first.
+//!
+//! ```text
+//! call → 1 facts → 2 verdict → 3 intent in the ledger → 4 permit → 5 effect → 6 label → 7 outcome in the ledger
+//! ```
+//!
+//! Branches live here; what the steps call computes and does not branch on the verdict again. "No" and "not yet" are replies;
+//! only "we broke" is an error. If an intent or an outcome can't be written, the kernel takes no more calls.
+
+mod effect;
+mod label;
+mod permit;
+
+use std::sync::Arc;
+
+use regent_ledger::{AppendError, Receipt};
+use regent_policy::{Question, Reason, Verdict};
+use serde::Serialize;
+
+use crate::approval::{Consulted, Ticket};
+use crate::budget::Spent;
+use crate::call::{Call, Op};
+use crate::executor::Failure;
+use crate::kernel::Core;
+use crate::principal::Principal;
+use crate::record;
+pub use label::{Labelled, Nonce};
+pub(crate) use permit::Frame;
+pub use permit::{Permit, tier};
+
+/// Nested calls (a tool asking for a file) stop here.
+const DEPTH_MAX: u8 = 8;
+
+/// What the caller hears. "No" and "not yet" are answers, not errors.
+#[derive(Debug)]
+pub enum Reply {
+    /// It was done, and this came of it.
+    Done(Outcome),
+    /// Policy, or the kernel's own rules, say no.
+    Denied(Denial),
+    /// A person has to agree first.
+    Pending(Ticket),
+}
+
+/// What came of a call that was allowed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What came back, with its label.
+    pub output: Labelled,
+    /// How it ended.
+    pub status: Status,
+    /// Where the intent is in the ledger.
+    pub intent: Receipt,
+    /// Where the outcome is in the ledger.
+    pub receipt: Receipt,
+    /// What it really used.
+    pub spent: Spent,
+    /// What confinement was really obtained, as the ledger has it.
+    pub obtained: Option<serde_json::Value>,
+    /// What policy wants the caller to hear although it allowed the call.
+    pub warnings: Vec<Reason>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// As it should.
+    Ok,
+    /// The tool says that it did not work.
+    Failed(Failure),
+    /// The wall clock limit ran out.
+    TimedOut,
+    /// A signal or a shutdown stopped it.
+    Cancelled,
+    /// The executor broke; the effect may or may not have happened.
+    Faulted(String),
+}
+
+/// A no, and where it is written down.
+#[derive(Debug)]
+pub struct Denial {
+    /// Why, by which rule, and what to do about it.
+    pub reason: Reason,
+    /// Where the denied attempt is in the ledger.
+    pub intent: Receipt,
+}
+
+impl Denial {
+    /// A question that was put to nobody can't be answered, so it is a no.
+    fn unasked(question: Question, intent: Receipt) -> Self {
+        let Question { rule, reason: message, .. } = question;
+        Self { reason: Reason { code: "approval.unasked", message, rule: Some(rule), help: None }, intent }
+    }
+}
+
+/// The kernel could not do its own part.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// A guest re-entered too often.
+    #[error("nested calls go deeper than {DEPTH_MAX}")]
+    TooDeep,
+    /// The kernel has sealed itself, or is not up.
+    #[error("the kernel takes no calls: {0}")]
+    NotRunning(String),
+    /// The ledger could not be written; nothing was done that it doesn't know of.
+    #[error("the ledger can't be written: {0}")]
+    Ledger(#[from] AppendError),
+    /// What should be recorded can't be put into canonical form.
+    #[error("the call can't be recorded: {0}")]
+    Record(#[from] regent_ledger::CanonicalError),
+    /// The executor broke or panicked. The outcome says so.
+    #[error("call {intent} broke: {message}")]
+    Executor {
+        /// Which call.
+        intent: u64,
+        /// What happened.
+        message: String,
+    },
+    /// State shared between processes could not be read or changed.
+    #[error("the shared state can't be used: {0}")]
+    State(#[from] crate::state::StateError),
+    /// The task that ran the call was torn down with the process.
+    #[error("the call was torn down")]
+    TornDown,
+}
+
+/// The kernel. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Kernel(pub(crate) Arc<Core>);
+
+impl Kernel {
+    /// The one door. The kernel owns the running call: a caller that goes away stops waiting, the call still ends in an outcome.
+    pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
+        let call = Call { principal: caller.clone(), op, parent: None, depth: 0 };
+        Arc::clone(&self.0).owned(call).await
+    }
+}
+
+impl Core {
+    /// Runs a call in a task of its own, so that dropping the caller's future doesn't drop the call.
+    pub(crate) async fn owned(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+        match tokio::spawn(self.enter(call)).await {
+            Ok(reply) => reply,
+            Err(_torn_down) => Err(Fault::TornDown),
+        }
+    }
+
+    async fn enter(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+        self.admit().await?;
+        if call.depth > DEPTH_MAX {
+            return Err(Fault::TooDeep);
+        }
+
+        // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
+        let mut facts = self.facts(&call).await?;
+
+        // 2 verdict: pure; then what only the kernel can settle: approvals, rates, tiers and budgets, taken, not looked at.
+        let mut verdict = self.decide(&call, &facts);
+        let mut asked = None;
+        if let Verdict::Ask(question) = &verdict {
+            match self.consult(&call, &facts, question)? {
+                Consulted::Approved(approved) => {
+                    facts.approved = Some(approved);
+                    verdict = Verdict::Allow(question.grant.clone());
+                }
+                Consulted::Asked(question) => asked = Some(question),
+                Consulted::Refused(reason) => verdict = Verdict::Deny(reason),
+            }
+        }
+        let mut reservation = None;
+        if let Verdict::Allow(grant) = &mut verdict {
+            match self.reserve(&call, &mut facts, grant)? {
+                Ok(reserved) => reservation = Some(reserved),
+                Err(reason) => verdict = Verdict::Deny(reason),
+            }
+        }
+
+        // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
+        let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
+        let intent = self.record_intent(draft).await?;
+        let grant = match (verdict, asked) {
+            (Verdict::Allow(grant), _) => grant,
+            (Verdict::Deny(reason), _) => return Ok(Reply::Denied(Denial { reason, intent })),
+            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
+            (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
+        };
+
+        // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
+        let running = self.calls.enter(call.principal(), intent.seq);
+        facts.slot.keep();
+        let (core, args, limits, cancel) =
+            (Arc::clone(&self), facts.take_args(), grant.limits, running.cancel());
+        let frame = Frame { core, call, args, limits, intent, cancel };
+        let ended = effect::perform(&frame, grant.tier).await;
+        drop(running);
+
+        // 6 label: nobody has been able to read a byte of it until here.
+        let (status, raw) = ended.into_parts();
+        let (spent, obtained) = (raw.spent, raw.obtained.clone());
+        let output = Labelled::new(raw, facts.output_floor());
+
+        // 7 outcome: what it cost, what was really obtained, the digest of what came back.
+        let settled = reservation.map(|reserved| reserved.settle(spent));
+        let ending = record::Ending { status: &status, output: &output, obtained: &obtained, spent: settled };
+        let draft = record::outcome(&self.stamp(), &frame, &ending)?;
+        let receipt = self.record_outcome(draft).await?;
+        self.agents.saw(&frame.call, output.label(), spent.tokens);
+        if let Status::Faulted(message) = status {
+            return Err(Fault::Executor { intent: frame.intent.seq, message });
+        }
+        let (intent, warnings) = (frame.intent, grant.warnings);
+        Ok(Reply::Done(Outcome { output, status, intent, receipt, spent, obtained, warnings }))
+    }
+}

@@ -1,0 +1,123 @@
+//! Step 5: hand the permit to the executor of its tier, and see to it that the call ends, whatever the executor does.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use regent_policy::Tier;
+
+use super::Status;
+use super::permit::{Frame, Permit};
+use crate::call::Op;
+use crate::cancel::Why;
+use crate::drivers;
+use crate::executor::{BoxFuture, ExecuteError, RawOutput};
+
+/// How long an executor that was told to stop may take to stop. Then its future is dropped.
+const GRACE_MS_MAX: u64 = 2_000;
+
+/// How an effect ended, before anyone has looked at what came back.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The executor returned.
+    Itself(Result<RawOutput, ExecuteError>),
+    /// It was told to stop; what it still gave back, if anything.
+    Stopped(Why, Option<RawOutput>),
+    /// It panicked.
+    Panicked(String),
+}
+
+impl Ended {
+    pub(super) fn into_parts(self) -> (Status, RawOutput) {
+        let nothing = || RawOutput::new(Vec::new());
+        match self {
+            Self::Itself(Ok(raw)) => match raw.failure.clone() {
+                None => (Status::Ok, raw),
+                Some(failure) => (Status::Failed(failure), raw),
+            },
+            Self::Itself(Err(error)) => (Status::Faulted(error.to_string()), nothing()),
+            Self::Stopped(Why::Deadline, raw) => (Status::TimedOut, raw.unwrap_or_else(nothing)),
+            Self::Stopped(Why::Signal, raw) => (Status::Cancelled, raw.unwrap_or_else(nothing)),
+            Self::Panicked(message) => (Status::Faulted(message), nothing()),
+        }
+    }
+}
+
+/// Mints the permit and runs it to an end.
+pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
+    // Minted inside the guard: an executor that panics before it gives back a future is caught as well.
+    let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
+    let mut effect = match dispatched {
+        Ok(effect) => Caught(effect),
+        Err(panic) => return Ended::Panicked(text_of(panic.as_ref())),
+    };
+    let deadline = tokio::time::sleep(Duration::from_millis(frame.limits.wall_ms_max));
+    tokio::select! {
+        biased;
+        ended = &mut effect => return told(ended, frame),
+        () = frame.cancel.cancelled() => {}
+        () = deadline => frame.cancel.pull(Why::Deadline),
+    }
+    let why = frame.cancel.why().unwrap_or(Why::Signal);
+    match tokio::time::timeout(Duration::from_millis(GRACE_MS_MAX), effect).await {
+        Ok(Ok(Ok(raw))) => Ended::Stopped(why, Some(raw)),
+        Ok(Err(panic)) => Ended::Panicked(panic),
+        Ok(Ok(Err(_)) | Err(_)) | Err(_) => Ended::Stopped(why, None),
+    }
+}
+
+/// An executor that noticed the cancellation first still ended because of it.
+fn told(ended: Result<Result<RawOutput, ExecuteError>, String>, frame: &Frame) -> Ended {
+    match (ended, frame.cancel.why()) {
+        (Err(panic), _) => Ended::Panicked(panic),
+        (Ok(Ok(raw)), Some(why)) => Ended::Stopped(why, Some(raw)),
+        (Ok(result), _) => Ended::Itself(result),
+    }
+}
+
+fn dispatch(frame: &Frame, tier: Tier) -> BoxFuture<'_, Result<RawOutput, ExecuteError>> {
+    let executors = &frame.core.executors;
+    match (&frame.call.op, tier) {
+        (Op::RunTool(_), Tier::Host) => executors.host.execute(Permit::mint(frame)),
+        (Op::RunTool(_), Tier::Process) => match &executors.process {
+            Some(process) => process.execute(Permit::mint(frame)),
+            None => unavailable(tier),
+        },
+        (Op::RunTool(_), Tier::Instruction | Tier::Wasm | Tier::Microvm) => unavailable(tier),
+        (Op::Infer(_), _) => match &executors.models {
+            Some(models) => models.execute(Permit::mint(frame)),
+            None => unavailable(tier),
+        },
+        (_kernels_own, _) => drivers::perform(&frame.core, Permit::mint(frame)),
+    }
+}
+
+/// The choice of tier refuses this before; reaching it is still not a way to run.
+fn unavailable<'s>(tier: Tier) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+    Box::pin(
+        async move { Err(ExecuteError::Unavailable(format!("there is no executor for the tier `{tier}`"))) },
+    )
+}
+
+/// A future whose panics are caught: the one place where that happens.
+struct Caught<'s, T>(BoxFuture<'s, T>);
+
+impl<T> Future for Caught<'_, T> {
+    type Output = Result<T, String>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = self.0.as_mut();
+        match std::panic::catch_unwind(AssertUnwindSafe(|| inner.poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(panic) => Poll::Ready(Err(text_of(panic.as_ref()))),
+        }
+    }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the executor panicked: {}", text.unwrap_or("no message"))
+}

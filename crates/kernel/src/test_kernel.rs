@@ -1,0 +1,161 @@
+//! A whole kernel for tests: in memory, with a policy that is given as text, and tools that do as they are told.
+
+use std::sync::Arc;
+
+use regent_ledger::{Ledger, LedgerKey};
+use regent_policy::{Layer, Source};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Integrity, Kernel, Label,
+    ManualClock, MemoryState, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec,
+    Status, Tier, ToolCall, ToolSpec, Workspace, tier,
+};
+
+pub(crate) const ALLOW_ALL: &str =
+    "version: 1\nrules:\n  - id: all\n    effect: allow\n    match: { op: \"*\" }\n";
+
+/// Tools, each named for what it does.
+const TOOLS: &[&str] =
+    &["test.echo", "test.hang", "test.stubborn", "test.panic", "test.secret", "test.web", "test.send"];
+
+pub(crate) struct World {
+    pub(crate) kernel: Kernel,
+    pub(crate) tools: Arc<Scripted>,
+    _folder: tempfile::TempDir,
+}
+
+/// Runs the tools. `started` gets a permit when a tool that hangs has begun.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    pub(crate) started: Semaphore,
+}
+
+impl Executor<tier::Host> for Scripted {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        let labelled = |integrity, confidentiality| {
+            Ok(RawOutput::new(b"x".to_vec()).with_label(Label { integrity, confidentiality }))
+        };
+        Box::pin(async move {
+            let Op::RunTool(run) = permit.call().op() else {
+                return Err(ExecuteError::NoDriver(String::new()));
+            };
+            match run.tool.as_str() {
+                "test.hang" => {
+                    self.started.add_permits(1);
+                    permit.cancelled().await;
+                    Ok(RawOutput::new(b"stopped when told".to_vec()))
+                }
+                "test.stubborn" => {
+                    self.started.add_permits(1);
+                    std::future::pending().await
+                }
+                "test.panic" => panic!("the tool has a bug"),
+                "test.secret" => labelled(Integrity::File, Confidentiality::Secret),
+                "test.web" => labelled(Integrity::Web, Confidentiality::Public),
+                _echo => Ok(RawOutput::json(permit.args())),
+            }
+        })
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(ALLOW_ALL).await
+    }
+
+    pub(crate) async fn with(policy: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = Arc::new(Scripted { started: Semaphore::new(0) });
+        let catalogue = Catalogue::default();
+        for name in TOOLS {
+            catalogue.admit(spec(name)).unwrap();
+        }
+        let kernel = Kernel::boot(Parts {
+            policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
+            ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
+            executors: Executors { host: tools.clone(), process: None, models: None },
+            catalogue,
+            workspace: Workspace::open(folder.path()).unwrap(),
+            state: Arc::new(MemoryState::default()),
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            sponsor: "ada".to_owned(),
+            session: "s-1".to_owned(),
+        });
+        Self { kernel: kernel.await.unwrap(), tools, _folder: folder }
+    }
+
+    pub(crate) fn person(&self) -> Principal {
+        self.kernel.operator()
+    }
+
+    /// Starts an agent and hands out its principal.
+    pub(crate) async fn spawn(&self, parent: &Principal, spec: SpawnSpec) -> Principal {
+        let born = self.done(parent, Op::Spawn(spec)).await;
+        self.kernel.principal_of(parent, &born["agent"].as_str().unwrap().into()).unwrap()
+    }
+
+    /// Waits until a tool that hangs has begun.
+    pub(crate) async fn started(&self) {
+        self.tools.started.acquire().await.unwrap().forget();
+    }
+
+    pub(crate) async fn outcome(&self, who: &Principal, op: Op) -> Outcome {
+        let name = op.name();
+        match self.kernel.syscall(who, op).await.unwrap() {
+            Reply::Done(outcome) => outcome,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    /// The JSON that came of a call that went well.
+    pub(crate) async fn done(&self, who: &Principal, op: Op) -> Value {
+        let outcome = self.outcome(who, op).await;
+        assert_eq!(outcome.status, Status::Ok);
+        serde_json::from_slice(outcome.output.bytes()).unwrap()
+    }
+
+    /// The code of a failure.
+    pub(crate) async fn failed(&self, who: &Principal, op: Op) -> String {
+        match self.outcome(who, op).await.status {
+            Status::Failed(failure) => failure.code,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The code of a refusal.
+    pub(crate) async fn denied(&self, who: &Principal, op: Op) -> &'static str {
+        match self.kernel.syscall(who, op).await.unwrap() {
+            Reply::Denied(denial) => denial.reason.code,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// An agent with a name and nothing else.
+pub(crate) fn named(name: &str) -> SpawnSpec {
+    SpawnSpec { name: name.to_owned(), ..SpawnSpec::default() }
+}
+
+pub(crate) fn run(tool: &str) -> Op {
+    Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({}) })
+}
+
+fn spec(name: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: "For tests.".to_owned(),
+        input: json!({"type": "object"}),
+        arguments: std::collections::BTreeMap::new(),
+        capabilities: Vec::new(),
+        effect: SideEffect::None,
+        idempotent: true,
+        reversible: true,
+        tiers: vec![Tier::Host],
+        output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Public },
+    }
+}

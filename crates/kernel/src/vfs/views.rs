@@ -1,0 +1,116 @@
+//! Read-only views of the kernel in an agent's tree: the policy, its own entries, the tools, its pipes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use regent_policy::{Confidentiality, Integrity, Label};
+use serde_json::json;
+
+use super::{Content, Folder, Mount, Stat, VfsError};
+use crate::agent::AgentId;
+use crate::kernel::Core;
+use crate::principal::Principal;
+
+/// What the kernel itself says.
+const OURS: Label = Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal };
+/// What the author of a tool says.
+const AUTHORS: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Internal };
+
+/// The views of one agent's tree.
+pub(super) fn all(core: &Arc<Core>, id: &AgentId, who: &Principal) -> BTreeMap<String, Arc<dyn Mount>> {
+    let view = |what| -> Arc<dyn Mount> {
+        Arc::new(View { core: Arc::downgrade(core), id: id.clone(), who: who.clone(), what })
+    };
+    let names =
+        [("policy", What::Policy), ("audit", What::Audit), ("tools", What::Tools), ("ipc", What::Ipc)];
+    names.into_iter().map(|(name, what)| (name.to_owned(), view(what))).collect()
+}
+
+/// A folder of files that are made when they are read. The kernel is held weakly: its trees must not keep it alive.
+#[derive(Debug)]
+struct View {
+    core: Weak<Core>,
+    id: AgentId,
+    who: Principal,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// `digest`, `outline.json`.
+    Policy,
+    /// `entries.jsonl`: what the ledger has of this agent.
+    Audit,
+    /// A file for each tool.
+    Tools,
+    /// `inbox`, `outbox`: the pipes it reads and writes.
+    Ipc,
+}
+
+impl View {
+    fn core(&self) -> Result<Arc<Core>, VfsError> {
+        self.core.upgrade().ok_or_else(|| VfsError::Broken("the kernel is gone".to_owned()))
+    }
+
+    fn names(&self) -> Result<Vec<String>, VfsError> {
+        let core = self.core()?;
+        let fixed = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        Ok(match self.what {
+            What::Policy => fixed(&["digest", "outline.json"]),
+            What::Audit => fixed(&["entries.jsonl"]),
+            What::Tools => core.catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect(),
+            What::Ipc => fixed(&["inbox", "outbox"]),
+        })
+    }
+
+    fn content(&self, name: &str) -> Result<(String, Label), VfsError> {
+        let core = self.core()?;
+        let not_found = || VfsError::NotFound(name.to_owned());
+        match (self.what, name) {
+            (What::Policy, "digest") => Ok((core.policy().digest.clone(), OURS)),
+            (What::Policy, "outline.json") => Ok((core.outline().to_string(), OURS)),
+            (What::Audit, "entries.jsonl") => {
+                // Entries hold the agent's own words (paths, reasons), so they carry what it has seen.
+                Ok((core.entries_of(&self.id), OURS.join(core.agents.context(&self.who))))
+            }
+            (What::Ipc, "inbox") => Ok((json!(core.pipes.of(&self.id).0).to_string(), OURS)),
+            (What::Ipc, "outbox") => Ok((json!(core.pipes.of(&self.id).1).to_string(), OURS)),
+            (What::Tools, name) => {
+                let tool = core.catalogue.get(name).ok_or_else(not_found)?;
+                Ok((json!({"digest": tool.digest_hex(), "spec": tool.spec()}).to_string(), AUTHORS))
+            }
+            (What::Policy | What::Audit | What::Ipc, _) => Err(not_found()),
+        }
+    }
+}
+
+impl Core {
+    fn entries_of(&self, _id: &AgentId) -> String {
+        String::new()
+    }
+}
+
+impl Mount for View {
+    fn stat(&self, path: &str) -> Result<Stat, VfsError> {
+        if path.is_empty() {
+            return Ok(Stat { folder: true, bytes: 0, label: OURS });
+        }
+        let (text, label) = self.content(path)?;
+        Ok(Stat { folder: false, bytes: text.len() as u64, label })
+    }
+
+    fn list(&self, path: &str) -> Result<Folder, VfsError> {
+        if !path.is_empty() {
+            return Err(VfsError::NotAFolder(path.to_owned()));
+        }
+        let label = if matches!(self.what, What::Tools) { AUTHORS } else { OURS };
+        Ok(Folder { names: self.names()?, label })
+    }
+
+    fn read(&self, path: &str, offset: u64, bytes_max: usize) -> Result<Content, VfsError> {
+        let (text, label) = self.content(path)?;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = text.into_bytes().into_iter().skip(start).take(bytes_max).collect();
+        Ok(Content { bytes, label })
+    }
+}

@@ -1,0 +1,211 @@
+//! The folder that agents work in, held by descriptor. Files are reached beneath it, never by path strings.
+//!
+//! Two steps, on purpose: [`Workspace::resolve`] finds the one spelling of a path, with every link followed, and policy judges that
+//! spelling; opening then takes the judged spelling and follows no link at all (`openat2` beneath the held descriptor). Whatever was
+//! swapped in between makes the open fail, it can't move it.
+//!
+//! Inside the workspace these are refused, with an error that says so: a file with a second hard link (it may be a file of elsewhere
+//! under a name in here), anything on another mount (a bind mount is a door that the workspace's owner didn't make), and FIFOs,
+//! sockets and devices. Names are compared byte by byte: on a file system that folds case, a rule must name every spelling.
+
+mod error;
+mod files;
+mod walk;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use regent_ledger::Digest;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+pub use error::PathError;
+pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
+
+/// The spelling of the workspace's own root.
+pub(crate) const ROOT: &str = ".";
+/// Linux takes no longer path.
+const PATH_BYTES_MAX: usize = 4096;
+/// Linux has no longer name.
+const NAME_BYTES_MAX: usize = 255;
+/// Files up to this size are bound to an approval by their content, larger ones by size, time and inode.
+const DIGEST_BYTES_MAX: u64 = 8 << 20;
+/// How often an open that raced with a rename is tried again.
+const RETRIES_MAX: u8 = 32;
+
+/// The workspace. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Workspace(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    /// Where it was when it was opened, without links.
+    root: PathBuf,
+    /// The names of `root` from `/` down.
+    names: Vec<String>,
+    /// The folder itself, wherever it has been moved since.
+    dir: OwnedFd,
+    /// The root of the file system, for what policy allows outside.
+    slash: OwnedFd,
+    /// Device and inode of `dir`.
+    identity: (u64, u64),
+}
+
+impl Workspace {
+    /// Takes hold of a folder.
+    pub fn open(root: &Path) -> Result<Self, PathError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // The person who starts Regent names this folder: links on the way to it are theirs.
+        let root = std::fs::canonicalize(root).map_err(|error| PathError::of_io(&error))?;
+        let dir = rustix::fs::openat(CWD, &root, flags, Mode::empty())?;
+        let slash = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
+        let text = root.to_str().ok_or(PathError::NotText)?;
+        if text.chars().any(char::is_control) {
+            return Err(PathError::Control);
+        }
+        let names = text.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let identity = identity_of(&rustix::fs::fstat(&dir)?);
+        Ok(Self(Arc::new(Held { names, dir, slash, identity, root })))
+    }
+
+    /// Its place when it was opened.
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// The one spelling of a path that policy judges and the executor opens.
+    ///
+    /// What is inside: relative, `/` between names, no dots, no links (`.` is the root itself). What is outside: absolute, no dots, no
+    /// links. Names that don't exist yet are kept as they are. `~` and `%2e` mean nothing special.
+    pub fn resolve(&self, text: &str) -> Result<String, PathError> {
+        check_text(text)?;
+        match self.without_links(text) {
+            Some(spelling) => Ok(spelling),
+            None => walk::resolve(&self.0, text),
+        }
+    }
+
+    /// What a file inside the workspace holds now, if the name leads to one. Words that name nothing cost two failed opens.
+    pub fn digest_of(&self, name: &str) -> Option<Digest> {
+        let spelling = self.resolve(name).ok().filter(|spelling| is_inside(spelling))?;
+        let file = self.reach(&spelling, OFlags::PATH, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let bytes = u64::try_from(stat.st_size).ok()?;
+        if bytes > DIGEST_BYTES_MAX {
+            let marks = format!("{bytes} {} {} {}", stat.st_mtime, stat.st_mtime_nsec, stat.st_ino);
+            return Some(Digest::of(marks.as_bytes()));
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.reach(&spelling, flags, Mode::empty()).ok()?;
+        let mut content = Vec::new();
+        let mut bounded = std::io::Read::take(std::fs::File::from(file), DIGEST_BYTES_MAX);
+        std::io::Read::read_to_end(&mut bounded, &mut content).ok()?;
+        Some(Digest::of(&content))
+    }
+
+    /// The common case in one system call: a relative path without any link in it needs only its dots taken out.
+    fn without_links(&self, text: &str) -> Option<String> {
+        if text.starts_with('/') {
+            return None;
+        }
+        // Not with NOFOLLOW: that would open a link at the end as itself instead of refusing it.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        openat2(self.0.dir.as_fd(), text, flags, Mode::empty(), INSIDE).ok()?;
+        let mut names: Vec<&str> = Vec::new();
+        for name in text.split('/') {
+            match name {
+                "" | "." => {}
+                ".." => {
+                    names.pop()?;
+                }
+                name => names.push(name),
+            }
+        }
+        Some(if names.is_empty() { ROOT.to_owned() } else { names.join("/") })
+    }
+
+    /// Opens a resolved spelling, following nothing.
+    fn reach(&self, spelling: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, PathError> {
+        check_spelling(spelling)?;
+        let flags = flags | OFlags::CLOEXEC;
+        match spelling.strip_prefix('/') {
+            None => openat2(self.0.dir.as_fd(), spelling, flags, mode, INSIDE),
+            Some("") => openat2(self.0.slash.as_fd(), ".", flags, mode, OUTSIDE),
+            Some(below) => openat2(self.0.slash.as_fd(), below, flags, mode, OUTSIDE),
+        }
+    }
+}
+
+impl AsFd for Workspace {
+    /// The folder itself, opened with `O_PATH`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.dir.as_fd()
+    }
+}
+
+const NO_LINKS: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+/// How anything inside is reached.
+const INSIDE: ResolveFlags = NO_LINKS.union(ResolveFlags::NO_XDEV);
+/// How something outside that policy allowed is reached: the machine's own mounts are part of its path.
+const OUTSIDE: ResolveFlags = NO_LINKS;
+
+fn openat2(
+    at: BorrowedFd<'_>,
+    path: &str,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> Result<OwnedFd, PathError> {
+    for _ in 0..RETRIES_MAX {
+        match rustix::fs::openat2(at, path, flags, mode, resolve) {
+            // A rename elsewhere raced with `..`; the kernel couldn't tell and wants to be asked again.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(fd) => return Ok(fd),
+            Err(errno) => return Err(PathError::from(errno)),
+        }
+    }
+    Err(PathError::Swapped)
+}
+
+/// Whether a resolved spelling is inside the workspace.
+fn is_inside(spelling: &str) -> bool {
+    !spelling.starts_with('/')
+}
+
+fn identity_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// What no path may be, whoever asks. Control characters would forge lines and slip past patterns, so names with them can be listed
+/// (escaped) but not asked for.
+fn check_text(text: &str) -> Result<(), PathError> {
+    if text.is_empty() {
+        return Err(PathError::Empty);
+    }
+    if text.len() >= PATH_BYTES_MAX || text.split('/').any(|name| name.len() > NAME_BYTES_MAX) {
+        return Err(PathError::TooLong);
+    }
+    if text.chars().any(char::is_control) {
+        return Err(PathError::Control);
+    }
+    Ok(())
+}
+
+/// Openers take what `resolve` gave and nothing else: dots here mean that someone skipped it.
+fn check_spelling(spelling: &str) -> Result<(), PathError> {
+    check_text(spelling)?;
+    let below = spelling.strip_prefix('/').unwrap_or(spelling);
+    let odd = |name: &str| matches!(name, "" | "." | "..");
+    if spelling != ROOT && spelling != "/" && below.split('/').any(odd) {
+        return Err(PathError::NotResolved);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Why a path can't be used, each with a stable code.
+
+use rustix::io::Errno;
+
+/// A path can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// A name that isn't text can't be judged by rules.
+    #[error("the path is not text")]
+    NotText,
+    /// Nothing was named.
+    #[error("the path is empty")]
+    Empty,
+    /// Longer than Linux takes.
+    #[error("the path is longer than 4095 bytes, or a name in it longer than 255")]
+    TooLong,
+    /// A line break or another control character.
+    #[error("the path has a control character in it")]
+    Control,
+    /// More links than Linux follows, or a circle of them.
+    #[error("the path goes through more than 40 links")]
+    Links,
+    /// A link of `/proc` that leads past all names.
+    #[error("the path goes through a magic link of /proc")]
+    MagicLink,
+    /// A link where judging saw none.
+    #[error("the path has changed since it was judged, or leads out of the workspace")]
+    Swapped,
+    /// The spelling is not one that resolving gives.
+    #[error("the path was not resolved before it was used")]
+    NotResolved,
+    /// Another mount inside the workspace.
+    #[error("the path leads onto another mount inside the workspace")]
+    OtherMount,
+    /// The file has another name, maybe outside.
+    #[error("the file has more than one hard link, so it may be a file from outside the workspace")]
+    HardLink,
+    /// A FIFO, socket or device.
+    #[error("it is neither a file nor a folder")]
+    Special,
+    /// Nothing is there.
+    #[error("there is no such file or folder")]
+    NotFound,
+    /// Something is there already.
+    #[error("it exists already")]
+    Exists,
+    /// A folder is in the way.
+    #[error("it is a folder")]
+    IsFolder,
+    /// A file is where a folder should be.
+    #[error("it is not a folder, or a part of its path is not")]
+    NotFolder,
+    /// The operating system forbids it.
+    #[error("the operating system doesn't permit it")]
+    NotPermitted,
+    /// No room.
+    #[error("the disk is full")]
+    Full,
+    /// More than the caller may read or write at once.
+    #[error("it is larger than {bytes_max} bytes")]
+    TooLarge {
+        /// How much would be fine.
+        bytes_max: u64,
+    },
+    /// Anything else that the operating system says.
+    #[error("the operating system says: {0}")]
+    Os(String),
+}
+
+impl PathError {
+    /// A stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotText | Self::Empty | Self::TooLong | Self::Control => "path.invalid",
+            Self::Links => "path.links",
+            Self::MagicLink => "path.magic_link",
+            Self::Swapped | Self::NotResolved => "path.swapped",
+            Self::OtherMount => "path.other_mount",
+            Self::HardLink => "path.hard_link",
+            Self::Special => "path.special",
+            Self::NotFound => "fs.not_found",
+            Self::Exists => "fs.exists",
+            Self::IsFolder => "fs.is_folder",
+            Self::NotFolder => "fs.not_folder",
+            Self::NotPermitted => "fs.not_permitted",
+            Self::Full => "fs.full",
+            Self::TooLarge { .. } => "fs.too_large",
+            Self::Os(_) => "fs.failed",
+        }
+    }
+
+    pub(super) fn of_io(error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(raw) => Self::from(Errno::from_raw_os_error(raw)),
+            None => Self::Os(error.to_string()),
+        }
+    }
+}
+
+impl From<Errno> for PathError {
+    /// What an open that follows no links means by its error.
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT => Self::NotFound,
+            Errno::LOOP => Self::Swapped,
+            Errno::XDEV => Self::OtherMount,
+            Errno::NOTDIR => Self::NotFolder,
+            Errno::ISDIR => Self::IsFolder,
+            Errno::EXIST | Errno::NOTEMPTY => Self::Exists,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::NotPermitted,
+            Errno::NAMETOOLONG => Self::TooLong,
+            Errno::NXIO => Self::Special,
+            Errno::NOSPC | Errno::DQUOT => Self::Full,
+            other => Self::Os(other.to_string()),
+        }
+    }
+}

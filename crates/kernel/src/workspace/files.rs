@@ -1,0 +1,335 @@
+//! What executors do with files: every open takes a resolved spelling and follows no link, every write is whole or not at all.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, check_spelling, is_inside, openat2};
+
+/// The permission bits that a replaced file keeps; set-id bits are not carried to content that someone else wrote.
+const MODE_KEPT: u32 = 0o777;
+
+/// What kind of thing a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link; only listings show them, everything else goes by where they lead.
+    Link,
+    /// A FIFO, socket or device.
+    Special,
+}
+
+/// What is known of a file or folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// What it is.
+    pub kind: FileKind,
+    /// How large.
+    pub bytes: u64,
+    /// The permission bits.
+    pub mode: u32,
+    /// When its content last changed, milliseconds since 1970.
+    pub modified_ms: i64,
+    /// How many names it has.
+    pub links: u64,
+}
+
+/// One thing in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name as the file system has it; [`shown`] makes it fit for people.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: FileKind,
+    /// How large.
+    pub bytes: u64,
+}
+
+/// What is in a folder, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// The things in it.
+    pub items: Vec<Listed>,
+    /// There is more than was asked for.
+    pub more: bool,
+}
+
+/// What a write does with what is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// There must be nothing.
+    Create,
+    /// It is replaced.
+    Replace,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Written {
+    /// The file was not there before.
+    pub created: bool,
+    /// How much was written.
+    pub bytes: u64,
+}
+
+impl Workspace {
+    /// Opens a file for reading.
+    pub fn open_read(&self, spelling: &str) -> Result<File, PathError> {
+        // Looked at before it is opened: opening a device can already do something.
+        let look = self.reach(spelling, OFlags::PATH, Mode::empty())?;
+        sound(&look, is_inside(spelling))?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.reach(spelling, flags, Mode::empty())?;
+        sound(&file, is_inside(spelling))?;
+        Ok(File::from(file))
+    }
+
+    /// Says what a path leads to.
+    pub fn stat(&self, spelling: &str) -> Result<Found, PathError> {
+        Ok(found(&rustix::fs::fstat(self.reach(spelling, OFlags::PATH, Mode::empty())?)?))
+    }
+
+    /// What is in a folder, in the order of names.
+    pub fn list(&self, spelling: &str, items_max: usize) -> Result<Listing, PathError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+        let folder = self.reach(spelling, flags, Mode::empty())?;
+        let mut listing = Listing { items: Vec::new(), more: false };
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if listing.items.len() >= items_max {
+                listing.more = true;
+                break;
+            }
+            // Gone between the listing and the look: then it isn't there any more.
+            let Ok(stat) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Found { kind, bytes, .. } = found(&stat);
+            listing.items.push(Listed { name: name.to_bytes().to_vec(), kind, bytes });
+        }
+        listing.items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(listing)
+    }
+
+    /// Writes a whole file: all of it is there afterwards, or nothing has changed. Missing folders are made. A file that is replaced
+    /// keeps its permission bits, and its owner where we may set one.
+    pub fn place(&self, spelling: &str, content: &[u8], how: Placement) -> Result<Written, PathError> {
+        let (folder, name) = self.parent(spelling, Missing::Make)?;
+        let old = existing(&folder, name, is_inside(spelling))?;
+        if old.is_some() && how == Placement::Create {
+            return Err(PathError::Exists);
+        }
+        let draft = Draft::begin(folder.as_fd(), old.as_ref())?;
+        draft.fill(content, old.as_ref())?;
+        draft.publish(name, how)?;
+        rustix::fs::fsync(&folder)?;
+        Ok(Written { created: old.is_none(), bytes: content.len() as u64 })
+    }
+
+    /// Adds to the end of a file, which is made if absent. Unlike [`place`](Self::place) this is not all or nothing: a full disk can
+    /// leave a part.
+    pub fn append(&self, spelling: &str, content: &[u8]) -> Result<Written, PathError> {
+        let (folder, name) = self.parent(spelling, Missing::Make)?;
+        let created = existing(&folder, name, is_inside(spelling))?.is_none();
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat2(folder.as_fd(), name, flags, Mode::from_raw_mode(0o666), INSIDE)?;
+        sound(&file, is_inside(spelling))?;
+        let mut file = File::from(file);
+        file.write_all(content).and_then(|()| file.sync_data()).map_err(|error| PathError::of_io(&error))?;
+        Ok(Written { created, bytes: content.len() as u64 })
+    }
+
+    /// Takes a file away. A link is never at the end of a resolved spelling; if one is there now it is left alone.
+    pub fn remove(&self, spelling: &str) -> Result<(), PathError> {
+        let (folder, name) = self.parent(spelling, Missing::Refuse)?;
+        existing(&folder, name, is_inside(spelling))?.ok_or(PathError::NotFound)?;
+        rustix::fs::unlinkat(&folder, name, AtFlags::empty())?;
+        Ok(rustix::fs::fsync(&folder)?)
+    }
+
+    /// The folder that holds a name, opened, and the name.
+    fn parent<'a>(&self, spelling: &'a str, missing: Missing) -> Result<(OwnedFd, &'a str), PathError> {
+        check_spelling(spelling)?;
+        if matches!(spelling, ROOT | "/") {
+            return Err(PathError::IsFolder);
+        }
+        let (above, name) = match spelling.rsplit_once('/') {
+            None => (ROOT, spelling),
+            Some(("", name)) => ("/", name),
+            Some((above, name)) => (above, name),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match (self.reach(above, flags, Mode::empty()), missing) {
+            (Err(PathError::NotFound), Missing::Make) => Ok((self.make_folders(above)?, name)),
+            (Err(PathError::NotFound), Missing::Refuse) => Err(PathError::NotFound),
+            (Ok(folder), _) => Ok((folder, name)),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Makes what is missing of a folder's path, name by name, each opened without following a link.
+    fn make_folders(&self, spelling: &str) -> Result<OwnedFd, PathError> {
+        let (base, below, resolve) = match spelling.strip_prefix('/') {
+            Some(below) => ("/", below, OUTSIDE),
+            None => (ROOT, spelling, INSIDE),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut folder = self.reach(base, flags, Mode::empty())?;
+        for name in below.split('/') {
+            match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) => rustix::fs::fsync(&folder)?,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            folder = openat2(folder.as_fd(), name, flags, Mode::empty(), resolve)?;
+        }
+        Ok(folder)
+    }
+}
+
+/// What to do about folders that a path names and that aren't there.
+#[derive(Debug, Clone, Copy)]
+enum Missing {
+    Make,
+    Refuse,
+}
+
+/// A file name for people: what isn't printable text is escaped, so that it can't forge lines or colours.
+pub fn shown(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() || is_invisible(c) {
+                text.extend(c.escape_unicode());
+            } else {
+                text.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// Characters that turn text around or hide in it.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A file under a name of its own beside its place, taken away again unless it is published.
+struct Draft<'f> {
+    folder: BorrowedFd<'f>,
+    name: String,
+    file: OwnedFd,
+}
+
+impl<'f> Draft<'f> {
+    fn begin(folder: BorrowedFd<'f>, old: Option<&Stat>) -> Result<Self, PathError> {
+        let mut bytes = [0_u8; 8];
+        getrandom::fill(&mut bytes).map_err(|error| PathError::Os(error.to_string()))?;
+        let name = format!(".regent-{:016x}.tmp", u64::from_ne_bytes(bytes));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        // Nobody may read the new content of a private file while it is being written; a new file gets what the umask gives.
+        let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
+        let file = openat2(folder, &name, flags, mode, NO_LINKS)?;
+        Ok(Self { folder, name, file })
+    }
+
+    fn fill(&self, content: &[u8], old: Option<&Stat>) -> Result<(), PathError> {
+        let mut rest = content;
+        while !rest.is_empty() {
+            match rustix::io::write(&self.file, rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if let Some(old) = old {
+            // Only root may give files away; for anyone else the new file is their own, as with any editor.
+            let owner = (Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
+            match rustix::fs::fchown(&self.file, owner.0, owner.1) {
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(old.st_mode & MODE_KEPT))?;
+        }
+        Ok(rustix::fs::fsync(&self.file)?)
+    }
+
+    fn publish(self, name: &str, how: Placement) -> Result<(), PathError> {
+        let flags = match how {
+            Placement::Create => RenameFlags::NOREPLACE,
+            Placement::Replace => RenameFlags::empty(),
+        };
+        match rustix::fs::renameat_with(self.folder, &self.name, self.folder, name, flags) {
+            // A file system without that flag: a link refuses to replace, too, and the draft's own name goes when it is dropped.
+            Err(Errno::INVAL | Errno::NOSYS) if how == Placement::Create => {
+                Ok(rustix::fs::linkat(self.folder, &self.name, self.folder, name, AtFlags::empty())?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        // After a rename the name is gone already; if taking it away fails there is nobody left to tell.
+        rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty()).unwrap_or(());
+    }
+}
+
+/// What a write would replace, if anything. Looked at, never opened.
+fn existing(folder: &OwnedFd, name: &str, inside: bool) -> Result<Option<Stat>, PathError> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(folder.as_fd(), name, flags, Mode::empty(), INSIDE) {
+        Ok(file) => sound(&file, inside).map(Some),
+        Err(PathError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Only plain files are read and written, and inside the workspace only such as have no other name.
+fn sound(file: &OwnedFd, inside: bool) -> Result<Stat, PathError> {
+    let stat = rustix::fs::fstat(file)?;
+    let found = found(&stat);
+    match found.kind {
+        // Policy named a file outside by its own path; there a second name is no disguise.
+        FileKind::File if inside && found.links > 1 => Err(PathError::HardLink),
+        FileKind::File => Ok(stat),
+        FileKind::Folder => Err(PathError::IsFolder),
+        FileKind::Link => Err(PathError::Swapped),
+        FileKind::Special => Err(PathError::Special),
+    }
+}
+
+fn found(stat: &Stat) -> Found {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Folder,
+        FileType::Symlink => FileKind::Link,
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => FileKind::Special,
+    };
+    let ms_of_ns = i64::try_from(stat.st_mtime_nsec).unwrap_or(0) / 1_000_000;
+    Found {
+        kind,
+        bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        mode: stat.st_mode & 0o7777,
+        modified_ms: stat.st_mtime.saturating_mul(1000).saturating_add(ms_of_ns),
+        links: stat.st_nlink.into(),
+    }
+}

@@ -1,0 +1,406 @@
+//! The workspace against real files, links and races.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use rustix::fs::{CWD, RenameFlags};
+
+use super::*;
+
+/// A workspace at `<tmp>/ws` beside `<tmp>/outside/secret`, both real.
+struct Place {
+    tmp: tempfile::TempDir,
+    workspace: Workspace,
+}
+
+impl Place {
+    fn new() -> Self {
+        let tmp = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tmp.path().join("ws/sub/deep")).unwrap();
+        fs::create_dir_all(tmp.path().join("ws/.git/hooks")).unwrap();
+        fs::create_dir_all(tmp.path().join("outside")).unwrap();
+        fs::write(tmp.path().join("ws/file"), "inside").unwrap();
+        fs::write(tmp.path().join("ws/sub/deep/file"), "deep").unwrap();
+        fs::write(tmp.path().join("outside/secret"), "secret").unwrap();
+        let workspace = Workspace::open(&tmp.path().join("ws")).unwrap();
+        Self { tmp, workspace }
+    }
+
+    /// The canonical path of something beside the workspace.
+    fn beside(&self, name: &str) -> String {
+        let root = self.workspace.root().parent().unwrap();
+        root.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn link(&self, target: impl AsRef<Path>, name: &str) {
+        symlink(target, self.workspace.root().join(name)).unwrap();
+    }
+
+    /// How a path resolves, with the outer folder's random name replaced by `TMP`.
+    fn resolve(&self, text: &str) -> String {
+        let outer = self.beside("");
+        let outer = outer.trim_end_matches('/');
+        match self.workspace.resolve(&text.replace("TMP", outer)) {
+            Ok(spelling) => spelling.replace(outer, "TMP"),
+            Err(error) => format!("! {}", error.code()),
+        }
+    }
+
+    fn read(&self, text: &str) -> Result<String, PathError> {
+        let mut content = String::new();
+        self.workspace.open_read(text)?.read_to_string(&mut content).unwrap();
+        Ok(content)
+    }
+
+    fn names_in(&self, folder: &str) -> Vec<String> {
+        let listing = self.workspace.list(folder, 1000).unwrap();
+        listing.items.iter().map(|item| shown(&item.name)).collect()
+    }
+}
+
+#[test]
+fn adv_016_every_spelling_resolves_to_one() {
+    let place = Place::new();
+    let cases = [
+        (".", "."),
+        ("./", "."),
+        ("file", "file"),
+        ("./file", "file"),
+        (".//sub///deep/./file", "sub/deep/file"),
+        ("sub/../file", "file"),
+        ("sub/deep/../../file", "file"),
+        ("sub/", "sub"),
+        ("new", "new"),
+        ("new/er/est", "new/er/est"),
+        ("TMP/ws/file", "file"),
+        ("TMP/ws", "."),
+        ("TMP/ws/../ws/file", "file"),
+        ("../ws/file", "file"),
+        ("../outside/secret", "TMP/outside/secret"),
+        ("sub/../../outside/secret", "TMP/outside/secret"),
+        ("TMP/outside/secret", "TMP/outside/secret"),
+        ("//etc//passwd", "/etc/passwd"),
+        ("/etc/./passwd", "/etc/passwd"),
+        ("/../../etc/passwd", "/etc/passwd"),
+        ("../../../../../../../../../../etc/passwd", "/etc/passwd"),
+        ("TMP/ws-not/x", "TMP/ws-not/x"),
+        ("%2e%2e/outside/secret", "%2e%2e/outside/secret"),
+        ("..%2f..", "..%2f.."),
+        ("file.", "file."),
+        ("...", "..."),
+        ("~/.ssh/id_rsa", "~/.ssh/id_rsa"),
+        // What a sloppy decoder makes of the overlong form of `..` is not two dots.
+        ("\u{fffd}\u{fffd}/x", "\u{fffd}\u{fffd}/x"),
+        ("new/../file", "! fs.not_found"),
+        ("file/x", "! fs.not_folder"),
+        ("file/../file", "! fs.not_folder"),
+        ("", "! path.invalid"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(place.resolve(text), expected, "for {text:?}");
+    }
+    assert_eq!(place.workspace.open_read("%2e%2e/outside/secret").unwrap_err(), PathError::NotFound);
+}
+
+#[test]
+fn adv_009_odd_names_are_refused_or_shown_escaped() {
+    let place = Place::new();
+    for name in ["a\0b", "a\nb", "a\u{1b}[31mb", "a\u{85}b", &"x".repeat(256), &"x/".repeat(2048)] {
+        assert_eq!(place.resolve(name), "! path.invalid", "for {name:?}");
+    }
+    assert_eq!(place.resolve(&"é".repeat(127)), "é".repeat(127));
+    for name in [&b"bad\xff\xfe"[..], b"two\nlines", b"\x1b]0;title\x07", "\u{202e}txt.exe".as_bytes()] {
+        fs::write(place.workspace.root().join(OsStr::from_bytes(name)), "").unwrap();
+    }
+    let expected = [
+        "\\u{1b}]0;title\\u{7}",
+        ".git",
+        "bad\\xff\\xfe",
+        "file",
+        "sub",
+        "two\\u{a}lines",
+        "\\u{202e}txt.exe",
+    ];
+    assert_eq!(place.names_in("."), expected);
+    place.link(OsStr::from_bytes(b"bad\xff\xfe"), "to-bad");
+    assert_eq!(place.workspace.resolve("to-bad"), Err(PathError::NotText));
+}
+
+#[test]
+fn adv_017_links_resolve_to_where_they_lead() {
+    let place = Place::new();
+    place.link("/etc/passwd", "passwd");
+    place.link("../outside", "out");
+    place.link(place.beside("outside"), "out-absolute");
+    place.link(".git/hooks", "innocent");
+    place.link(place.beside("ws/sub"), "in-absolute");
+    place.link("sub/deep", "twice");
+    place.link("nowhere/yet", "dangling");
+    place.link("loop-b", "loop-a");
+    place.link("loop-a", "loop-b");
+    place.link("chain-0", "chain-start");
+    for i in 0..41 {
+        place.link(format!("chain-{}", i + 1), &format!("chain-{i}"));
+    }
+    place.link("file", "chain-41");
+    let cases = [
+        ("passwd", "/etc/passwd"),
+        ("out/secret", "TMP/outside/secret"),
+        ("out-absolute/secret", "TMP/outside/secret"),
+        ("innocent/pre-commit", ".git/hooks/pre-commit"),
+        ("in-absolute/deep/file", "sub/deep/file"),
+        ("twice/../../file", "file"),
+        ("twice/file", "sub/deep/file"),
+        ("out/../ws/file", "file"),
+        ("dangling/x", "nowhere/yet/x"),
+        ("loop-a", "! path.links"),
+        ("loop-a/x", "! path.links"),
+        ("chain-start", "! path.links"),
+        ("chain-3", "file"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(place.resolve(text), expected, "for {text:?}");
+    }
+    // What was not resolved is not opened, whatever it is.
+    for text in ["passwd", "out/secret", "innocent/x", "loop-a", "chain-3"] {
+        assert_eq!(place.workspace.open_read(text).unwrap_err(), PathError::Swapped, "for {text:?}");
+    }
+    for text in ["../outside/secret", "sub/../file", "./file", "sub//deep", "/etc/../etc/passwd"] {
+        assert_eq!(place.workspace.open_read(text).unwrap_err(), PathError::NotResolved, "for {text:?}");
+    }
+}
+
+#[test]
+fn adv_018_a_link_swapped_in_after_judging_is_never_followed() {
+    const ATTEMPTS: u32 = 100_000;
+    let place = Place::new();
+    let root = place.workspace.root().to_owned();
+    fs::create_dir(root.join("swap")).unwrap();
+    fs::write(root.join("swap/secret"), "harmless").unwrap();
+    symlink(place.beside("outside"), root.join("evil")).unwrap();
+    let stop = AtomicBool::new(false);
+    let (mut reads, mut refusals) = (0_u32, 0_u32);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let (a, b) = (root.join("swap"), root.join("evil"));
+                rustix::fs::renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let mut content = String::new();
+        for attempt in 0..ATTEMPTS {
+            content.clear();
+            // Judged as `swap/secret` inside; used at once, again and again.
+            match place.workspace.open_read("swap/secret") {
+                Ok(mut file) => {
+                    file.read_to_string(&mut content).unwrap();
+                    assert_eq!(content, "harmless", "attempt {attempt} got out");
+                    reads += 1;
+                }
+                Err(PathError::Swapped | PathError::NotFound) => refusals += 1,
+                Err(error) => panic!("attempt {attempt}: {error}"),
+            }
+            if attempt % 50 == 0 {
+                // Writing goes by the same rule; only ever the harmless folder gets the file.
+                place.workspace.place("swap/note", b"x", Placement::Replace).ok();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(reads + refusals, ATTEMPTS);
+    assert!(reads > 0 && refusals > 0, "the race was never on: {reads} reads, {refusals} refusals");
+    let outside: Vec<_> = fs::read_dir(place.beside("outside")).unwrap().collect();
+    assert_eq!(outside.len(), 1, "something was written outside");
+}
+
+#[test]
+fn adv_019_a_planted_link_does_not_move_a_write() {
+    let place = Place::new();
+    let workspace = &place.workspace;
+    let judged = [workspace.resolve("sub/report").unwrap(), workspace.resolve("plain").unwrap()];
+    assert_eq!(judged, ["sub/report", "plain"]);
+    fs::rename(workspace.root().join("sub"), workspace.root().join("moved")).unwrap();
+    place.link(place.beside("outside"), "sub");
+    place.link(place.beside("outside/planted"), "plain");
+    for path in &judged {
+        for how in [Placement::Create, Placement::Replace] {
+            assert_eq!(workspace.place(path, b"x", how), Err(PathError::Swapped), "{path}");
+        }
+        assert_eq!(workspace.append(path, b"x"), Err(PathError::Swapped), "{path}");
+        assert_eq!(workspace.remove(path), Err(PathError::Swapped), "{path}");
+    }
+    assert_eq!(fs::read_dir(place.beside("outside")).unwrap().count(), 1);
+}
+
+#[test]
+fn adv_020_hard_links_magic_links_and_special_files_are_refused() {
+    let place = Place::new();
+    let (workspace, root) = (&place.workspace, place.workspace.root().to_owned());
+    fs::hard_link(place.beside("outside/secret"), root.join("twin")).unwrap();
+    assert_eq!(place.read("twin"), Err(PathError::HardLink));
+    assert_eq!(workspace.append("twin", b"x"), Err(PathError::HardLink));
+    assert_eq!(workspace.place("twin", b"x", Placement::Replace), Err(PathError::HardLink));
+    assert_eq!(fs::read_to_string(place.beside("outside/secret")).unwrap(), "secret");
+
+    let own = std::process::id();
+    for text in ["/proc/self/root/etc/passwd", "/proc/self/cwd", "/proc/self/fd/0", "/dev/fd/0", "/dev/stdin"]
+    {
+        assert_eq!(place.resolve(text), "! path.magic_link", "for {text}");
+        place.link(text, "door");
+        assert_eq!(place.resolve("door"), "! path.magic_link", "for {text}");
+        fs::remove_file(root.join("door")).unwrap();
+    }
+    assert_eq!(place.resolve("/proc/self/status"), format!("/proc/{own}/status"));
+    assert_eq!(workspace.open_read("/proc/self/status").unwrap_err(), PathError::Swapped);
+    assert_eq!(workspace.open_read("/dev/null").unwrap_err(), PathError::Special);
+
+    rustix::fs::mkfifoat(CWD, root.join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
+    assert_eq!(place.read("fifo"), Err(PathError::Special));
+    assert_eq!(workspace.append("fifo", b"x"), Err(PathError::Special));
+    let _listener = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+    assert_eq!(place.read("socket"), Err(PathError::Special));
+    assert_eq!(place.read("sub"), Err(PathError::IsFolder));
+}
+
+#[test]
+fn adv_020_another_mount_inside_is_refused() {
+    // `/proc` is a mount of its own on every Linux, and `/` a workspace that has it inside.
+    let workspace = Workspace::open(Path::new("/")).unwrap();
+    assert_eq!(workspace.resolve("/proc/version").unwrap(), "proc/version");
+    assert_eq!(workspace.open_read("proc/version").unwrap_err(), PathError::OtherMount);
+    assert_eq!(workspace.resolve("..").unwrap(), ".");
+    assert_eq!(workspace.resolve("/").unwrap(), ".");
+}
+
+#[test]
+fn a_workspace_that_was_moved_is_still_the_same_folder() {
+    let place = Place::new();
+    let outer = place.tmp.path();
+    fs::rename(outer.join("ws"), outer.join("elsewhere")).unwrap();
+    fs::create_dir(outer.join("ws")).unwrap();
+    fs::write(outer.join("ws/file"), "another").unwrap();
+    assert_eq!(place.resolve("file"), "file");
+    assert_eq!(place.read("file").unwrap(), "inside");
+    // What has taken its old place is outside.
+    assert_eq!(place.resolve("TMP/ws/file"), "TMP/ws/file");
+}
+
+#[test]
+fn a_write_is_whole_keeps_the_mode_and_leaves_no_litter() {
+    let place = Place::new();
+    let workspace = &place.workspace;
+    let path = workspace.root().join("file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4750)).unwrap();
+    let written = workspace.place("file", b"new", Placement::Replace).unwrap();
+    assert_eq!(written, Written { created: false, bytes: 3 });
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
+    assert_eq!(workspace.place("file", b"x", Placement::Create), Err(PathError::Exists));
+    assert_eq!(workspace.place("sub", b"x", Placement::Replace), Err(PathError::IsFolder));
+    assert_eq!(workspace.place(".", b"x", Placement::Replace), Err(PathError::IsFolder));
+    assert_eq!(workspace.place("file/x", b"x", Placement::Create), Err(PathError::NotFolder));
+    assert!(workspace.place("a/b/c", b"made", Placement::Create).unwrap().created);
+    assert_eq!(place.read("a/b/c").unwrap(), "made");
+    assert_eq!(workspace.append("a/b/c", b" more").unwrap(), Written { created: false, bytes: 5 });
+    assert_eq!(place.read("a/b/c").unwrap(), "made more");
+    workspace.remove("a/b/c").unwrap();
+    assert_eq!(workspace.remove("a/b/c"), Err(PathError::NotFound));
+    assert_eq!(place.names_in("."), [".git", "a", "file", "sub"]);
+    assert_eq!(place.names_in("a/b"), Vec::<String>::new());
+}
+
+#[test]
+fn a_listing_stops_where_it_is_told_to_and_says_so() {
+    let place = Place::new();
+    let listing = place.workspace.list(".", 2).unwrap();
+    assert_eq!((listing.items.len(), listing.more), (2, true));
+    assert!(!place.workspace.list(".", 3).unwrap().more);
+    assert_eq!(place.workspace.list("file", 3), Err(PathError::NotFolder));
+}
+
+#[test]
+fn the_digest_follows_the_content_and_never_leaves_the_workspace() {
+    let place = Place::new();
+    let workspace = &place.workspace;
+    place.link(place.beside("outside/secret"), "out");
+    place.link(place.beside("ws/file"), "in");
+    let before = workspace.digest_of("file");
+    assert_eq!(before, Some(Digest::of(b"inside")));
+    assert_eq!(workspace.digest_of("./in"), before);
+    assert_eq!(workspace.digest_of(&place.beside("ws/file")), before);
+    for word in ["", "-c", "nothing", "sub", "out", "/etc/passwd", "../outside/secret", "a\nb", "echo hi > x"]
+    {
+        assert_eq!(workspace.digest_of(word), None, "for {word:?}");
+    }
+    workspace.place("file", b"other", Placement::Replace).unwrap();
+    assert_ne!(workspace.digest_of("file"), before);
+    let big = fs::File::create(workspace.root().join("big")).unwrap();
+    big.set_len(DIGEST_BYTES_MAX + 1).unwrap();
+    let before = workspace.digest_of("big");
+    big.set_len(DIGEST_BYTES_MAX + 2).unwrap();
+    assert!(before.is_some() && workspace.digest_of("big") != before);
+}
+
+/// Names that collide often, so that random paths hit random links.
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("..".to_owned()),
+        Just(".".to_owned()),
+        Just(String::new()),
+        Just("a".to_owned()),
+        Just("b".to_owned()),
+        Just("l0".to_owned()),
+        Just("l1".to_owned()),
+        Just("l2".to_owned()),
+        Just("outside".to_owned()),
+        Just("secret".to_owned()),
+        Just("ws".to_owned()),
+        "\\PC{1,8}",
+    ]
+}
+
+fn path() -> impl Strategy<Value = String> {
+    (any::<bool>(), prop::collection::vec(name(), 1..8))
+        .prop_map(|(absolute, names)| format!("{}{}", if absolute { "/" } else { "" }, names.join("/")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn resolving_and_opening_agree_and_stay_inside(links in prop::collection::vec(path(), 3), asked in prop::collection::vec(path(), 8)) {
+        let place = Place::new();
+        let root = place.workspace.root().to_owned();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::write(root.join("a/b/secret"), "inside").unwrap();
+        for (i, target) in links.iter().enumerate() {
+            // Targets that Linux itself refuses make no link; the names then are missing, which is a case too.
+            symlink(target.replace("/ws", root.to_str().unwrap()), root.join(format!("l{i}"))).ok();
+            symlink(target, root.join(format!("a/l{i}"))).ok();
+        }
+        for text in &asked {
+            let Ok(spelling) = place.workspace.resolve(text) else { continue };
+            // The spelling is a fixed point, and the same as Linux's own where the thing exists.
+            prop_assert_eq!(place.workspace.resolve(&spelling), Ok(spelling.clone()));
+            if let Ok(real) = fs::canonicalize(root.join(text)) {
+                let expected = match real.strip_prefix(&root) {
+                    Ok(below) if below.as_os_str().is_empty() => ".".to_owned(),
+                    Ok(below) => below.to_str().unwrap().to_owned(),
+                    Err(_) => real.to_str().unwrap().to_owned(),
+                };
+                prop_assert_eq!(&spelling, &expected);
+            }
+            prop_assert!(spelling.starts_with('/') || spelling.split('/').all(|name| name != ".." && !name.is_empty()));
+            if !spelling.starts_with('/') && let Ok(mut file) = place.workspace.open_read(&spelling) {
+                let mut content = String::new();
+                file.read_to_string(&mut content).unwrap();
+                prop_assert!(content == "inside" || content == "deep", "{} led to {:?}", text, content);
+            }
+        }
+    }
+}

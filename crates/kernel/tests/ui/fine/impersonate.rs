@@ -1,0 +1,11 @@
+//! It hands out principals to whoever they are meant for.
+
+use regent_kernel::{AgentId, Kernel, Principal};
+
+fn child(kernel: &Kernel, parent: &Principal, agent: &AgentId) -> Option<Principal> {
+    kernel.principal_of(parent, agent)
+}
+
+fn main() {
+    let _child = child;
+}

@@ -1,0 +1,13 @@
+//! Leave to run in the sandbox is no leave to run outside of it.
+
+use regent_kernel::{BoxFuture, ExecuteError, Executor, Permit, RawOutput, tier};
+
+struct Driver(std::sync::Arc<dyn Executor<tier::Host>>);
+
+impl Executor<tier::Process> for Driver {
+    fn execute<'s>(&'s self, permit: Permit<'s, tier::Process>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        self.0.execute(permit)
+    }
+}
+
+fn main() {}

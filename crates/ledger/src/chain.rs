@@ -1,0 +1,291 @@
+//! Walking a segment: every link, every checkpoint's root, and where it first goes wrong.
+
+use crate::canonical::Flaw;
+use crate::internal::{EraseBody, KeyBody, LaneBody, PackBody, RecoveryBody, Tip, spell_checkpoint};
+use crate::line::Line;
+use crate::note::Checkpoint;
+use crate::why::Why;
+use crate::{Digest, Kind, LaneId, PublicKey};
+
+/// A sector of a disk: what a power cut loses, it loses in these.
+const SECTOR_BYTES: usize = 512;
+/// Length of a signature line's base64: key id and signature.
+const SIGNATURE_CHARS: usize = 92;
+
+/// Something known about a lane from elsewhere, to be compared on the way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) size: u64,
+    pub(crate) root: Digest,
+    pub(crate) from: &'static str,
+}
+
+/// What a walk needs to know beforehand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route<'a> {
+    pub(crate) lane: LaneId,
+    pub(crate) origin: &'a str,
+    /// Entries that a recovery entry settled; the walk ends there.
+    pub(crate) proven: Option<u64>,
+    pub(crate) known: &'a [Known],
+}
+
+/// Where and why a walk stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// Offset of the line in the segment.
+    pub(crate) offset: usize,
+    /// Line in the segment, from 1.
+    pub(crate) line: u64,
+    /// The first bad entry.
+    pub(crate) seq: u64,
+    pub(crate) why: Why,
+}
+
+/// What a walk through one segment found.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// The tip after the last checkpoint.
+    pub(crate) proven: Tip,
+    /// Bytes up to there.
+    pub(crate) proven_bytes: usize,
+    /// Whole good entries after it.
+    pub(crate) unproven: u64,
+    /// Offset after the last whole good entry.
+    pub(crate) whole_bytes: usize,
+    /// Where it stopped early, if it did.
+    pub(crate) stop: Option<Stop>,
+    /// Checkpoints whose signature is worth checking: after a key entry, and the last.
+    pub(crate) signed: Vec<(u64, String)>,
+    /// Keys announced.
+    pub(crate) keys: Vec<(u64, PublicKey)>,
+    /// The key of a lane's first entry.
+    pub(crate) first_key: Option<PublicKey>,
+    pub(crate) recoveries: Vec<RecoveryBody>,
+    pub(crate) erasures: Vec<EraseBody>,
+    /// Length of the pack, as last recorded.
+    pub(crate) pack_bytes: u64,
+    /// Entries that are older than the one before them, by their own clock.
+    pub(crate) clock_steps_back: u64,
+}
+
+impl Walk {
+    /// Walks the lines of a segment from a tip.
+    pub(crate) fn through(bytes: &[u8], start: Tip, route: Route<'_>) -> Walk {
+        let mut walk = Walk {
+            proven: start.clone(),
+            proven_bytes: 0,
+            unproven: 0,
+            whole_bytes: 0,
+            stop: None,
+            signed: Vec::new(),
+            keys: Vec::new(),
+            first_key: None,
+            recoveries: Vec::new(),
+            erasures: Vec::new(),
+            pack_bytes: 0,
+            clock_steps_back: 0,
+        };
+        let valid = match std::str::from_utf8(bytes) {
+            Ok(_) => bytes,
+            Err(error) => bytes.get(..error.valid_up_to()).unwrap_or_default(),
+        };
+        let mut state = State { tip: start, key_pending: false, last: None };
+        let mut line_number = 0;
+        while walk.whole_bytes < bytes.len() && route.proven != Some(state.tip.size()) {
+            line_number += 1;
+            let offset = walk.whole_bytes;
+            let rest = valid.get(offset..).unwrap_or_default();
+            let stop = |seq, line, why| Some(Stop { offset, line, seq, why });
+            let seq = state.tip.size();
+            let Ok(line) = Line::scan(rest) else {
+                walk.stop = stop(seq, line_number, Why::NotAnEntry);
+                break;
+            };
+            let after = rest.get(line.bytes.len() + 1..).unwrap_or_default();
+            if let Err((bad, why)) = walk.step(&line, after, &mut state, route) {
+                // Blame may fall on the entry before.
+                walk.stop = stop(bad, line_number.saturating_sub(seq - bad).max(1), why);
+                break;
+            }
+            walk.whole_bytes = offset + line.bytes.len() + 1;
+            if line.kind == Kind::Checkpoint {
+                walk.proven = state.tip.clone();
+                walk.proven_bytes = walk.whole_bytes;
+                walk.unproven = 0;
+            } else {
+                walk.unproven += 1;
+            }
+        }
+        if route.proven == Some(state.tip.size()) {
+            walk.proven = state.tip;
+            walk.proven_bytes = walk.whole_bytes;
+            walk.unproven = 0;
+        }
+        walk.signed.extend(state.last.map(|last| last.note(route.origin)));
+        walk
+    }
+
+    /// Whole good entries since a tip.
+    pub(crate) fn entries(&self, since: &Tip) -> u64 {
+        self.proven.size() + self.unproven - since.size()
+    }
+
+    /// Checks one line against the state before it and moves the state on.
+    fn step<'a>(
+        &mut self,
+        line: &Line<'a>,
+        after: &[u8],
+        state: &mut State<'a>,
+        route: Route<'_>,
+    ) -> Result<(), (u64, Why)> {
+        let seq = state.tip.size();
+        if line.seq != seq {
+            return Err((seq, Why::Sequence { expected: seq, found: line.seq }));
+        }
+        if line.prev != state.tip.prev {
+            return Err((blame(line, after, &state.tip, route.origin), Why::Link));
+        }
+        match line.kind {
+            Kind::Intent | Kind::Outcome | Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => {
+                if seq == 0 {
+                    return Err((seq, Why::Misplaced(line.kind)));
+                }
+            }
+            Kind::Checkpoint => self.checkpoint(line, state, route).ok_or((seq, Why::Checkpoint))?,
+            Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack => {
+                self.internal(line, state, route).ok_or((seq, Why::Misplaced(line.kind)))?;
+            }
+        }
+        if seq > 0 && line.at_ms < state.tip.at_ms {
+            self.clock_steps_back += 1;
+        }
+        state.tip.push(line.hash(), line.at_ms);
+        let size = state.tip.size();
+        for known in route.known.iter().filter(|known| known.size == size) {
+            if state.tip.frontier.root() != known.root {
+                return Err((seq, Why::Root { from: known.from, size }));
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint<'a>(&mut self, line: &Line<'a>, state: &mut State<'a>, route: Route<'_>) -> Option<()> {
+        let root = state.tip.frontier.root();
+        let spelled = spell_checkpoint(&state.tip.frontier, &root, route.origin);
+        let signature = line.body.strip_prefix(spelled.as_slice())?.strip_suffix(b"\\n\"}")?;
+        if line.at_ms != state.tip.at_ms || signature.len() != SIGNATURE_CHARS || line.seq == 0 {
+            return None;
+        }
+        let signed = Signed { seq: line.seq, root, signature };
+        if std::mem::take(&mut state.key_pending) {
+            self.signed.push(signed.note(route.origin));
+            state.last = None;
+        } else {
+            state.last = Some(signed);
+        }
+        Some(())
+    }
+
+    fn internal(&mut self, line: &Line<'_>, state: &mut State<'_>, route: Route<'_>) -> Option<()> {
+        if (line.kind == Kind::Lane) != (line.seq == 0) {
+            return None;
+        }
+        match line.kind {
+            Kind::Lane => {
+                let body: LaneBody = serde_json::from_slice(line.body).ok()?;
+                let (name, key) = PublicKey::from_vkey(&body.key).ok()?;
+                self.first_key = Some(key);
+                (body.lane == route.lane && body.origin == route.origin && name == route.origin).then_some(())
+            }
+            Kind::Recovery => {
+                self.recoveries.push(serde_json::from_slice(line.body).ok()?);
+                Some(())
+            }
+            Kind::Key => {
+                let body: KeyBody = serde_json::from_slice(line.body).ok()?;
+                let (name, key) = PublicKey::from_vkey(&body.key).ok()?;
+                self.keys.push((line.seq, key));
+                (name == route.origin && !std::mem::replace(&mut state.key_pending, true)).then_some(())
+            }
+            Kind::Erase => {
+                self.erasures.push(serde_json::from_slice(line.body).ok()?);
+                Some(())
+            }
+            Kind::Pack => {
+                let body: PackBody = serde_json::from_slice(line.body).ok()?;
+                (body.bytes > std::mem::replace(&mut self.pack_bytes, body.bytes)).then_some(())
+            }
+            Kind::Intent
+            | Kind::Outcome
+            | Kind::Answer
+            | Kind::Agent
+            | Kind::Policy
+            | Kind::Kernel
+            | Kind::Checkpoint => None,
+        }
+    }
+}
+
+/// What moves from line to line.
+struct State<'a> {
+    tip: Tip,
+    /// A key entry waits for the checkpoint that the old key signs over it.
+    key_pending: bool,
+    last: Option<Signed<'a>>,
+}
+
+/// A checkpoint that was passed.
+struct Signed<'a> {
+    seq: u64,
+    root: Digest,
+    signature: &'a [u8],
+}
+
+impl Signed<'_> {
+    fn note(&self, origin: &str) -> (u64, String) {
+        let checkpoint = Checkpoint { origin: origin.to_owned(), size: self.seq, root: self.root };
+        (self.seq, checkpoint.with_signature(&String::from_utf8_lossy(self.signature)))
+    }
+}
+
+/// A line links to another predecessor than the one there: which of the two was changed?
+///
+/// If the next line still links to this one, this one is as it was written, so the one before it
+/// was changed. The last line is a checkpoint: its root tells.
+fn blame(line: &Line<'_>, after: &[u8], tip: &Tip, origin: &str) -> u64 {
+    let seq = tip.size();
+    let as_written = match Line::scan(after) {
+        Ok(next) => next.prev == line.hash(),
+        Err(_) => {
+            line.kind == Kind::Checkpoint
+                && !line.body.starts_with(&spell_checkpoint(&tip.frontier, &tip.frontier.root(), origin))
+        }
+    };
+    if as_written { seq.saturating_sub(1) } else { seq }
+}
+
+/// Whether a crash explains what follows the last good entry: the start of a line and nothing more,
+/// or the start of a line and then sectors of zeros where the disk lost what was never synced.
+/// Anything else was written by someone.
+pub(crate) fn is_explained_by_a_crash(bytes: &[u8], walk: &Walk) -> bool {
+    let Some(stop) = &walk.stop else { return true };
+    if stop.why != Why::NotAnEntry {
+        return false;
+    }
+    let rest = bytes.get(stop.offset..).unwrap_or_default();
+    let zero = rest.iter().position(|byte| *byte == 0);
+    let start = rest.get(..zero.unwrap_or(rest.len())).unwrap_or_default();
+    let (start, cut_character) = match std::str::from_utf8(start) {
+        Ok(_) => (start, true),
+        Err(error) => (start.get(..error.valid_up_to()).unwrap_or_default(), error.error_len().is_none()),
+    };
+    if !cut_character || Line::scan(start) != Err(Flaw::Incomplete) {
+        return false;
+    }
+    let Some(zero) = zero.map(|zero| stop.offset + zero) else { return true };
+    let sector_end = (zero / SECTOR_BYTES + 1) * SECTOR_BYTES;
+    let lost = bytes.get(zero..sector_end.min(bytes.len())).unwrap_or_default();
+    let at_an_edge = zero % SECTOR_BYTES == 0 || zero == walk.proven_bytes;
+    at_an_edge && lost.iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,251 @@
+//! What is recorded: drafts going in, receipts coming back, entries read again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::canonical::CanonicalJson;
+use crate::digest::leaf_hasher;
+use crate::payload::Payload;
+use crate::{Digest, canonical};
+
+/// Version of the line format.
+pub(crate) const FORMAT: u64 = 1;
+/// Longest body of an entry; what is larger belongs in a payload.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Times are milliseconds that every JSON reader sees alike.
+pub const AT_MS_MAX: i64 = (1 << 53) - 1;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident $text:literal),* $(,)?) => {
+        /// What an entry is about.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Kind { $($(#[$doc])* $name),* }
+
+        impl Kind {
+            /// Every kind there is.
+            pub const ALL: &[Kind] = &[$(Kind::$name),*];
+
+            /// The word for it in an entry.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Kind::$name => $text),* }
+            }
+
+            /// The kind of this name. An unknown one is an error to whoever reads, never a default.
+            pub fn from_bytes(name: &[u8]) -> Option<Kind> {
+                Kind::ALL.iter().copied().find(|kind| kind.as_str().as_bytes() == name)
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A call was judged; written before anything happens, with the verdict, denied ones too.
+    Intent "intent",
+    /// What became of a call.
+    Outcome "outcome",
+    /// A person's decision on a question.
+    Answer "answer",
+    /// An agent's life: started, signalled, ended.
+    Agent "agent",
+    /// A policy was loaded or changed.
+    Policy "policy",
+    /// The kernel changed its state.
+    Kernel "kernel",
+    /// First entry of a lane: its number, origin and key. Written by the ledger.
+    Lane "lane",
+    /// Settles what a crash left at the end of another lane. Written by the ledger.
+    Recovery "recovery",
+    /// The lane's key changes after the next checkpoint. Written by the ledger.
+    Key "key",
+    /// A payload, or the payloads of a segment, are gone on purpose. Written by the ledger.
+    Erase "erase",
+    /// Payloads were packed: how long the segment's pack is by now. Written by the ledger.
+    Pack "pack",
+    /// A signed tree head over all entries before it. Written by the ledger.
+    Checkpoint "checkpoint",
+}
+
+impl Kind {
+    /// Whether only the ledger itself writes it.
+    pub const fn is_internal(self) -> bool {
+        match self {
+            Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => true,
+            Kind::Intent | Kind::Outcome | Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => false,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A lane's number, written with four digits as its folder is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneId(u16);
+
+impl LaneId {
+    /// The first lane.
+    pub const FIRST: LaneId = LaneId(0);
+    /// The largest number.
+    pub const MAX: LaneId = LaneId(9999);
+
+    /// The lane of this number, if it fits four digits.
+    pub const fn new(number: u16) -> Option<LaneId> {
+        if number <= LaneId::MAX.0 { Some(LaneId(number)) } else { None }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}", self.0)
+    }
+}
+
+/// Text that is not four digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a lane of four digits")]
+pub struct LaneIdError(String);
+
+impl FromStr for LaneId {
+    type Err = LaneIdError;
+
+    fn from_str(text: &str) -> Result<LaneId, LaneIdError> {
+        let digits = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits
+            .then(|| text.parse().ok().and_then(LaneId::new))
+            .flatten()
+            .ok_or_else(|| LaneIdError(text.chars().take(40).collect()))
+    }
+}
+
+impl Serialize for LaneId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for LaneId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneId, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Something to be recorded.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// What it is about.
+    pub kind: Kind,
+    /// When, in milliseconds since 1970, by the caller's clock: data, never order.
+    pub at_ms: i64,
+    /// What to say: a JSON object.
+    pub body: CanonicalJson,
+    /// Bytes that the body names by their digests.
+    pub payloads: Vec<Payload>,
+}
+
+/// Proof towards the caller that a draft is recorded: durable, and under a signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Receipt {
+    /// The lane it is in.
+    pub lane: LaneId,
+    /// Its place there.
+    pub seq: u64,
+    /// Its hash: chain link and tree leaf.
+    pub hash: Digest,
+}
+
+/// An entry read back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// The lane it is in.
+    pub lane: LaneId,
+    /// Its place there.
+    pub seq: u64,
+    /// The writer's clock, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// What it is about.
+    pub kind: Kind,
+    /// Hash of the entry before it.
+    pub prev: Digest,
+    /// Its own hash.
+    pub hash: Digest,
+    /// What it says.
+    pub body: serde_json::Value,
+    /// Whether a checkpoint covers it. If not, nobody was told that it is recorded: a crash or a
+    /// failed write left it behind.
+    pub proven: bool,
+}
+
+/// A line all but finished: only its place in the chain is missing.
+///
+/// The caller's thread spells and hashes everything up to `prev`; the writer adds some hundred bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    bytes: Vec<u8>,
+    hasher: Sha256,
+}
+
+impl Prepared {
+    pub(crate) fn new(kind: Kind, at_ms: i64, body: &CanonicalJson) -> Prepared {
+        let mut bytes = Vec::with_capacity(body.as_str().len() + 64);
+        bytes.extend_from_slice(b"{\"at\":");
+        if at_ms < 0 {
+            bytes.push(b'-');
+        }
+        canonical::push_decimal(at_ms.unsigned_abs(), &mut bytes);
+        bytes.extend_from_slice(b",\"body\":");
+        bytes.extend_from_slice(body.as_str().as_bytes());
+        bytes.extend_from_slice(b",\"kind\":\"");
+        bytes.extend_from_slice(kind.as_str().as_bytes());
+        bytes.extend_from_slice(b"\",\"prev\":\"");
+        let mut hasher = leaf_hasher();
+        hasher.update(&bytes);
+        Prepared { bytes, hasher }
+    }
+
+    /// Bytes the line will take, about.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + 128
+    }
+
+    /// Writes the line to `out` and returns its hash.
+    pub(crate) fn finish(mut self, prev: &Digest, seq: u64, out: &mut Vec<u8>) -> Digest {
+        out.extend_from_slice(&self.bytes);
+        let start = out.len();
+        out.extend_from_slice(&prev.hex());
+        out.extend_from_slice(b"\",\"seq\":");
+        canonical::push_decimal(seq, out);
+        out.extend_from_slice(b",\"v\":1}");
+        self.hasher.update(out.get(start..).unwrap_or_default());
+        out.push(b'\n');
+        Digest::finish(self.hasher)
+    }
+}
+
+/// The name under which a lane signs its checkpoints.
+pub(crate) fn lane_origin(ledger: &str, lane: LaneId) -> String {
+    format!("regent/{ledger}/{lane}")
+}
+
+/// What stands for the predecessor of a lane's first entry. It differs from lane to lane, so that
+/// one lane's entries can't be passed off as another's.
+pub(crate) fn genesis(origin: &str) -> Digest {
+    Digest::of(format!("regent ledger lane\n{origin}\n").as_bytes())
+}

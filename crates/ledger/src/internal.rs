@@ -1,0 +1,154 @@
+//! The entries that the ledger writes about itself, and the tip they leave behind.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::CanonicalJson;
+use crate::entry::genesis;
+use crate::line::Line;
+use crate::note::Checkpoint;
+use crate::tree::Frontier;
+use crate::{Digest, Kind, LaneId, LedgerKey};
+
+/// Where a lane stands between two entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tip {
+    /// Hash of the last entry.
+    pub(crate) prev: Digest,
+    /// The tree over all entries.
+    pub(crate) frontier: Frontier,
+    /// The last entry's time.
+    pub(crate) at_ms: i64,
+}
+
+impl Tip {
+    pub(crate) fn start(origin: &str) -> Tip {
+        Tip { prev: genesis(origin), frontier: Frontier::default(), at_ms: 0 }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.frontier.size()
+    }
+
+    pub(crate) fn push(&mut self, hash: Digest, at_ms: i64) {
+        self.frontier.push(hash);
+        self.prev = hash;
+        self.at_ms = at_ms;
+    }
+
+    /// The tip right after a checkpoint entry, rebuilt from the entry alone.
+    pub(crate) fn after_checkpoint(line: &Line<'_>, origin: &str) -> Option<(Tip, Checkpoint)> {
+        if line.kind != Kind::Checkpoint {
+            return None;
+        }
+        let body: CheckpointBody = serde_json::from_slice(line.body).ok()?;
+        let frontier = Frontier::from_parts(line.seq, body.frontier)?;
+        let root = frontier.root();
+        if !line.body.starts_with(&spell_checkpoint(&frontier, &root, origin)) {
+            return None;
+        }
+        let checkpoint = Checkpoint { origin: origin.to_owned(), size: line.seq, root };
+        let mut tip = Tip { prev: line.prev, frontier, at_ms: line.at_ms };
+        tip.push(line.hash(), line.at_ms);
+        Some((tip, checkpoint))
+    }
+}
+
+/// The body of a checkpoint entry, all but what follows from the state before it: the signature.
+///
+/// Nothing else in a checkpoint is free, so a change to the very last one, which no entry links to
+/// yet, shows as well.
+pub(crate) fn spell_checkpoint(frontier: &Frontier, root: &Digest, origin: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256 + 67 * frontier.roots().len());
+    out.extend_from_slice(b"{\"frontier\":[");
+    for (number, node) in frontier.roots().iter().enumerate() {
+        out.extend_from_slice(if number == 0 { b"\"" } else { b",\"" });
+        out.extend_from_slice(&node.hex());
+        out.push(b'"');
+    }
+    let root = STANDARD.encode(root.as_bytes());
+    let size = frontier.size();
+    out.extend_from_slice(format!("],\"note\":\"{origin}\\n{size}\\n{root}\\n\\n— {origin} ").as_bytes());
+    out
+}
+
+/// The body of a checkpoint entry over these entries, what it states, and the note in it.
+pub(crate) fn sign_checkpoint(
+    frontier: &Frontier,
+    origin: &str,
+    key: &LedgerKey,
+) -> (CanonicalJson, Checkpoint, String) {
+    let checkpoint = Checkpoint { origin: origin.to_owned(), size: frontier.size(), root: frontier.root() };
+    let note = checkpoint.sign(key);
+    let mut body = spell_checkpoint(frontier, &checkpoint.root, origin);
+    body.extend_from_slice(note.trim_end().rsplit(' ').next().unwrap_or_default().as_bytes());
+    body.extend_from_slice(b"\\n\"}");
+    (CanonicalJson::spelled(String::from_utf8_lossy(&body).into_owned()), checkpoint, note)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckpointBody {
+    frontier: Vec<Digest>,
+    note: String,
+}
+
+/// The signed note in the body of a checkpoint entry.
+pub(crate) fn note_of(body: &[u8]) -> Option<String> {
+    serde_json::from_slice::<CheckpointBody>(body).ok().map(|body| body.note)
+}
+
+/// First entry of a lane.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LaneBody {
+    pub(crate) key: String,
+    pub(crate) lane: LaneId,
+    pub(crate) origin: String,
+}
+
+/// Settles the end of a lane that a crash or a failed write left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RecoveryBody {
+    /// Whole entries after the proven ones.
+    pub(crate) entries: u64,
+    pub(crate) lane: LaneId,
+    /// Entries that stand.
+    pub(crate) proven: u64,
+    /// Root of the tree over them.
+    pub(crate) root: Digest,
+    /// All bytes after them.
+    pub(crate) tail_bytes: u64,
+    pub(crate) tail_sha256: Digest,
+    /// Bytes after the last whole entry.
+    pub(crate) torn_bytes: u64,
+}
+
+/// Announces the key that signs after the next checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyBody {
+    pub(crate) key: String,
+}
+
+/// How long the pack of this segment is by now.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PackBody {
+    pub(crate) bytes: u64,
+}
+
+/// What is gone on purpose: one payload, or all payloads of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EraseBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lane: Option<LaneId>,
+    pub(crate) reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) segment: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sha256: Option<Digest>,
+}

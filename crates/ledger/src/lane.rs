@@ -1,0 +1,392 @@
+//! One lane on disk: its segments, what a walk through each found, and how the lane ends.
+
+use std::io;
+
+use crate::chain::{Known, Route, Walk, is_explained_by_a_crash};
+use crate::internal::{EraseBody, LaneBody, RecoveryBody, Tip};
+use crate::layout::{segment_path, segments};
+use crate::line::{LINE_BYTES_MAX, Line};
+use crate::note::Checkpoint;
+use crate::storage::Storage;
+use crate::why::{Break, Why};
+use crate::{Digest, Kind, LaneId, PublicKey};
+
+/// Longest segment we read: far beyond where writers rotate.
+pub(crate) const SEGMENT_BYTES_CAP: u64 = 1 << 30;
+/// A checkpoint is much shorter, so a last line beyond this is none.
+const LAST_LINE_WINDOW_BYTES: u64 = 64 << 10;
+/// The first batch of a lane: its first entry, recoveries, a checkpoint.
+const HEAD_BYTES_MAX: u64 = 4 << 20;
+
+/// What is known of a lane before it is walked.
+#[derive(Debug, Clone)]
+pub(crate) struct LanePlan {
+    pub(crate) lane: LaneId,
+    pub(crate) origin: String,
+    pub(crate) segments: Vec<u64>,
+    /// The recovery entry of another lane that settled this lane's end.
+    pub(crate) settled: Option<RecoveryBody>,
+    pub(crate) known: Vec<Known>,
+    /// A writer holds it, so bytes may be on their way.
+    pub(crate) live: bool,
+}
+
+impl LanePlan {
+    pub(crate) fn new(storage: &dyn Storage, lane: LaneId, origin: String) -> io::Result<LanePlan> {
+        let segments = segments(storage, lane)?;
+        Ok(LanePlan { lane, origin, segments, settled: None, known: Vec::new(), live: false })
+    }
+
+    fn broken(&self, position: usize, seq: Option<u64>, line: Option<u64>, why: Why) -> Break {
+        let first = self.segments.get(position).copied().unwrap_or(0);
+        Break { lane: Some(self.lane), seq, file: segment_path(self.lane, first), line, why }
+    }
+
+    /// The tip at the start of a segment, taken from the end of the one before.
+    pub(crate) fn start(&self, storage: &dyn Storage, position: usize) -> io::Result<Option<Tip>> {
+        let Some(before) = position.checked_sub(1) else { return Ok(Some(Tip::start(&self.origin))) };
+        let Some(first) = self.segments.get(before) else { return Ok(None) };
+        Ok(last_checkpoint(storage, self.lane, *first, &self.origin)?.map(|end| end.tip))
+    }
+
+    /// Walks one segment.
+    pub(crate) fn walk(
+        &self,
+        storage: &dyn Storage,
+        position: usize,
+        start: Tip,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<Piece> {
+        let first = self.segments.get(position).copied().unwrap_or(0);
+        let path = segment_path(self.lane, first);
+        if storage.stat(&path)?.is_some_and(|stat| stat.bytes > SEGMENT_BYTES_CAP) {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("`{path}` is too large")));
+        }
+        storage.read(&path, 0, SEGMENT_BYTES_CAP, buffer)?;
+        let proven = self.settled.as_ref().map(|settled| settled.proven);
+        let route = Route { lane: self.lane, origin: &self.origin, proven, known: &self.known };
+        let walk = Walk::through(buffer, start, route);
+        let tail = buffer.get(walk.proven_bytes..).unwrap_or_default();
+        let tail = (!tail.is_empty()).then(|| Tail {
+            entries: walk.unproven,
+            torn_bytes: (buffer.len() - walk.whole_bytes) as u64,
+            bytes: tail.len() as u64,
+            sha256: Digest::of(tail),
+        });
+        let explained = is_explained_by_a_crash(buffer, &walk);
+        Ok(Piece { walk, tail, explained })
+    }
+}
+
+/// The end of a segment that ends in a checkpoint.
+pub(crate) struct SegmentEnd {
+    pub(crate) tip: Tip,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) note: String,
+}
+
+/// Reads the last line of a segment, if it is a checkpoint.
+pub(crate) fn last_checkpoint(
+    storage: &dyn Storage,
+    lane: LaneId,
+    first: u64,
+    origin: &str,
+) -> io::Result<Option<SegmentEnd>> {
+    let path = segment_path(lane, first);
+    let Some(stat) = storage.stat(&path)? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    let from = stat.bytes.saturating_sub(LAST_LINE_WINDOW_BYTES);
+    storage.read(&path, from, stat.bytes - from, &mut bytes)?;
+    let Some((_, before)) = bytes.split_last() else { return Ok(None) };
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    let last = bytes.get(start..).unwrap_or_default();
+    let Some(line) = Line::parse(last).filter(|line| line.bytes.len() + 1 == last.len()) else {
+        return Ok(None);
+    };
+    let note = crate::internal::note_of(line.body);
+    Ok(Tip::after_checkpoint(&line, origin).zip(note).map(|((tip, checkpoint), note)| SegmentEnd {
+        tip,
+        checkpoint,
+        note,
+    }))
+}
+
+/// What stands at the very start of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct LaneHead {
+    pub(crate) key: Option<PublicKey>,
+    pub(crate) recoveries: Vec<RecoveryBody>,
+}
+
+/// Reads the first batch of a lane. Only what a checkpoint covers counts; whether it is true shows
+/// when the lane is walked.
+pub(crate) fn read_head(storage: &dyn Storage, lane: LaneId) -> io::Result<LaneHead> {
+    let path = segment_path(lane, 0);
+    let mut bytes = Vec::new();
+    if storage.stat(&path)?.is_none() {
+        return Ok(LaneHead::default());
+    }
+    let mut window = 4096;
+    loop {
+        storage.read(&path, 0, window, &mut bytes)?;
+        let (head, whole) = parse_head(&bytes);
+        if whole || (bytes.len() as u64) < window || window >= HEAD_BYTES_MAX {
+            return Ok(if whole { head } else { LaneHead::default() });
+        }
+        window *= 16;
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> (LaneHead, bool) {
+    let mut head = LaneHead::default();
+    let mut rest = bytes;
+    while let Some(line) = Line::parse(rest.get(..rest.len().min(LINE_BYTES_MAX)).unwrap_or_default()) {
+        match line.kind {
+            Kind::Lane => {
+                let body = serde_json::from_slice::<LaneBody>(line.body).ok();
+                head.key = body.and_then(|body| PublicKey::from_vkey(&body.key).ok()).map(|(_, key)| key);
+            }
+            Kind::Recovery => head.recoveries.extend(serde_json::from_slice::<RecoveryBody>(line.body)),
+            Kind::Checkpoint => return (head, true),
+            Kind::Intent
+            | Kind::Outcome
+            | Kind::Answer
+            | Kind::Agent
+            | Kind::Policy
+            | Kind::Kernel
+            | Kind::Key
+            | Kind::Erase
+            | Kind::Pack => return (head, false),
+        }
+        rest = rest.get(line.bytes.len() + 1..).unwrap_or_default();
+    }
+    (head, false)
+}
+
+/// What a walk through one segment found.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) walk: Walk,
+    pub(crate) tail: Option<Tail>,
+    explained: bool,
+}
+
+/// What follows the last checkpoint of a lane.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Tail {
+    /// Whole entries.
+    pub entries: u64,
+    /// Bytes after the last whole entry.
+    pub torn_bytes: u64,
+    /// All bytes.
+    pub bytes: u64,
+    /// Digest of them.
+    pub sha256: Digest,
+}
+
+/// How a lane ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LaneEnd {
+    /// Nothing was ever written.
+    Empty,
+    /// In a checkpoint.
+    Clean,
+    /// In bytes that a writer is writing.
+    Live,
+    /// In a tail that a recovery entry accounts for.
+    Settled,
+    /// In bytes that a crash explains and nothing accounts for.
+    Unproven(Tail),
+    /// It doesn't hold.
+    Broken(Break),
+}
+
+/// What became of a lane when it was walked.
+#[derive(Debug)]
+pub(crate) struct LaneState {
+    pub(crate) lane: LaneId,
+    pub(crate) end: LaneEnd,
+    /// Key of the last checkpoint.
+    pub(crate) signer: Option<PublicKey>,
+    /// Tip after the last checkpoint.
+    pub(crate) tip: Tip,
+    pub(crate) recoveries: Vec<RecoveryBody>,
+    pub(crate) erasures: Vec<EraseBody>,
+    /// First entry and recorded pack length of each segment that was walked.
+    pub(crate) packs: Vec<(u64, u64)>,
+    pub(crate) clock_steps_back: u64,
+}
+
+/// Which keys may sign a lane.
+#[derive(Debug, Clone)]
+pub(crate) enum KeyRing {
+    /// One of these must have started it; key entries lead on from there.
+    StartedBy(Vec<PublicKey>),
+    /// Any of these, when parts of the lane were not walked again.
+    Any(Vec<PublicKey>),
+}
+
+impl LanePlan {
+    /// Puts the walked segments of a lane together. `None` stands for a segment that was verified
+    /// before and hasn't changed since.
+    pub(crate) fn judge(
+        &self,
+        storage: &dyn Storage,
+        pieces: Vec<Option<Piece>>,
+        keys: &KeyRing,
+    ) -> io::Result<LaneState> {
+        let mut state = LaneState {
+            lane: self.lane,
+            end: LaneEnd::Empty,
+            signer: None,
+            tip: Tip::start(&self.origin),
+            recoveries: Vec::new(),
+            erasures: Vec::new(),
+            packs: Vec::new(),
+            clock_steps_back: 0,
+        };
+        if self.segments.is_empty() {
+            if let Some(known) = self.known.iter().find(|known| known.size > 0) {
+                state.end = LaneEnd::Broken(self.shorter(0, known));
+            }
+            return Ok(state);
+        }
+        let mut signatures = Signatures::new(keys);
+        let last = pieces.len().saturating_sub(1);
+        for (position, piece) in pieces.into_iter().enumerate() {
+            if let Some(broken) = self.gap(&state, position) {
+                state.end = LaneEnd::Broken(broken);
+                return Ok(state);
+            }
+            let checked = match piece {
+                Some(piece) => self.take(&mut state, &mut signatures, piece, (position, position == last)),
+                None => self.skip(storage, &mut state, position)?,
+            };
+            if let Err(broken) = checked {
+                state.end = LaneEnd::Broken(broken);
+                return Ok(state);
+            }
+        }
+        state.signer = signatures.current;
+        if let LaneEnd::Empty = state.end {
+            state.end = LaneEnd::Clean;
+        }
+        let found = state.tip.size();
+        if let Some(known) = self.known.iter().find(|known| known.size > found) {
+            state.end = LaneEnd::Broken(self.shorter(found, known));
+        }
+        Ok(state)
+    }
+
+    /// Whether the next segment isn't the one that must follow.
+    fn gap(&self, state: &LaneState, position: usize) -> Option<Break> {
+        let expected = state.tip.size();
+        let first = self.segments.get(position).copied()?;
+        (first != expected)
+            .then(|| self.broken(position, Some(expected), None, Why::MissingSegment { expected }))
+    }
+
+    fn shorter(&self, found: u64, known: &Known) -> Break {
+        let why = Why::Shorter { from: known.from, expected: known.size, found };
+        self.broken(self.segments.len().saturating_sub(1), Some(found), None, why)
+    }
+
+    fn skip(
+        &self,
+        storage: &dyn Storage,
+        state: &mut LaneState,
+        position: usize,
+    ) -> io::Result<Result<(), Break>> {
+        let Some(tip) = self.start(storage, position + 1)? else {
+            return Ok(Err(self.broken(position, None, None, Why::OpenSegment)));
+        };
+        state.tip = tip;
+        Ok(Ok(()))
+    }
+
+    fn take(
+        &self,
+        state: &mut LaneState,
+        signatures: &mut Signatures<'_>,
+        piece: Piece,
+        (position, last): (usize, bool),
+    ) -> Result<(), Break> {
+        let Piece { walk, tail, explained } = piece;
+        let stopped = || {
+            walk.stop.as_ref().map_or_else(
+                || self.broken(position, Some(walk.proven.size()), None, Why::OpenSegment),
+                |stop| self.broken(position, Some(stop.seq), Some(stop.line), stop.why.clone()),
+            )
+        };
+        if tail.is_some() && (!last || (self.settled.is_none() && !explained)) {
+            return Err(stopped());
+        }
+        signatures.check(&walk).map_err(|(seq, why)| self.broken(position, Some(seq), None, why))?;
+        if last {
+            state.end = self
+                .end_of(&walk, tail)
+                .map_err(|why| self.broken(position, Some(walk.proven.size()), None, why))?;
+        }
+        state.packs.push((self.segments.get(position).copied().unwrap_or(0), walk.pack_bytes));
+        state.clock_steps_back += walk.clock_steps_back;
+        state.recoveries.extend(walk.recoveries);
+        state.erasures.extend(walk.erasures);
+        state.tip = walk.proven;
+        Ok(())
+    }
+
+    fn end_of(&self, walk: &Walk, tail: Option<Tail>) -> Result<LaneEnd, Why> {
+        let Some(settled) = &self.settled else {
+            return Ok(match tail {
+                None => LaneEnd::Clean,
+                Some(_) if self.live => LaneEnd::Live,
+                Some(tail) => LaneEnd::Unproven(tail),
+            });
+        };
+        let (bytes, sha256) = tail.map_or((0, Digest::of(b"")), |tail| (tail.bytes, tail.sha256));
+        let same = walk.proven.size() == settled.proven
+            && walk.proven.frontier.root() == settled.root
+            && bytes == settled.tail_bytes
+            && sha256 == settled.tail_sha256;
+        if same { Ok(LaneEnd::Settled) } else { Err(Why::SettledTail) }
+    }
+}
+
+/// Follows a lane's keys from checkpoint to checkpoint.
+struct Signatures<'a> {
+    keys: &'a KeyRing,
+    current: Option<PublicKey>,
+    next: Option<PublicKey>,
+}
+
+impl<'a> Signatures<'a> {
+    fn new(keys: &'a KeyRing) -> Signatures<'a> {
+        Signatures { keys, current: None, next: None }
+    }
+
+    fn check(&mut self, walk: &Walk) -> Result<(), (u64, Why)> {
+        if let Some(first) = walk.first_key {
+            let (KeyRing::StartedBy(keys) | KeyRing::Any(keys)) = self.keys;
+            if !keys.contains(&first) {
+                return Err((0, Why::UntrustedKey));
+            }
+            self.current = Some(first);
+        }
+        let mut announced = walk.keys.iter().peekable();
+        for (seq, note) in &walk.signed {
+            while let Some((_, key)) = announced.next_if(|(at, _)| at < seq) {
+                self.next = Some(*key);
+            }
+            let ring: Vec<PublicKey> = match self.keys {
+                KeyRing::StartedBy(_) => self.current.into_iter().collect(),
+                KeyRing::Any(keys) => keys.clone(),
+            };
+            match Checkpoint::open(note, &ring) {
+                Ok((_, signer)) => self.current = Some(signer),
+                Err(error) => return Err((*seq, Why::Signature(error.to_string()))),
+            }
+            self.current = self.next.take().or(self.current);
+        }
+        Ok(())
+    }
+}

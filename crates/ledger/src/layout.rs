@@ -1,0 +1,56 @@
+//! Where things lie in a ledger's folder.
+//!
+//! ```text
+//! index                        signed: every lane, with its key, size and root
+//! seen                         signed: which segments were verified, and what they looked like then
+//! lanes/0000/lock              held by the lane's one writer
+//! lanes/0000/000000000000.jsonl  segment, named by its first entry
+//! lanes/0000/000000000000.pack   payloads of that segment
+//! ```
+
+use std::io;
+
+use crate::LaneId;
+use crate::storage::Storage;
+
+pub(crate) const LANES: &str = "lanes";
+pub(crate) const INDEX: &str = "index";
+pub(crate) const INDEX_LOCK: &str = "index.lock";
+pub(crate) const OPEN_LOCK: &str = "open.lock";
+pub(crate) const SEEN: &str = "seen";
+
+pub(crate) fn lane_folder(lane: LaneId) -> String {
+    format!("{LANES}/{lane}")
+}
+
+pub(crate) fn lane_lock(lane: LaneId) -> String {
+    format!("{LANES}/{lane}/lock")
+}
+
+pub(crate) fn segment_path(lane: LaneId, first: u64) -> String {
+    format!("{LANES}/{lane}/{first:012}.jsonl")
+}
+
+pub(crate) fn pack_path(lane: LaneId, first: u64) -> String {
+    format!("{LANES}/{lane}/{first:012}.pack")
+}
+
+/// The lanes that have a folder, in order.
+pub(crate) fn lanes(storage: &dyn Storage) -> io::Result<Vec<LaneId>> {
+    Ok(storage.list(LANES)?.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// The first entries of a lane's segments, in order. Other files are not ours and don't count.
+pub(crate) fn segments(storage: &dyn Storage, lane: LaneId) -> io::Result<Vec<u64>> {
+    let names = storage.list(&lane_folder(lane))?;
+    let mut firsts: Vec<u64> =
+        names.iter().filter_map(|name| first_of(name.strip_suffix(".jsonl")?)).collect();
+    firsts.sort_unstable();
+    Ok(firsts)
+}
+
+fn first_of(stem: &str) -> Option<u64> {
+    let digits = stem.len() >= 12 && stem.bytes().all(|byte| byte.is_ascii_digit());
+    let first = digits.then(|| stem.parse().ok())??;
+    (format!("{first:012}") == stem).then_some(first)
+}

@@ -1,0 +1,231 @@
+//! The open ledger: appending to it, and what an open ledger knows.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+
+use crate::entry::{AT_MS_MAX, BODY_BYTES_MAX, Prepared};
+use crate::open::OpenError;
+use crate::payload::PAYLOAD_BYTES_MAX;
+use crate::queue::{Appending, Lane};
+use crate::storage::{Files, Memory, Storage};
+use crate::writer::{Home, Item, LaneWriter, Options};
+use crate::{Digest, Draft, Kind, LaneId, LedgerKey, Receipt};
+
+/// An open ledger. Clones are handles to the same one.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) home: Home,
+    /// The lane's thread; none if drafts are committed by the caller's.
+    thread: Mutex<Option<JoinHandle<()>>>,
+    inline: bool,
+    pub(crate) packs: Mutex<crate::packs::Packs>,
+}
+
+/// Where the lane of an open ledger stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Head {
+    /// The lane being written.
+    pub lane: LaneId,
+    /// Its entries.
+    pub size: u64,
+    /// Hash of the last one.
+    pub hash: Digest,
+}
+
+impl Ledger {
+    /// Opens the ledger in a folder, or starts one, and takes a lane of it.
+    ///
+    /// Every lane is checked. What a crash explains is settled in a new lane; what nothing explains
+    /// is [`OpenError::Broken`], and nothing is touched.
+    pub fn open(root: &Path, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
+        Ledger::open_on(Arc::new(Files::create(root)?), key, options)
+    }
+
+    /// The same on any storage.
+    pub fn open_on(storage: Arc<dyn Storage>, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
+        Ok(Ledger::start(crate::open::open(storage, key, options)?)?)
+    }
+
+    /// A ledger that ends with the process. Drafts are committed on the caller's thread, and signed
+    /// at intervals and on closing.
+    pub fn in_memory(key: LedgerKey) -> Ledger {
+        let options = Options { checkpoint_every_batch: false, ..Options::default() };
+        Ledger::in_memory_with(key, options)
+    }
+
+    /// The same with options.
+    pub fn in_memory_with(key: LedgerKey, options: Options) -> Ledger {
+        Ledger::on_lane(LaneWriter::in_memory(Arc::new(Memory::default()), key, options), true)
+    }
+
+    fn start(writer: LaneWriter) -> std::io::Result<Ledger> {
+        let ledger = Ledger::on_lane(writer, false);
+        let lane = ledger.shared.lane.clone();
+        let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || lane.run())?;
+        *ledger.shared.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(ledger)
+    }
+
+    fn on_lane(writer: LaneWriter, inline: bool) -> Ledger {
+        let home = writer.home.clone();
+        let (lane, thread, packs) = (Arc::new(Lane::new(writer)), Mutex::new(None), Mutex::default());
+        Ledger { shared: Arc::new(Shared { lane, home, thread, inline, packs }) }
+    }
+
+    /// Records a draft. It is recorded when the future resolves, not before; dropping the future
+    /// does not take the draft back.
+    pub fn append(&self, draft: Draft) -> Appending {
+        match prepare(draft) {
+            Err(error) => Appending::ready(Err(error)),
+            Ok(item) => self.append_item(item),
+        }
+    }
+
+    pub(crate) fn append_item(&self, item: Item) -> Appending {
+        if self.shared.inline {
+            Appending::ready(self.shared.lane.append_inline(item))
+        } else {
+            self.shared.lane.append(item)
+        }
+    }
+
+    /// Records a draft and waits for it. If no one else is writing, this thread does it all.
+    pub fn append_blocking(&self, draft: Draft) -> Result<Receipt, AppendError> {
+        self.append_item_blocking(prepare(draft)?)
+    }
+
+    pub(crate) fn append_item_blocking(&self, item: Item) -> Result<Receipt, AppendError> {
+        if self.shared.inline {
+            self.shared.lane.append_inline(item)
+        } else {
+            self.shared.lane.append_blocking(item)
+        }
+    }
+
+    /// Where the lane stands.
+    pub fn head(&self) -> Head {
+        self.shared.lane.head()
+    }
+
+    /// The last signed checkpoint of the lane, to be kept elsewhere.
+    pub fn checkpoint(&self) -> Option<String> {
+        self.shared.lane.with_writer(|writer| writer.note())
+    }
+
+    /// Signs what isn't signed, renews the index and gives up the lane. Drafts that wait are
+    /// committed first; later ones are refused.
+    pub fn close(&self) -> Result<(), AppendError> {
+        self.shared.stop();
+        self.shared.lane.with_writer(LaneWriter::close)
+    }
+
+    /// Hands the ledger over to a new key. No other process may be writing to it.
+    ///
+    /// The old key signs the entry that names the new one; from the next checkpoint on the new key
+    /// signs, and the index too. Use the new key to open the ledger from then on.
+    pub fn rotate_key(&self, key: LedgerKey, at_ms: i64) -> Result<(), AppendError> {
+        let storage = self.shared.home.storage.as_ref();
+        let own = self.head().lane;
+        let io = |error: std::io::Error| AppendError::Io(error.to_string());
+        let mut locks = Vec::new();
+        for lane in crate::layout::lanes(storage).map_err(io)?.into_iter().filter(|lane| *lane != own) {
+            let lock = storage.lock(&crate::layout::lane_lock(lane)).map_err(io)?;
+            locks.push(lock.ok_or(AppendError::Busy)?);
+        }
+        self.shared.lane.with_writer(|writer| writer.change_key(key, at_ms))
+    }
+
+    /// The storage it lives in.
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        self.shared.home.storage.clone()
+    }
+}
+
+impl Shared {
+    fn stop(&self) {
+        self.lane.stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            // A panic there has failed its own batch; closing goes on.
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone: what waits is committed, and the lane is free for others.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn prepare(draft: Draft) -> Result<Item, AppendError> {
+    let Draft { kind, at_ms, body, payloads } = draft;
+    if kind.is_internal() {
+        return Err(AppendError::Reserved(kind));
+    }
+    if !body.as_str().starts_with('{') {
+        return Err(AppendError::NotAnObject);
+    }
+    if body.as_str().len() > BODY_BYTES_MAX {
+        return Err(AppendError::TooLarge { bytes: body.as_str().len(), bytes_max: BODY_BYTES_MAX });
+    }
+    if !(-AT_MS_MAX..=AT_MS_MAX).contains(&at_ms) {
+        return Err(AppendError::Time(at_ms));
+    }
+    let largest = payloads.iter().map(|payload| payload.bytes().len()).max().unwrap_or(0);
+    if largest > PAYLOAD_BYTES_MAX {
+        return Err(AppendError::TooLarge { bytes: largest, bytes_max: PAYLOAD_BYTES_MAX });
+    }
+    Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads })
+}
+
+/// Why a draft is not recorded. Whatever was to follow from it must not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// The ledger takes no more entries until it is opened anew.
+    #[error("the ledger is sealed: {0}")]
+    Sealed(String),
+    /// There is no room. A later append may succeed.
+    #[error("no room left for the ledger")]
+    Full,
+    /// Writing failed, and the ledger is sealed.
+    #[error("can't write the ledger: {0}")]
+    Io(String),
+    /// The ledger was closed.
+    #[error("the ledger is closed")]
+    Closed,
+    /// Too much waits already. A later append may succeed.
+    #[error("the disk is too slow for what waits to be recorded")]
+    Backlog,
+    /// Another process writes to the ledger, which this can't go along with.
+    #[error("another process is writing to the ledger")]
+    Busy,
+    /// The draft is too large.
+    #[error("{bytes} bytes are more than the {bytes_max} allowed")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// Only the ledger writes entries of this kind.
+    #[error("only the ledger itself writes `{0}` entries")]
+    Reserved(Kind),
+    /// The body isn't a JSON object.
+    #[error("the body of an entry must be a JSON object")]
+    NotAnObject,
+    /// The time is beyond what JSON holds exactly.
+    #[error("time {0} is out of range")]
+    Time(i64),
+}

@@ -1,0 +1,142 @@
+//! One line of a segment, scanned strictly and fast: the form is fixed, so nothing is built.
+
+use crate::canonical::{Cursor, Flaw};
+use crate::entry::FORMAT;
+use crate::{Digest, Kind};
+
+/// Longest line we read: a body, plus a checkpoint's worth of frame.
+pub(crate) const LINE_BYTES_MAX: usize = crate::entry::BODY_BYTES_MAX + 4096;
+
+/// One entry as it lies on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// The writer's clock.
+    pub at_ms: i64,
+    /// The body, canonical JSON.
+    pub body: &'a [u8],
+    /// What it is about.
+    pub kind: Kind,
+    /// Hash of the line before.
+    pub prev: Digest,
+    /// Its place in the lane.
+    pub seq: u64,
+    /// The whole line, without its newline.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// Reads the first line of some bytes, if they begin with one: newline and all.
+    pub fn parse(bytes: &'a [u8]) -> Option<Line<'a>> {
+        let text = std::str::from_utf8(bytes);
+        let valid = match text {
+            Ok(_) => bytes,
+            Err(error) => bytes.get(..error.valid_up_to())?,
+        };
+        Line::scan(valid).ok()
+    }
+
+    /// Reads the first line of bytes that are known to be UTF-8.
+    ///
+    /// `Incomplete` means that everything there could be the start of a line; a crash leaves such.
+    pub(crate) fn scan(bytes: &'a [u8]) -> Result<Line<'a>, Flaw> {
+        let mut cursor = Cursor::new(bytes);
+        cursor.literal(b"{\"at\":")?;
+        let at_ms = cursor.integer()?;
+        cursor.literal(b",\"body\":")?;
+        let body_start = cursor.at;
+        cursor.object(1)?;
+        let body = cursor.since(body_start);
+        cursor.literal(b",\"kind\":\"")?;
+        let kind_start = cursor.at;
+        while cursor.peek()?.is_ascii_lowercase() {
+            cursor.at += 1;
+        }
+        let kind = Kind::from_bytes(cursor.since(kind_start)).ok_or(Flaw::Invalid { at: kind_start })?;
+        cursor.literal(b"\",\"prev\":\"")?;
+        let prev_start = cursor.at;
+        let hex = cursor.exactly(64, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))?;
+        let prev = Digest::from_hex(hex).ok_or(Flaw::Invalid { at: prev_start })?;
+        cursor.literal(b"\",\"seq\":")?;
+        let seq_start = cursor.at;
+        let seq = u64::try_from(cursor.integer()?).map_err(|_| Flaw::Invalid { at: seq_start })?;
+        cursor.literal(b",\"v\":")?;
+        let version_start = cursor.at;
+        if cursor.integer()?.unsigned_abs() != FORMAT {
+            return Err(Flaw::Invalid { at: version_start });
+        }
+        cursor.literal(b"}")?;
+        let whole = cursor.since(0);
+        cursor.literal(b"\n")?;
+        if whole.len() > LINE_BYTES_MAX {
+            return Err(Flaw::Invalid { at: LINE_BYTES_MAX });
+        }
+        Ok(Line { at_ms, body, kind, prev, seq, bytes: whole })
+    }
+
+    /// The hash of the line: chain link and tree leaf.
+    pub fn hash(&self) -> Digest {
+        Digest::of_leaf(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::canonical::{self, CanonicalJson};
+    use crate::entry::Prepared;
+
+    fn line(kind: Kind, at_ms: i64, body: &serde_json::Value) -> (Vec<u8>, Digest) {
+        let mut out = Vec::new();
+        let hash = Prepared::new(kind, at_ms, &CanonicalJson::of(body).unwrap()).finish(
+            &Digest::of(b"before"),
+            7,
+            &mut out,
+        );
+        (out, hash)
+    }
+
+    #[test]
+    fn what_is_prepared_scans_back_and_is_canonical_as_a_whole() {
+        for kind in Kind::ALL {
+            for at_ms in [0, 1, -5, crate::entry::AT_MS_MAX] {
+                let (bytes, hash) = line(*kind, at_ms, &json!({"z": [1, 2.5], "a": "é\n\""}));
+                let read = Line::parse(&bytes).unwrap();
+                assert_eq!((read.kind, read.at_ms, read.seq), (*kind, at_ms, 7));
+                assert_eq!(read.prev, Digest::of(b"before"));
+                assert_eq!(read.hash(), hash);
+                canonical::check(read.bytes).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn adv_093b_unknown_kinds_and_versions_are_errors() {
+        let (bytes, _) = line(Kind::Intent, 1, &json!({}));
+        let text = String::from_utf8(bytes).unwrap();
+        for (from, to) in [("intent", "intend"), ("\"v\":1", "\"v\":2"), ("\"v\":1", "\"v\":1,\"w\":1")] {
+            assert_eq!(Line::parse(text.replace(from, to).as_bytes()), None, "{to}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_prefix_is_incomplete_and_every_flip_changes_the_hash(cut in 0usize..200, bit in 0usize..8) {
+            let (bytes, hash) = line(Kind::Outcome, 123, &json!({"session": "s", "n": 1}));
+            let cut = cut % bytes.len();
+            prop_assert_eq!(Line::scan(&bytes[..cut]), Err(Flaw::Incomplete));
+            let mut flipped = bytes.clone();
+            flipped[cut] ^= 1 << bit;
+            if let Some(read) = Line::parse(&flipped) {
+                prop_assert_ne!(read.hash(), hash);
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_the_scanner_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _read = Line::parse(&bytes);
+        }
+    }
+}

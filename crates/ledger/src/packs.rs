@@ -1,0 +1,187 @@
+//! Finding payloads in the packs, and erasing them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::PoisonError;
+
+use crate::internal::EraseBody;
+use crate::lane::last_checkpoint;
+use crate::layout::{lane_lock, lanes, pack_path, segments};
+use crate::payload::{HEADER_BYTES, Header};
+use crate::read::ReadError;
+use crate::storage::Storage;
+use crate::writer::Item;
+use crate::{AppendError, Digest, Kind, LaneId, Ledger};
+
+/// How much of a pack is looked at in one go.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Where each payload is. Built when first asked for, and carried on from there.
+#[derive(Debug, Default)]
+pub(crate) struct Packs {
+    /// Packs by path, and how far each was looked at.
+    scanned: BTreeMap<String, u64>,
+    places: HashMap<Digest, Vec<Place>>,
+}
+
+#[derive(Debug, Clone)]
+struct Place {
+    path: String,
+    at: u64,
+    stored_bytes: u64,
+}
+
+impl Packs {
+    /// Looks at whatever the packs have gained.
+    fn refresh(&mut self, storage: &dyn Storage) -> io::Result<()> {
+        for lane in lanes(storage)? {
+            for first in segments(storage, lane)? {
+                self.scan(storage, pack_path(lane, first))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, storage: &dyn Storage, path: String) -> io::Result<()> {
+        let Some(stat) = storage.stat(&path)? else { return Ok(()) };
+        let mut at = self.scanned.get(&path).copied().unwrap_or(0);
+        let mut window = Vec::new();
+        let mut window_at = at;
+        while at + HEADER_BYTES as u64 <= stat.bytes {
+            let offset = usize::try_from(at - window_at).unwrap_or(usize::MAX);
+            let header = match window.get(offset..).filter(|rest| rest.len() >= HEADER_BYTES) {
+                Some(rest) => Header::read(rest),
+                None => {
+                    storage.read(&path, at, WINDOW_BYTES, &mut window)?;
+                    window_at = at;
+                    Header::read(&window)
+                }
+            };
+            // What isn't a whole record is on its way, or stray: nothing names it yet.
+            let Some(header) = header else { break };
+            let end = at + HEADER_BYTES as u64 + header.stored_bytes;
+            if end > stat.bytes {
+                break;
+            }
+            let place = Place { path: path.clone(), at, stored_bytes: header.stored_bytes };
+            self.places.entry(header.digest).or_default().push(place);
+            at = end;
+        }
+        self.scanned.insert(path, at);
+        Ok(())
+    }
+
+    fn places(&mut self, storage: &dyn Storage, digest: &Digest) -> io::Result<Vec<Place>> {
+        if !self.places.contains_key(digest) {
+            self.refresh(storage)?;
+        }
+        Ok(self.places.get(digest).cloned().unwrap_or_default())
+    }
+}
+
+impl Ledger {
+    /// The bytes of a payload; `None` if it was erased or never there.
+    pub fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        let storage = self.shared.home.storage.as_ref();
+        let places = {
+            let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
+            packs.places(storage, digest)?
+        };
+        let mut rotten = false;
+        for place in places {
+            let mut bytes = Vec::new();
+            match storage.read(&place.path, place.at, HEADER_BYTES as u64 + place.stored_bytes, &mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                read => read?,
+            }
+            let Some(header) = Header::read(&bytes) else {
+                rotten = true;
+                continue;
+            };
+            if header.is_erased() {
+                continue;
+            }
+            let stored = bytes.split_off(HEADER_BYTES);
+            match header.open(stored, self.shared.home.options.payload_key.as_ref()) {
+                Some(plain) if header.digest == *digest => return Ok(Some(plain)),
+                Some(_) | None => rotten = true,
+            }
+        }
+        if rotten { Err(ReadError::Payload(*digest)) } else { Ok(None) }
+    }
+
+    /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash
+    /// in between leaves an erasure to be finished by asking again, never an unexplained gap.
+    ///
+    /// Returns how many records were overwritten.
+    pub fn erase(&self, digest: &Digest, reason: &str, at_ms: i64) -> Result<u64, AppendError> {
+        let storage = self.shared.home.storage.as_ref();
+        let failed = |error: io::Error| AppendError::Io(error.to_string());
+        let places = {
+            let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
+            // The same bytes may have been stored again since.
+            packs.refresh(storage).map_err(failed)?;
+            packs.places(storage, digest).map_err(failed)?
+        };
+        let body = EraseBody { lane: None, reason: reason.to_owned(), segment: None, sha256: Some(*digest) };
+        self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
+        let mut erased = 0;
+        for place in places {
+            let mut bytes = Vec::new();
+            storage.read(&place.path, place.at, HEADER_BYTES as u64, &mut bytes).map_err(failed)?;
+            let Some(header) = Header::read(&bytes).filter(|header| header.digest == *digest) else {
+                continue;
+            };
+            // Bytes first, mark second: a record marked as erased has no bytes left.
+            let zeros = vec![0; usize::try_from(place.stored_bytes).unwrap_or(0)];
+            storage.overwrite(&place.path, place.at + HEADER_BYTES as u64, &zeros).map_err(failed)?;
+            let mut marked = Vec::with_capacity(HEADER_BYTES);
+            header.erased().write(&mut marked);
+            storage.overwrite(&place.path, place.at, &marked).map_err(failed)?;
+            erased += 1;
+        }
+        Ok(erased)
+    }
+
+    /// Removes the payloads of all full segments whose last entry is older than `before_ms`. The
+    /// entries stay. Returns how many packs are gone.
+    pub fn retain(&self, before_ms: i64, reason: &str, at_ms: i64) -> Result<u64, AppendError> {
+        let storage = self.shared.home.storage.as_ref();
+        let failed = |error: io::Error| AppendError::Io(error.to_string());
+        let mut removed = 0;
+        for (lane, first) in self.old_packs(before_ms).map_err(failed)? {
+            let body =
+                EraseBody { lane: Some(lane), reason: reason.to_owned(), segment: Some(first), sha256: None };
+            self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
+            storage.remove(&pack_path(lane, first)).map_err(failed)?;
+            removed += 1;
+        }
+        let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        *packs = Packs::default();
+        Ok(removed)
+    }
+
+    /// Packs whose segment is followed by another, or whose lane nobody writes, and is old enough.
+    fn old_packs(&self, before_ms: i64) -> io::Result<Vec<(LaneId, u64)>> {
+        let storage = self.shared.home.storage.as_ref();
+        let mut old = Vec::new();
+        for lane in lanes(storage)? {
+            let idle = storage.lock(&lane_lock(lane))?;
+            let firsts = segments(storage, lane)?;
+            let origin = crate::entry::lane_origin(&self.shared.home.ledger, lane);
+            for first in &firsts {
+                let last = firsts.last() == Some(first);
+                let has_pack = storage.stat(&pack_path(lane, *first))?.is_some();
+                if !has_pack || (last && idle.is_none()) {
+                    continue;
+                }
+                let end = last_checkpoint(storage, lane, *first, &origin)?;
+                if end.is_some_and(|end| end.tip.at_ms < before_ms) {
+                    old.push((lane, *first));
+                }
+            }
+            drop(idle);
+        }
+        Ok(old)
+    }
+}

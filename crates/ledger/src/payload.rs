@@ -1,0 +1,316 @@
+//! Payloads: bytes that entries name by digest, kept in packs beside the segments.
+//!
+//! A pack is a run of records: a header that describes itself, then the stored bytes. The digest is
+//! that of the plain bytes, also when they are stored encrypted. Erasing overwrites a record in
+//! place and marks it; the ledger keeps the digest and says that the bytes are gone.
+//!
+//! ```text
+//! "RGPK" · flags · 3 zeros · plain length u64 · stored length u64 · digest 32 · nonce 12 · check 32 · bytes
+//! ```
+
+use std::fmt;
+
+use chacha20poly1305::aead::{Aead, KeyInit, Payload as Sealed};
+use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::Digest;
+
+/// Longest payload.
+pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
+pub(crate) const HEADER_BYTES: usize = 100;
+const MAGIC: &[u8; 4] = b"RGPK";
+const ENCRYPTED: u8 = 1;
+const ERASED: u8 = 2;
+const SEAL_BYTES: u64 = 16;
+
+/// Bytes to be kept with an entry.
+#[derive(Debug, Clone)]
+pub struct Payload {
+    digest: Digest,
+    bytes: Vec<u8>,
+}
+
+impl Payload {
+    /// Takes the bytes and their digest.
+    pub fn new(bytes: Vec<u8>) -> Payload {
+        Payload { digest: Digest::of(&bytes), bytes }
+    }
+
+    /// The digest of the bytes.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// What an entry's body says in their place.
+    pub fn reference(&self) -> PayloadRef {
+        PayloadRef { bytes: self.bytes.len() as u64, sha256: self.digest }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// How a body names a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PayloadRef {
+    /// Length.
+    pub bytes: u64,
+    /// Digest.
+    pub sha256: Digest,
+}
+
+/// The key that payloads are encrypted with. It is wiped from memory when dropped.
+#[derive(Clone)]
+pub struct PayloadKey(Zeroizing<[u8; 32]>);
+
+impl PayloadKey {
+    /// A key of 32 secret bytes.
+    pub fn new(bytes: [u8; 32]) -> PayloadKey {
+        PayloadKey(Zeroizing::new(bytes))
+    }
+
+    fn cipher(&self) -> ChaCha20Poly1305 {
+        ChaCha20Poly1305::new(&Key::from(*self.0))
+    }
+}
+
+impl fmt::Debug for PayloadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PayloadKey(…)")
+    }
+}
+
+/// What stands before the stored bytes of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    flags: u8,
+    plain_bytes: u64,
+    pub(crate) stored_bytes: u64,
+    pub(crate) digest: Digest,
+    nonce: [u8; 12],
+    /// If encrypted, a digest over all that the plain digest can't vouch for: rot shows without the key.
+    check: [u8; 32],
+}
+
+impl Header {
+    /// Reads a header strictly: what has no meaning must be zero.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Header> {
+        let (magic, rest) = bytes.split_first_chunk::<4>()?;
+        let ([flags, zeros @ ..], rest) = rest.split_first_chunk::<4>()?;
+        let (plain_bytes, rest) = rest.split_first_chunk::<8>()?;
+        let (stored_bytes, rest) = rest.split_first_chunk::<8>()?;
+        let (digest, rest) = rest.split_first_chunk::<32>()?;
+        let (nonce, rest) = rest.split_first_chunk::<12>()?;
+        let (check, _) = rest.split_first_chunk::<32>()?;
+        let header = Header {
+            flags: *flags,
+            plain_bytes: u64::from_le_bytes(*plain_bytes),
+            stored_bytes: u64::from_le_bytes(*stored_bytes),
+            digest: Digest::from_bytes(*digest),
+            nonce: *nonce,
+            check: *check,
+        };
+        let blank = header.nonce == [0; 12] && header.check == [0; 32];
+        let seal = if header.is_encrypted() { SEAL_BYTES } else { 0 };
+        let sound = magic == MAGIC
+            && zeros == &[0; 3]
+            && header.flags & !(ENCRYPTED | ERASED) == 0
+            && (blank || (header.is_encrypted() && !header.is_erased()))
+            && header.plain_bytes <= PAYLOAD_BYTES_MAX as u64
+            && header.plain_bytes.checked_add(seal) == Some(header.stored_bytes);
+        sound.then_some(header)
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&[self.flags, 0, 0, 0]);
+        out.extend_from_slice(&self.plain_bytes.to_le_bytes());
+        out.extend_from_slice(&self.stored_bytes.to_le_bytes());
+        out.extend_from_slice(self.digest.as_bytes());
+        out.extend_from_slice(&self.nonce);
+        out.extend_from_slice(&self.check);
+    }
+
+    pub(crate) fn is_erased(&self) -> bool {
+        self.flags & ERASED != 0
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.flags & ENCRYPTED != 0
+    }
+
+    /// The header of the same record once its bytes are gone.
+    pub(crate) fn erased(&self) -> Header {
+        Header { flags: self.flags | ERASED, nonce: [0; 12], check: [0; 32], ..*self }
+    }
+
+    /// Whether the stored bytes are what the header says, as far as that shows without the key.
+    pub(crate) fn fits(&self, stored: &[u8]) -> bool {
+        if stored.len() as u64 != self.stored_bytes {
+            return false;
+        }
+        if self.is_erased() {
+            return stored.iter().all(|byte| *byte == 0);
+        }
+        if self.is_encrypted() {
+            return self.seal_check(stored) == self.check;
+        }
+        Digest::of(stored) == self.digest
+    }
+
+    fn seal_check(&self, stored: &[u8]) -> [u8; 32] {
+        let bound = [self.digest.as_bytes().as_slice(), &self.nonce, stored].concat();
+        *Digest::of(&bound).as_bytes()
+    }
+
+    /// The plain bytes; `None` if they don't match the digest or the key is missing or wrong.
+    pub(crate) fn open(&self, stored: Vec<u8>, key: Option<&PayloadKey>) -> Option<Vec<u8>> {
+        let plain = if self.is_encrypted() {
+            let sealed = Sealed { msg: &stored, aad: self.digest.as_bytes() };
+            key?.cipher().decrypt(&Nonce::from(self.nonce), sealed).ok()?
+        } else {
+            stored
+        };
+        (!self.is_erased() && Digest::of(&plain) == self.digest).then_some(plain)
+    }
+}
+
+/// Why a payload can't be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SealError {
+    #[error("no random bytes: {0}")]
+    Random(String),
+    #[error("encryption failed")]
+    Cipher,
+}
+
+/// Appends the record of a payload to a pack.
+pub(crate) fn write_record(
+    payload: &Payload,
+    key: Option<&PayloadKey>,
+    out: &mut Vec<u8>,
+) -> Result<(), SealError> {
+    let mut header = Header {
+        flags: 0,
+        plain_bytes: payload.bytes.len() as u64,
+        stored_bytes: payload.bytes.len() as u64,
+        digest: payload.digest,
+        nonce: [0; 12],
+        check: [0; 32],
+    };
+    let Some(key) = key else {
+        header.write(out);
+        out.extend_from_slice(&payload.bytes);
+        return Ok(());
+    };
+    getrandom::fill(&mut header.nonce).map_err(|error| SealError::Random(error.to_string()))?;
+    let sealed = Sealed { msg: &payload.bytes, aad: payload.digest.as_bytes() };
+    let stored = key.cipher().encrypt(&Nonce::from(header.nonce), sealed).map_err(|_| SealError::Cipher)?;
+    header.flags = ENCRYPTED;
+    header.stored_bytes = stored.len() as u64;
+    header.check = header.seal_check(&stored);
+    header.write(out);
+    out.extend_from_slice(&stored);
+    Ok(())
+}
+
+/// The records of a pack in order: where each starts, its header, and its stored bytes.
+///
+/// Ends with an error at the first byte that doesn't belong to a whole record.
+pub(crate) struct Records<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Records<'a> {
+        Records { bytes, at: 0 }
+    }
+
+    fn record(&self) -> Option<(Header, &'a [u8])> {
+        let rest = self.bytes.get(self.at..)?;
+        let header = Header::read(rest)?;
+        let end = HEADER_BYTES.checked_add(usize::try_from(header.stored_bytes).ok()?)?;
+        Some((header, rest.get(HEADER_BYTES..end)?))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<(u64, Header, &'a [u8]), u64>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let start = self.at as u64;
+        let Some((header, stored)) = self.record() else {
+            self.at = usize::MAX;
+            return Some(Err(start));
+        };
+        self.at += HEADER_BYTES + stored.len();
+        Some(Ok((start, header, stored)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pack(key: Option<&PayloadKey>) -> Vec<u8> {
+        let mut out = Vec::new();
+        for bytes in [b"first".to_vec(), Vec::new(), vec![9; 1000]] {
+            write_record(&Payload::new(bytes), key, &mut out).unwrap();
+        }
+        out
+    }
+
+    #[test]
+    fn records_come_back_plain_and_encrypted() {
+        let key = PayloadKey::new([3; 32]);
+        for key in [None, Some(&key)] {
+            let pack = pack(key);
+            let records: Vec<_> = Records::new(&pack).map(Result::unwrap).collect();
+            assert_eq!(records.len(), 3);
+            assert!(records.iter().all(|(_, header, stored)| header.fits(stored)));
+            let (_, header, stored) = records[0];
+            assert_eq!(header.open(stored.to_vec(), key).unwrap(), b"first");
+            let wrong = PayloadKey::new([4; 32]);
+            assert_eq!(header.open(stored.to_vec(), Some(&wrong)).is_some(), key.is_none());
+        }
+    }
+
+    #[test]
+    fn every_bit_flip_in_a_pack_is_seen() {
+        let key = PayloadKey::new([3; 32]);
+        for key in [None, Some(&key)] {
+            let good = pack(key);
+            for at in 0..good.len() * 8 {
+                let mut bad = good.clone();
+                bad[at / 8] ^= 1 << (at % 8);
+                // A record marked as erased counts only with an entry that says so.
+                let seen = Records::new(&bad).any(|record| match record {
+                    Err(_) => true,
+                    Ok((_, header, stored)) => !header.fits(stored) || header.is_erased(),
+                });
+                assert!(seen, "bit {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_pack_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0usize..2000) {
+            let mut spliced = pack(None);
+            let at = at % spliced.len();
+            spliced.splice(at..at, bytes.iter().copied());
+            prop_assert!(Records::new(&bytes).count() <= 5);
+            prop_assert!(Records::new(&spliced).count() <= 10);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Group commit: many callers, one write, one sync.
+//!
+//! Callers put drafts in a queue. Whoever holds the lane's writer takes all that is there, commits it
+//! as one batch and completes every caller. That is a thread of the lane's own, so that no
+//! executor thread waits for the disk; or a blocking caller itself, when the writer is idle.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use crate::writer::{Item, LaneWriter};
+use crate::{AppendError, Head, Receipt};
+
+/// Bytes that may wait; beyond them the disk is too slow for the callers, who are told so.
+const WAITING_BYTES_MAX: usize = 256 << 20;
+/// Bytes committed at once.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// A caller that was just served often comes back at once: look for it before going to sleep.
+const SPINS_BEFORE_SLEEP: u32 = 400;
+
+/// A draft being recorded. Resolves to its receipt once it is durable and signed.
+#[derive(Debug)]
+#[must_use = "a draft counts as recorded only when this has resolved"]
+pub struct Appending(State);
+
+#[derive(Debug)]
+enum State {
+    Ready(Option<Result<Receipt, AppendError>>),
+    Waiting(Arc<Slot>),
+}
+
+impl Appending {
+    pub(crate) fn ready(result: Result<Receipt, AppendError>) -> Appending {
+        Appending(State::Ready(Some(result)))
+    }
+
+    /// Blocks the thread until it resolves.
+    pub(crate) fn wait(mut self) -> Result<Receipt, AppendError> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match Pin::new(&mut self).poll(&mut context) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}
+
+impl Future for Appending {
+    type Output = Result<Receipt, AppendError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            // Polled again after it resolved: there is nothing more to say.
+            State::Ready(result) => Poll::Ready(result.take().unwrap_or(Err(AppendError::Closed))),
+            State::Waiting(slot) => slot.poll(context),
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Where one caller's result arrives.
+#[derive(Debug, Default)]
+struct Slot(Mutex<SlotState>);
+
+#[derive(Debug, Default)]
+struct SlotState {
+    result: Option<Result<Receipt, AppendError>>,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    fn complete(&self, result: Result<Receipt, AppendError>) {
+        let mut state = held(&self.0);
+        state.result = Some(result);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<Receipt, AppendError>> {
+        let mut state = held(&self.0);
+        if let Some(result) = &state.result {
+            return Poll::Ready(result.clone());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn is_complete(&self) -> bool {
+        held(&self.0).result.is_some()
+    }
+}
+
+/// A lane's writer and those who wait for it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// Mirrors whether the queue has work, to be read without its lock.
+    has_work: AtomicBool,
+    writer: Mutex<LaneWriter>,
+    head: Mutex<Head>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<(Item, Arc<Slot>)>,
+    bytes: usize,
+    asleep: bool,
+    stopped: bool,
+}
+
+/// A panic while a lock was held leaves a batch that nobody was told of; the writer's own state
+/// is only moved on after its write, so going on is sound.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lane {
+    pub(crate) fn new(writer: LaneWriter) -> Lane {
+        let (lane, size, hash) = writer.position();
+        Lane {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            has_work: AtomicBool::new(false),
+            writer: Mutex::new(writer),
+            head: Mutex::new(Head { lane, size, hash }),
+        }
+    }
+
+    pub(crate) fn head(&self) -> Head {
+        held(&self.head).clone()
+    }
+
+    /// Runs something with the writer, between batches.
+    pub(crate) fn with_writer<T>(&self, run: impl FnOnce(&mut LaneWriter) -> T) -> T {
+        let mut writer = held(&self.writer);
+        let result = run(&mut writer);
+        self.publish_head(&writer);
+        drop(writer);
+        self.wake_if_waiting();
+        result
+    }
+
+    fn publish_head(&self, writer: &LaneWriter) {
+        let (lane, size, hash) = writer.position();
+        *held(&self.head) = Head { lane, size, hash };
+    }
+
+    /// Commits one draft on the caller's thread: for storage that doesn't wait for a disk.
+    pub(crate) fn append_inline(&self, item: Item) -> Result<Receipt, AppendError> {
+        let mut writer = held(&self.writer);
+        let mut receipts = Vec::with_capacity(1);
+        writer.commit(vec![item], &mut receipts)?;
+        self.publish_head(&writer);
+        receipts.first().copied().ok_or(AppendError::Closed)
+    }
+
+    /// Puts a draft in the queue for the lane's thread.
+    pub(crate) fn append(&self, item: Item) -> Appending {
+        match self.enqueue(item) {
+            Ok(slot) => Appending(State::Waiting(slot)),
+            Err(error) => Appending::ready(Err(error)),
+        }
+    }
+
+    /// Puts a draft in the queue and commits the queue here if nobody else is at it.
+    pub(crate) fn append_blocking(&self, item: Item) -> Result<Receipt, AppendError> {
+        let slot = self.enqueue_quietly(item)?;
+        loop {
+            match self.writer.try_lock() {
+                Ok(mut writer) => {
+                    self.commit_waiting(&mut writer);
+                    drop(writer);
+                    self.wake_if_waiting();
+                }
+                // Whoever holds the writer looks at the queue again after letting go of it.
+                Err(TryLockError::WouldBlock) => return Appending(State::Waiting(slot)).wait(),
+                Err(TryLockError::Poisoned(poisoned)) => drop(poisoned.into_inner()),
+            }
+            if slot.is_complete() {
+                return Appending(State::Waiting(slot)).wait();
+            }
+        }
+    }
+
+    fn enqueue(&self, item: Item) -> Result<Arc<Slot>, AppendError> {
+        let slot = self.enqueue_quietly(item)?;
+        self.wake_if_waiting();
+        Ok(slot)
+    }
+
+    fn enqueue_quietly(&self, item: Item) -> Result<Arc<Slot>, AppendError> {
+        let slot = Arc::new(Slot::default());
+        let mut queue = held(&self.queue);
+        if queue.stopped {
+            return Err(AppendError::Closed);
+        }
+        let bytes = item.bytes();
+        if queue.bytes + bytes > WAITING_BYTES_MAX {
+            return Err(AppendError::Backlog);
+        }
+        queue.bytes += bytes;
+        queue.waiting.push((item, slot.clone()));
+        self.has_work.store(true, Ordering::Release);
+        Ok(slot)
+    }
+
+    fn wake_if_waiting(&self) {
+        let mut queue = held(&self.queue);
+        if queue.asleep && (!queue.waiting.is_empty() || queue.stopped) {
+            queue.asleep = false;
+            drop(queue);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes a batch from the queue.
+    fn take(&self) -> Vec<(Item, Arc<Slot>)> {
+        let mut queue = held(&self.queue);
+        let mut bytes = 0;
+        let count = queue
+            .waiting
+            .iter()
+            .take_while(|(item, _)| {
+                let fits = bytes == 0 || bytes + item.bytes() <= BATCH_BYTES_MAX;
+                bytes += item.bytes();
+                fits
+            })
+            .count();
+        let rest = queue.waiting.split_off(count);
+        let batch = std::mem::replace(&mut queue.waiting, rest);
+        queue.bytes = queue.waiting.iter().map(|(item, _)| item.bytes()).sum();
+        self.has_work.store(!queue.waiting.is_empty(), Ordering::Release);
+        batch
+    }
+
+    /// Commits everything that waits.
+    fn commit_waiting(&self, writer: &mut LaneWriter) {
+        loop {
+            let batch = self.take();
+            if batch.is_empty() {
+                return;
+            }
+            let (items, slots): (Vec<Item>, Vec<Arc<Slot>>) = batch.into_iter().unzip();
+            let mut receipts = Vec::with_capacity(slots.len());
+            let result = writer.commit(items, &mut receipts);
+            self.publish_head(writer);
+            match result {
+                Ok(()) => {
+                    slots.iter().zip(receipts).for_each(|(slot, receipt)| slot.complete(Ok(receipt)));
+                }
+                Err(error) => slots.iter().for_each(|slot| slot.complete(Err(error.clone()))),
+            }
+            writer.upkeep();
+        }
+    }
+
+    /// The lane's thread: commits until the lane is stopped and nobody waits.
+    pub(crate) fn run(&self) {
+        loop {
+            self.commit_waiting(&mut held(&self.writer));
+            let mut spins = 0;
+            while spins < SPINS_BEFORE_SLEEP && !self.has_work.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+                spins += 1;
+            }
+            let mut queue = held(&self.queue);
+            while queue.waiting.is_empty() {
+                if queue.stopped {
+                    return;
+                }
+                queue.asleep = true;
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            queue.asleep = false;
+        }
+    }
+
+    /// Refuses further drafts; those waiting are still committed.
+    pub(crate) fn stop(&self) {
+        held(&self.queue).stopped = true;
+        self.wake_if_waiting();
+    }
+}

@@ -1,0 +1,336 @@
+//! Reading a ledger back: all of it in order, its end, one entry, or a proof about one.
+//!
+//! Readers see what is on disk, also while others write. Within a lane the order is that of the
+//! chain, whatever the clocks said; lanes are merged by time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::chain::Known;
+use crate::index::{Index, IndexError};
+use crate::lane::{SEGMENT_BYTES_CAP, read_head};
+use crate::layout::{lanes, segment_path, segments};
+use crate::line::Line;
+use crate::storage::{Files, Storage};
+use crate::{Digest, Entry, Kind, LaneId};
+
+/// Why something can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The storage failed.
+    #[error("can't read the ledger")]
+    Io(#[from] io::Error),
+    /// An entry isn't what it should be; `verify` says more.
+    #[error("`{file}` line {line} is not the entry that should be there")]
+    Broken {
+        /// The segment.
+        file: String,
+        /// The line, from 1.
+        line: u64,
+    },
+    /// A payload doesn't match its digest, or the key to it is missing or wrong.
+    #[error("payload `{0}` is spoilt, or its key is missing")]
+    Payload(Digest),
+    /// There is no such entry, or no checkpoint covers it yet.
+    #[error("lane {lane} has no proven entry {seq}")]
+    NoEntry {
+        /// The lane.
+        lane: LaneId,
+        /// The entry.
+        seq: u64,
+    },
+    /// There is no ledger there, or its index can't be read.
+    #[error("no readable ledger: {0}")]
+    NoLedger(String),
+    /// The place to write to isn't empty.
+    #[error("`{0}` is not empty")]
+    NotEmpty(String),
+}
+
+impl From<IndexError> for ReadError {
+    fn from(error: IndexError) -> ReadError {
+        match error {
+            IndexError::Io(error) => ReadError::Io(error),
+            IndexError::Busy | IndexError::Broken(_) | IndexError::WrongKey => {
+                ReadError::NoLedger(error.to_string())
+            }
+        }
+    }
+}
+
+/// All entries of the ledger in a folder, merged by time. An error that concerns the whole ledger
+/// comes as the only item.
+pub fn entries(root: &Path) -> impl Iterator<Item = Result<Entry, ReadError>> {
+    match Reader::new(root).entries() {
+        Ok(merged) => Either::Entries(merged),
+        Err(error) => Either::Failed(Some(error)),
+    }
+}
+
+enum Either {
+    Entries(Merged),
+    Failed(Option<ReadError>),
+}
+
+impl Iterator for Either {
+    type Item = Result<Entry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Either::Entries(merged) => merged.next(),
+            Either::Failed(error) => error.take().map(Err),
+        }
+    }
+}
+
+/// Reads a ledger without writing to it.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    pub(crate) storage: Arc<dyn Storage>,
+}
+
+impl Reader {
+    /// Reads the ledger in a folder.
+    pub fn new(root: &Path) -> Reader {
+        Reader::on(Arc::new(Files::new(root)))
+    }
+
+    /// Reads the ledger in a storage.
+    pub fn on(storage: Arc<dyn Storage>) -> Reader {
+        Reader { storage }
+    }
+
+    /// The lanes there are.
+    pub fn lanes(&self) -> Result<Vec<LaneId>, ReadError> {
+        Ok(lanes(self.storage.as_ref())?)
+    }
+
+    /// All entries, merged by time.
+    pub fn entries(&self) -> Result<Merged, ReadError> {
+        let settled = self.settled()?;
+        let mut merged = Merged { lanes: Vec::new() };
+        for lane in self.lanes()? {
+            let entries = self.lane_from(lane, 0, settled.get(&lane).copied())?;
+            merged.lanes.push(entries.peekable());
+        }
+        Ok(merged)
+    }
+
+    /// The entries of one lane in order, its checkpoints and other internal entries among them.
+    pub fn lane(&self, lane: LaneId) -> Result<LaneEntries, ReadError> {
+        let settled = self.settled()?.get(&lane).copied();
+        self.lane_from(lane, 0, settled)
+    }
+
+    /// The last entries of the whole ledger that aren't the ledger's own, oldest first.
+    pub fn tail(&self, count: usize) -> Result<Vec<Entry>, ReadError> {
+        let settled = self.settled()?;
+        let mut all: Vec<Vec<Entry>> = Vec::new();
+        for lane in self.lanes()? {
+            let mut found: Vec<Entry> = Vec::new();
+            for position in (0..segments(self.storage.as_ref(), lane)?.len()).rev() {
+                let mut entries = self.lane_from(lane, position, settled.get(&lane).copied())?;
+                entries.segments.truncate(position + 1);
+                let mut here: Vec<Entry> = entries
+                    .filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.kind.is_internal()))
+                    .collect::<Result<_, _>>()?;
+                here.append(&mut found);
+                found = here;
+                if found.len() >= count {
+                    break;
+                }
+            }
+            all.push(found.split_off(found.len().saturating_sub(count)));
+        }
+        let mut merged: Vec<Entry> = merge(all);
+        Ok(merged.split_off(merged.len().saturating_sub(count)))
+    }
+
+    /// One entry.
+    pub fn get(&self, lane: LaneId, seq: u64) -> Result<Option<Entry>, ReadError> {
+        let firsts = segments(self.storage.as_ref(), lane)?;
+        let Some(position) = firsts.partition_point(|first| *first <= seq).checked_sub(1) else {
+            return Ok(None);
+        };
+        let settled = self.settled()?.get(&lane).copied();
+        for entry in self.lane_from(lane, position, settled)? {
+            let entry = entry?;
+            if entry.seq == seq {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where recovery entries settled the ends of lanes.
+    pub(crate) fn settled(&self) -> Result<BTreeMap<LaneId, u64>, ReadError> {
+        let mut settled = BTreeMap::new();
+        for lane in self.lanes()? {
+            for recovery in read_head(self.storage.as_ref(), lane)?.recoveries {
+                settled.insert(recovery.lane, recovery.proven);
+            }
+        }
+        Ok(settled)
+    }
+
+    fn lane_from(
+        &self,
+        lane: LaneId,
+        position: usize,
+        settled: Option<u64>,
+    ) -> Result<LaneEntries, ReadError> {
+        Ok(LaneEntries {
+            storage: self.storage.clone(),
+            lane,
+            segments: segments(self.storage.as_ref(), lane)?,
+            position,
+            settled,
+            bytes: Vec::new(),
+            at: 0,
+            line: 0,
+            proven_bytes: 0,
+            before: None,
+            done: false,
+        })
+    }
+}
+
+/// The entries of one lane, from some segment on.
+#[derive(Debug)]
+pub struct LaneEntries {
+    storage: Arc<dyn Storage>,
+    lane: LaneId,
+    segments: Vec<u64>,
+    /// The next segment to load.
+    position: usize,
+    settled: Option<u64>,
+    bytes: Vec<u8>,
+    at: usize,
+    line: u64,
+    proven_bytes: usize,
+    /// Place and hash of the entry before.
+    before: Option<(u64, Digest)>,
+    done: bool,
+}
+
+impl LaneEntries {
+    /// Loads the next segment; `false` if there is none.
+    fn load(&mut self) -> io::Result<bool> {
+        let Some(first) = self.segments.get(self.position) else { return Ok(false) };
+        self.storage.read(&segment_path(self.lane, *first), 0, SEGMENT_BYTES_CAP, &mut self.bytes)?;
+        let valid = std::str::from_utf8(&self.bytes).map_or_else(|error| error.valid_up_to(), str::len);
+        (self.position, self.at, self.line) = (self.position + 1, 0, 0);
+        self.proven_bytes = 0;
+        let mut at = 0;
+        while let Ok(line) = Line::scan(self.bytes.get(at..valid).unwrap_or_default()) {
+            at += line.bytes.len() + 1;
+            if line.kind == Kind::Checkpoint {
+                self.proven_bytes = at;
+            }
+        }
+        Ok(true)
+    }
+
+    fn read(&mut self) -> Result<Option<Entry>, ReadError> {
+        while self.at >= self.bytes.len() {
+            if !self.load()? {
+                return Ok(None);
+            }
+        }
+        self.line += 1;
+        let broken = || {
+            let first = self.segments.get(self.position - 1).copied().unwrap_or(0);
+            ReadError::Broken { file: segment_path(self.lane, first), line: self.line }
+        };
+        let in_tail = self.at >= self.proven_bytes
+            || self.settled.zip(self.before).is_some_and(|(proven, (seq, _))| seq + 1 >= proven);
+        let Some(line) = Line::parse(self.bytes.get(self.at..).unwrap_or_default()) else {
+            // What a crash left of an entry is no entry.
+            return if in_tail { Ok(None) } else { Err(broken()) };
+        };
+        if self.before.is_some_and(|(seq, hash)| line.seq != seq + 1 || line.prev != hash) {
+            return if in_tail { Ok(None) } else { Err(broken()) };
+        }
+        let hash = line.hash();
+        let proven = self.at < self.proven_bytes && self.settled.is_none_or(|proven| line.seq < proven);
+        let entry = Entry {
+            lane: self.lane,
+            seq: line.seq,
+            at_ms: line.at_ms,
+            kind: line.kind,
+            prev: line.prev,
+            hash,
+            body: serde_json::from_slice(line.body).map_err(|_| broken())?,
+            proven,
+        };
+        self.at += line.bytes.len() + 1;
+        self.before = Some((entry.seq, hash));
+        Ok(Some(entry))
+    }
+}
+
+impl Iterator for LaneEntries {
+    type Item = Result<Entry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let entry = self.read().transpose();
+        self.done = !matches!(entry, Some(Ok(_)));
+        entry
+    }
+}
+
+/// The entries of all lanes, merged by time.
+#[derive(Debug)]
+pub struct Merged {
+    lanes: Vec<std::iter::Peekable<LaneEntries>>,
+}
+
+impl Iterator for Merged {
+    type Item = Result<Entry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut earliest: Option<(usize, (i64, LaneId))> = None;
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let key = match lane.peek() {
+                None => continue,
+                // Errors first: nobody should read past one without noticing.
+                Some(Err(_)) => (i64::MIN, LaneId::FIRST),
+                Some(Ok(entry)) => (entry.at_ms, entry.lane),
+            };
+            if earliest.is_none_or(|(_, least)| key < least) {
+                earliest = Some((number, key));
+            }
+        }
+        let (number, _) = earliest?;
+        self.lanes.get_mut(number)?.next()
+    }
+}
+
+/// Merges lanes by time, keeping the order within each.
+fn merge(lanes: Vec<Vec<Entry>>) -> Vec<Entry> {
+    let mut heads: Vec<_> = lanes.into_iter().map(|lane| lane.into_iter().peekable()).collect();
+    let mut merged = Vec::new();
+    loop {
+        let earliest = heads
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(number, lane)| lane.peek().map(|entry| ((entry.at_ms, entry.lane), number)))
+            .min();
+        let Some((_, number)) = earliest else { return merged };
+        merged.extend(heads.get_mut(number).and_then(Iterator::next));
+    }
+}
+
+/// What the index knows of a lane, for comparison.
+pub(crate) fn anchored(index: &Index, lane: LaneId) -> Vec<Known> {
+    let anchor = index.lanes.get(&lane);
+    anchor
+        .map(|anchor| Known { size: anchor.size, root: anchor.root, from: "the index" })
+        .into_iter()
+        .collect()
+}

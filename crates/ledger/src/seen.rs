@@ -1,0 +1,74 @@
+//! What was verified before, so that opening a ledger doesn't read all of its past each time.
+//!
+//! A note signed with the ledger's key lists segments with what they looked like from outside when
+//! they were verified. A segment that looks the same is not read again on opening; `verify` reads
+//! everything always. If the note is missing or doesn't count, everything is read.
+
+use std::collections::BTreeMap;
+
+use crate::layout::SEEN;
+use crate::note::{NOTE_BYTES_MAX, Note, read_decimal};
+use crate::storage::{Stat, Storage, read_all};
+use crate::{LaneId, LedgerKey, PublicKey};
+
+/// Segments and what they looked like.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen(BTreeMap<(LaneId, u64), Stat>);
+
+impl Seen {
+    pub(crate) fn load(storage: &dyn Storage, ledger: &str, key: PublicKey) -> Seen {
+        let bytes = read_all(storage, SEEN, NOTE_BYTES_MAX as u64).ok().flatten().unwrap_or_default();
+        let note = std::str::from_utf8(&bytes).ok().and_then(|text| Note::parse(text).ok());
+        let origin = origin(ledger);
+        note.as_ref()
+            .and_then(|note| note.verify(&origin, &[key]).ok())
+            .and_then(|(text, _)| Seen::parse(text, &origin))
+            .unwrap_or_default()
+    }
+
+    fn parse(text: &str, origin: &str) -> Option<Seen> {
+        let mut lines = text.strip_suffix('\n')?.split('\n');
+        if lines.next()? != origin {
+            return None;
+        }
+        let mut seen = Seen::default();
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [lane, first, bytes, modified_ns, changed_ns, inode] = words.as_slice() else { return None };
+            let stat = Stat {
+                bytes: read_decimal(bytes)?,
+                modified_ns: modified_ns.parse().ok()?,
+                changed_ns: changed_ns.parse().ok()?,
+                inode: read_decimal(inode)?,
+            };
+            seen.set(lane.parse().ok()?, read_decimal(first)?, stat);
+        }
+        Some(seen)
+    }
+
+    /// Writes the note. It only saves time, so a failure to write it is no failure.
+    pub(crate) fn store(&self, storage: &dyn Storage, ledger: &str, key: &LedgerKey) {
+        if *self == Seen::load(storage, ledger, key.public()) {
+            return;
+        }
+        let origin = origin(ledger);
+        let mut text = format!("{origin}\n");
+        for ((lane, first), stat) in &self.0 {
+            let Stat { bytes, modified_ns, changed_ns, inode } = stat;
+            text.push_str(&format!("{lane} {first} {bytes} {modified_ns} {changed_ns} {inode}\n"));
+        }
+        drop(storage.replace(SEEN, Note::sign(&text, &origin, key).as_bytes()));
+    }
+
+    pub(crate) fn get(&self, lane: LaneId, first: u64) -> Option<Stat> {
+        self.0.get(&(lane, first)).copied()
+    }
+
+    pub(crate) fn set(&mut self, lane: LaneId, first: u64, stat: Stat) {
+        self.0.insert((lane, first), stat);
+    }
+}
+
+fn origin(ledger: &str) -> String {
+    format!("regent/{ledger}/seen")
+}

@@ -1,0 +1,172 @@
+//! A ledger in a folder of the file system.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Appender, Existing, Lock, Stat, Storage};
+
+/// A folder. Files in it are for the owner alone, and no symbolic link is followed.
+#[derive(Debug, Clone)]
+pub struct Files {
+    root: PathBuf,
+}
+
+impl Files {
+    /// A folder that may not exist yet; nothing is touched.
+    pub fn new(root: &Path) -> Files {
+        Files { root: root.to_owned() }
+    }
+
+    /// Makes the folder with all those above it, if it isn't there.
+    pub fn create(root: &Path) -> io::Result<Files> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        Ok(Files::new(root))
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    fn parent(&self, path: &str) -> PathBuf {
+        self.path(path.rsplit_once('/').map_or("", |(folder, _)| folder))
+    }
+
+    fn options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+        options
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+impl Storage for Files {
+    fn read(&self, path: &str, from: u64, bytes_max: u64, into: &mut Vec<u8>) -> io::Result<()> {
+        into.clear();
+        let mut file = Files::options().read(true).open(self.path(path))?;
+        if from > 0 {
+            file.seek(SeekFrom::Start(from))?;
+        }
+        file.take(bytes_max).read_to_end(into)?;
+        Ok(())
+    }
+
+    fn stat(&self, path: &str) -> io::Result<Option<Stat>> {
+        let meta = match std::fs::symlink_metadata(self.path(path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            meta => meta?,
+        };
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` is not a plain file")));
+        }
+        let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+        Ok(Some(Stat {
+            bytes: meta.len(),
+            modified_ns: nanoseconds(meta.mtime(), meta.mtime_nsec()),
+            changed_ns: nanoseconds(meta.ctime(), meta.ctime_nsec()),
+            inode: meta.ino(),
+        }))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.path(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            // A name that isn't UTF-8 isn't one of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_folder(&self, path: &str) -> io::Result<bool> {
+        match std::fs::DirBuilder::new().mode(0o700).create(self.path(path)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            made => {
+                made?;
+                sync_folder(&self.parent(path))?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn appender(&self, path: &str, existing: Existing) -> io::Result<Box<dyn Appender>> {
+        let mut options = Files::options();
+        options.append(true).create_new(existing == Existing::Refused);
+        Ok(Box::new(FileAppender(options.open(self.path(path))?)))
+    }
+
+    fn sync_folder(&self, path: &str) -> io::Result<()> {
+        sync_folder(&self.path(path))
+    }
+
+    fn replace(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        // The caller holds a lock, so one draft name is enough; a leftover of a crash is replaced.
+        let draft = self.path(&format!("{path}.tmp"));
+        let mut file = Files::options().write(true).create(true).truncate(true).open(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&draft, self.path(path))?;
+        sync_folder(&self.parent(path))
+    }
+
+    fn overwrite(&self, path: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = Files::options().write(true).open(self.path(path))?;
+        file.write_all_at(bytes, at)?;
+        file.sync_all()
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path(path))?;
+        sync_folder(&self.parent(path))
+    }
+
+    fn lock(&self, path: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        let file = Files::options().write(true).create(true).truncate(false).open(self.path(path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(FileLock { _file: file }))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn is_locked(&self, path: &str) -> io::Result<bool> {
+        let file = match Files::options().read(true).open(self.path(path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FileAppender(File);
+
+impl Appender for FileAppender {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// The lock goes with the open file.
+#[derive(Debug)]
+struct FileLock {
+    _file: File,
+}
+
+impl Lock for FileLock {}

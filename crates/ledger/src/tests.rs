@@ -1,0 +1,69 @@
+//! Tests of the whole: appending, lanes, tampering, crashes, payloads, proofs.
+
+mod appending;
+mod crash;
+mod lanes;
+mod payloads;
+mod proofs;
+mod tamper;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::storage::Storage;
+use crate::verify::verify_on;
+use crate::*;
+
+fn key() -> LedgerKey {
+    LedgerKey::from_seed(&[1; 32])
+}
+
+fn draft(number: u64) -> Draft {
+    let body = json!({"n": number, "session": format!("s{}", number % 3), "text": "née \"quoted\"\n"});
+    let at_ms = 1_000_000 + i64::try_from(number).unwrap();
+    Draft { kind: Kind::Intent, at_ms, body: CanonicalJson::of(&body).unwrap(), payloads: Vec::new() }
+}
+
+fn small_segments() -> Options {
+    Options { segment_bytes_max: 4096, ..Options::default() }
+}
+
+fn open(root: &Path) -> Ledger {
+    Ledger::open(root, key(), small_segments()).unwrap()
+}
+
+fn open_on(storage: impl Storage + 'static) -> Result<Ledger, OpenError> {
+    Ledger::open_on(Arc::new(storage), key(), small_segments())
+}
+
+/// A closed ledger with so many drafts in it.
+fn filled(root: &Path, count: u64) {
+    let ledger = open(root);
+    for number in 0..count {
+        ledger.append_blocking(draft(number)).unwrap();
+    }
+    ledger.close().unwrap();
+}
+
+fn verdict(root: &Path) -> LedgerVerdict {
+    verify(root, &VerifyOptions::default()).unwrap().verdict
+}
+
+fn verdict_on(storage: impl Storage + 'static) -> LedgerVerdict {
+    verify_on(Arc::new(storage), &VerifyOptions::default()).unwrap().verdict
+}
+
+fn broken(verdict: LedgerVerdict) -> Break {
+    match verdict {
+        LedgerVerdict::Broken(broken) => broken,
+        other => panic!("expected a break, found {other:?}"),
+    }
+}
+
+/// Numbers of the drafts that can be read back, in order.
+fn numbers(reader: &Reader) -> Vec<u64> {
+    let entries = reader.entries().unwrap().map(Result::unwrap);
+    entries.filter(|entry| entry.kind == Kind::Intent).filter_map(|entry| entry.body["n"].as_u64()).collect()
+}

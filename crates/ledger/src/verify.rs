@@ -1,0 +1,406 @@
+//! Verifying a ledger from its disk alone: no kernel, no secret, no memory of ours.
+//!
+//! Every link of every lane, the root that every checkpoint states, the signature of the last
+//! checkpoint of each segment and of each that hands over to a new key (the chain covers the
+//! rest), the index, the settled tails, the payloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::chain::Known;
+use crate::entry::lane_origin;
+use crate::index::{Index, IndexError, check_witness, index_break};
+use crate::internal::{EraseBody, RecoveryBody, Tip};
+use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, Piece, Tail, read_head};
+use crate::layout::{lane_folder, lane_lock, lanes, pack_path};
+use crate::note::{Checkpoint, Note};
+use crate::payload::Records;
+use crate::storage::{Files, Storage};
+use crate::why::{Break, Why};
+use crate::{Digest, LaneId, PublicKey};
+
+const THREADS_MAX: usize = 8;
+const PACK_BYTES_CAP: u64 = 1 << 30;
+
+/// What to compare a ledger with.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyOptions {
+    /// Keys that are trusted to have signed the index. If none is given, the one that the first lane
+    /// starts with is, which proves that the ledger is of one piece, not whose it is.
+    pub keys: Vec<PublicKey>,
+    /// Signed checkpoints that were kept elsewhere and must be part of this history.
+    pub expect: Vec<String>,
+    /// The file that remembers the index's version.
+    pub witness: Option<PathBuf>,
+    /// Payloads are not read.
+    pub skip_payloads: bool,
+}
+
+/// What verification found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The ledger's name.
+    pub ledger: String,
+    /// The key that signed the index.
+    pub key: String,
+    /// Every lane.
+    pub lanes: Vec<LaneReport>,
+    /// Proven entries in all lanes.
+    pub entries: u64,
+    /// Payloads that match their digests.
+    pub payloads: u64,
+    /// Payloads that are gone, as an entry says.
+    pub erased: u64,
+    /// Payloads that an entry calls erased while their bytes are still there.
+    pub erase_pending: u64,
+    /// What it comes to.
+    pub verdict: LedgerVerdict,
+}
+
+/// What verification found of one lane.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneReport {
+    /// The lane.
+    pub lane: LaneId,
+    /// Proven entries.
+    pub entries: u64,
+    /// Root of the tree over them.
+    pub root: Digest,
+    /// Whether someone was writing to it just now, so that its end is on its way.
+    pub live: bool,
+    /// Whether its end was settled by a recovery entry.
+    pub settled: bool,
+    /// Bytes after the last checkpoint that nothing accounts for.
+    pub tail: Option<Tail>,
+    /// Entries older than the one before them, by their own clocks. Order is by place, not time.
+    pub clock_steps_back: u64,
+}
+
+/// What a ledger is worth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerVerdict {
+    /// Everything holds.
+    Ok,
+    /// Everything under a checkpoint holds, but lanes end in bytes that no checkpoint covers.
+    Unproven {
+        /// The lanes.
+        lanes: Vec<LaneId>,
+    },
+    /// Something doesn't hold; this is the first of it.
+    Broken(Break),
+}
+
+/// Why verification couldn't be done.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The ledger can't be read.
+    #[error("can't read the ledger")]
+    Io(#[from] io::Error),
+    /// There is no ledger.
+    #[error("there is no ledger here")]
+    NoLedger,
+    /// A checkpoint that was handed in can't be read, or no trusted key signed it.
+    #[error("the checkpoint to compare with does not count: {0}")]
+    Expectation(String),
+}
+
+/// Verifies the ledger in a folder.
+pub fn verify(root: &Path, options: &VerifyOptions) -> Result<Report, VerifyError> {
+    verify_on(Arc::new(Files::new(root)), options)
+}
+
+/// Verifies the ledger in a storage.
+pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<Report, VerifyError> {
+    let storage = storage.as_ref();
+    let present = lanes(storage)?;
+    let (index, note) = match Index::read(storage) {
+        Ok(Some(found)) => found,
+        Ok(None) if present.is_empty() => return Err(VerifyError::NoLedger),
+        Ok(None) => return Ok(Report::broken(index_break(Why::Index("it is missing".to_owned())))),
+        Err(IndexError::Broken(broken)) => return Ok(Report::broken(*broken)),
+        Err(IndexError::Io(error)) => return Err(error.into()),
+        Err(error @ (IndexError::WrongKey | IndexError::Busy)) => return Err(io::Error::other(error).into()),
+    };
+    let mut plans = match plan(storage, &index, &present, options)? {
+        Ok(plans) => plans,
+        Err(broken) => return Ok(Report::broken(broken)),
+    };
+    let walked = walk_all(storage, &mut plans)?;
+    let keys = if options.keys.is_empty() { own_keys(&walked) } else { options.keys.clone() };
+    let signer = match index_signer(&index, &note, &keys, options)? {
+        Ok(signer) => signer,
+        Err(broken) => return Ok(Report::broken(broken)),
+    };
+    for expected in &options.expect {
+        Checkpoint::open(expected, &index.keys(signer))
+            .map_err(|error| VerifyError::Expectation(error.to_string()))?;
+    }
+    let ring = KeyRing::StartedBy(index.keys(signer));
+    let mut states = Vec::new();
+    for (plan, pieces) in plans.iter().zip(walked) {
+        states.push(plan.judge(storage, pieces, &ring)?);
+    }
+    let mut report = Report {
+        ledger: index.ledger.clone(),
+        key: signer.to_string(),
+        lanes: states.iter().zip(&plans).map(|(state, plan)| LaneReport::of(state, plan)).collect(),
+        entries: states.iter().map(|state| state.tip.size()).sum(),
+        verdict: conclude(&states, &plans),
+        ..Report::broken(index_break(Why::MissingLane))
+    };
+    if !options.skip_payloads && !matches!(report.verdict, LedgerVerdict::Broken(_)) {
+        check_packs(storage, &states, &mut report)?;
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn broken(broken: Break) -> Report {
+        Report {
+            ledger: String::new(),
+            key: String::new(),
+            lanes: Vec::new(),
+            entries: 0,
+            payloads: 0,
+            erased: 0,
+            erase_pending: 0,
+            verdict: LedgerVerdict::Broken(broken),
+        }
+    }
+}
+
+impl LaneReport {
+    fn of(state: &LaneState, plan: &LanePlan) -> LaneReport {
+        let tail = match &state.end {
+            LaneEnd::Unproven(tail) => Some(tail.clone()),
+            LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Broken(_) => None,
+        };
+        LaneReport {
+            lane: state.lane,
+            entries: state.tip.size(),
+            root: state.tip.frontier.root(),
+            live: plan.live,
+            settled: plan.settled.is_some(),
+            tail,
+            clock_steps_back: state.clock_steps_back,
+        }
+    }
+}
+
+/// Who signed the index, if a trusted key did and the witness has seen no later one.
+fn index_signer(
+    index: &Index,
+    note: &Note,
+    keys: &[PublicKey],
+    options: &VerifyOptions,
+) -> Result<Result<PublicKey, Break>, VerifyError> {
+    let signer = match index.signer(note, keys) {
+        Ok(signer) => signer,
+        Err(error) => return Ok(Err(index_break(Why::Index(error.to_string())))),
+    };
+    match options.witness.as_ref().map(|witness| check_witness(witness, Some(index))) {
+        None | Some(Ok(())) => Ok(Ok(signer)),
+        Some(Err(IndexError::Broken(broken))) => Ok(Err(*broken)),
+        Some(Err(error)) => Err(io::Error::other(error).into()),
+    }
+}
+
+/// Without trusted keys: the one that the first lane starts with, and those that lanes of such a key
+/// hand over to.
+fn own_keys(walked: &[Vec<Option<Piece>>]) -> Vec<PublicKey> {
+    let first_key = |pieces: &Vec<Option<Piece>>| pieces.first()?.as_ref()?.walk.first_key;
+    let mut keys: Vec<PublicKey> = walked.iter().find_map(first_key).into_iter().collect();
+    loop {
+        let known = keys.len();
+        for pieces in walked {
+            if first_key(pieces).is_some_and(|first| keys.contains(&first)) {
+                let announced = pieces.iter().flatten().flat_map(|piece| &piece.walk.keys);
+                let new: Vec<PublicKey> =
+                    announced.map(|(_, key)| *key).filter(|key| !keys.contains(key)).collect();
+                keys.extend(new);
+            }
+        }
+        if keys.len() == known {
+            return keys;
+        }
+    }
+}
+
+/// What is known of each lane before walking it.
+fn plan(
+    storage: &dyn Storage,
+    index: &Index,
+    present: &[LaneId],
+    options: &VerifyOptions,
+) -> Result<Result<Vec<LanePlan>, Break>, VerifyError> {
+    if let Some(lane) = index.lanes.keys().find(|lane| !present.contains(lane)) {
+        let file = lane_folder(*lane);
+        return Ok(Err(Break { lane: Some(*lane), seq: None, file, line: None, why: Why::MissingLane }));
+    }
+    let mut settled: BTreeMap<LaneId, RecoveryBody> = BTreeMap::new();
+    let mut plans = Vec::new();
+    for lane in present {
+        for recovery in read_head(storage, *lane)?.recoveries {
+            settled.insert(recovery.lane, recovery);
+        }
+        let mut plan = LanePlan::new(storage, *lane, lane_origin(&index.ledger, *lane))?;
+        plan.known = crate::read::anchored(index, *lane);
+        plans.push(plan);
+    }
+    for plan in &mut plans {
+        plan.settled = settled.get(&plan.lane).cloned();
+    }
+    for note in &options.expect {
+        let expected = Note::parse(note)
+            .and_then(|note| Checkpoint::parse(note.unverified_text()))
+            .map_err(|error| VerifyError::Expectation(error.to_string()))?;
+        let known = Known { size: expected.size, root: expected.root, from: "the expected checkpoint" };
+        match plans.iter_mut().find(|plan| plan.origin == expected.origin) {
+            Some(plan) => plan.known.push(known),
+            None => return Ok(Err(index_break(Why::UnknownLane(expected.origin)))),
+        }
+    }
+    Ok(Ok(plans))
+}
+
+/// Walks all segments of all lanes on several threads.
+fn walk_all(storage: &dyn Storage, plans: &mut [LanePlan]) -> io::Result<Vec<Vec<Option<Piece>>>> {
+    let mut walked: Vec<Vec<Option<Piece>>> = Vec::new();
+    let mut done = walk_jobs(storage, plans).into_iter();
+    for plan in plans.iter_mut() {
+        // A segment without a start follows one without a good end: that one is at fault.
+        let pieces: Vec<Option<Piece>> =
+            done.by_ref().take(plan.segments.len()).collect::<io::Result<_>>()?;
+        let mut pieces: Vec<Option<Piece>> = pieces.into_iter().take_while(Option::is_some).collect();
+        let position = plan.segments.len().saturating_sub(1);
+        let ends_open = |piece: &Option<Piece>| piece.as_ref().is_some_and(|piece| piece.tail.is_some());
+        if pieces.len() == plan.segments.len() && pieces.last().is_some_and(ends_open) {
+            plan.live = storage.is_locked(&lane_lock(plan.lane))?;
+            // A writer may have ended in between: what was on its way has arrived by now.
+            if let Some(start) = plan.start(storage, position)? {
+                pieces.pop();
+                pieces.push(Some(plan.walk(storage, position, start, &mut Vec::new())?));
+            }
+        }
+        walked.push(pieces);
+    }
+    Ok(walked)
+}
+
+/// Walks every segment, and returns them in the order of lanes and segments.
+fn walk_jobs(storage: &dyn Storage, plans: &[LanePlan]) -> Vec<io::Result<Option<Piece>>> {
+    let jobs: Vec<(&LanePlan, usize)> = plans
+        .iter()
+        .flat_map(|plan| (0..plan.segments.len()).map(move |position| (plan, position)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, io::Result<Option<Piece>>)>> = Mutex::default();
+    let work = || {
+        let mut buffer = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some((plan, position)) = jobs.get(number).copied() else { return };
+            let walked = plan.start(storage, position).and_then(|start: Option<Tip>| {
+                start.map(|start| plan.walk(storage, position, start, &mut buffer)).transpose()
+            });
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, walked));
+        }
+    };
+    let threads =
+        std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX).min(jobs.len());
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, walked)| walked).collect()
+}
+
+/// The first break, or the unproven tails, or nothing.
+fn conclude(states: &[LaneState], plans: &[LanePlan]) -> LedgerVerdict {
+    let mut unproven = Vec::new();
+    for state in states {
+        match &state.end {
+            LaneEnd::Broken(broken) => return LedgerVerdict::Broken(broken.clone()),
+            LaneEnd::Unproven(_) => unproven.push(state.lane),
+            LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled => {}
+        }
+    }
+    // What settles a tail must itself be proven, and there is one truth about each tail.
+    let recoveries = states.iter().flat_map(|state| &state.recoveries);
+    for recovery in recoveries {
+        let plan = plans.iter().find(|plan| plan.lane == recovery.lane);
+        if plan.is_none_or(|plan| plan.settled.as_ref() != Some(recovery)) {
+            let file = lane_folder(recovery.lane);
+            let why = Why::SettledTail;
+            return LedgerVerdict::Broken(Break {
+                lane: Some(recovery.lane),
+                seq: None,
+                file,
+                line: None,
+                why,
+            });
+        }
+    }
+    if unproven.is_empty() { LedgerVerdict::Ok } else { LedgerVerdict::Unproven { lanes: unproven } }
+}
+
+/// Compares every payload with its digest, and with what was erased on purpose.
+fn check_packs(storage: &dyn Storage, states: &[LaneState], report: &mut Report) -> io::Result<()> {
+    let erasures: Vec<&EraseBody> = states.iter().flat_map(|state| &state.erasures).collect();
+    let erased: BTreeSet<Digest> = erasures.iter().filter_map(|erase| erase.sha256).collect();
+    let dropped: BTreeSet<(LaneId, u64)> =
+        erasures.iter().filter_map(|erase| erase.lane.zip(erase.segment)).collect();
+    let mut bytes = Vec::new();
+    for state in states {
+        for (first, recorded) in state.packs.iter().filter(|(_, recorded)| *recorded > 0) {
+            let file = pack_path(state.lane, *first);
+            if dropped.contains(&(state.lane, *first)) {
+                continue;
+            }
+            match storage.stat(&file)? {
+                Some(stat) if stat.bytes >= *recorded => {
+                    storage.read(&file, 0, (*recorded).min(PACK_BYTES_CAP), &mut bytes)?;
+                }
+                _shorter_or_missing => {
+                    let found = storage.stat(&file)?.map_or(0, |stat| stat.bytes);
+                    report.find(state.lane, file, Why::PackShort { expected: *recorded, found });
+                    return Ok(());
+                }
+            }
+            if let Err(at) = check_pack(&bytes, &erased, report) {
+                report.find(state.lane, file, Why::Payload { at });
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks one pack; the error is where the first bad record starts.
+fn check_pack(bytes: &[u8], erased: &BTreeSet<Digest>, report: &mut Report) -> Result<(), u64> {
+    for record in Records::new(bytes) {
+        let (at, header, stored) = record?;
+        match (erased.contains(&header.digest), header.is_erased(), header.fits(stored)) {
+            (false, false, true) => report.payloads += 1,
+            (true, true, true) => report.erased += 1,
+            // Recorded, then cut short: asking again finishes it.
+            (true, _, _) => report.erase_pending += 1,
+            (false, _, _) => return Err(at),
+        }
+    }
+    Ok(())
+}
+
+impl Report {
+    fn find(&mut self, lane: LaneId, file: String, why: Why) {
+        self.verdict = LedgerVerdict::Broken(Break { lane: Some(lane), seq: None, file, line: None, why });
+    }
+}

@@ -1,0 +1,131 @@
+//! What can be wrong with a ledger, and where.
+
+use serde::{Serialize, Serializer};
+
+use crate::{Kind, LaneId};
+
+/// The first thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{}{}`{file}`{}: {why}", lane_text(*.lane), seq_text(*.seq), line_text(*.line))]
+pub struct Break {
+    /// The lane, unless the whole ledger is meant.
+    pub lane: Option<LaneId>,
+    /// The first bad entry, where one can be named.
+    pub seq: Option<u64>,
+    /// The file, relative to the ledger's folder.
+    pub file: String,
+    /// The line in that file, from 1.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub why: Why,
+}
+
+fn lane_text(lane: Option<LaneId>) -> String {
+    lane.map(|lane| format!("lane {lane}, ")).unwrap_or_default()
+}
+
+fn seq_text(seq: Option<u64>) -> String {
+    seq.map(|seq| format!("entry {seq} in ")).unwrap_or_default()
+}
+
+fn line_text(line: Option<u64>) -> String {
+    line.map(|line| format!(" line {line}")).unwrap_or_default()
+}
+
+/// What is wrong with an entry, a file or a lane.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// The bytes are not a line of the fixed canonical form.
+    #[error("not an entry in canonical form")]
+    NotAnEntry,
+    /// The chain doesn't hold here.
+    #[error("its hash is not the one that the next entry links to, or it links to another")]
+    Link,
+    /// Entries are missing, added or in another order.
+    #[error("entry {found} stands where {expected} belongs")]
+    Sequence {
+        /// The place.
+        expected: u64,
+        /// What stands there.
+        found: u64,
+    },
+    /// A checkpoint doesn't state the tree before it.
+    #[error("the checkpoint does not state the tree before it")]
+    Checkpoint,
+    /// A checkpoint's signature is not by the lane's key.
+    #[error("the checkpoint's signature is not by the lane's key: {0}")]
+    Signature(String),
+    /// An internal entry has the wrong form or stands in the wrong place.
+    #[error("a `{0}` entry that the ledger would not have written")]
+    Misplaced(Kind),
+    /// The lane starts under a key that nothing vouches for.
+    #[error("the lane's key is not trusted")]
+    UntrustedKey,
+    /// A segment is missing.
+    #[error("the segment with entry {expected} is missing")]
+    MissingSegment {
+        /// Its first entry.
+        expected: u64,
+    },
+    /// A segment that isn't the last ends without a checkpoint.
+    #[error("the segment does not end in a checkpoint")]
+    OpenSegment,
+    /// A whole lane is missing.
+    #[error("the lane is in the index but not on disk")]
+    MissingLane,
+    /// The lane is shorter than what is known of it.
+    #[error("{from} knows {expected} entries, the lane has {found}")]
+    Shorter {
+        /// Who knows: the index, or a checkpoint that was handed in.
+        from: &'static str,
+        /// Entries known.
+        expected: u64,
+        /// Entries found.
+        found: u64,
+    },
+    /// The lane has another history than what is known of it.
+    #[error("{from} knows another root at {size} entries")]
+    Root {
+        /// Who knows.
+        from: &'static str,
+        /// The size in question.
+        size: u64,
+    },
+    /// A tail that a recovery entry settled has changed since.
+    #[error("the tail settled by a recovery entry has changed")]
+    SettledTail,
+    /// The index is missing or not signed by a trusted key.
+    #[error("the index does not count: {0}")]
+    Index(String),
+    /// The whole ledger is older than the witness remembers.
+    #[error("rolled back: the witness has seen version {witnessed} of the index, this is {found}")]
+    RolledBack {
+        /// The counter in the witness.
+        witnessed: u64,
+        /// The counter in the index.
+        found: u64,
+    },
+    /// A pack is shorter than the entries say, or gone.
+    #[error("the pack should have {expected} bytes and has {found}")]
+    PackShort {
+        /// Bytes recorded.
+        expected: u64,
+        /// Bytes there.
+        found: u64,
+    },
+    /// A record in a pack isn't what its header says, and isn't recorded as erased.
+    #[error("the payload at byte {at} does not match its digest")]
+    Payload {
+        /// Offset of the record.
+        at: u64,
+    },
+    /// A lane that was handed in for comparison isn't in this ledger.
+    #[error("this ledger has no lane `{0}`")]
+    UnknownLane(String),
+}
+
+impl Serialize for Why {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,514 @@
+//! The one writer of a lane: a batch of drafts becomes one write, one sync, one signature.
+//!
+//! What can go wrong on the way, and what is left behind:
+//!
+//! | when | on disk | then |
+//! |---|---|---|
+//! | before the write | the lane ends in a checkpoint | the lane is taken again |
+//! | a new segment is made, nothing in it yet | an empty last segment | the same; the empty file is used |
+//! | payloads are packed, entries not yet | stray bytes at the end of a pack | they name nothing; the lane is left alone, a new one starts |
+//! | during the write | whole entries, perhaps a torn one, no checkpoint | the lane is left alone, a new one starts and settles the tail |
+//! | after the write, before the sync returns | any of these, or all of the batch | as above, or the batch stands |
+//!
+//! If there is no room, the batch fails, and the next append starts a new lane that settles what
+//! the failed write left. After any other error the lane is sealed until it is opened anew: once a
+//! sync has failed, what the file holds is anyone's guess, and asking again would be told "fine".
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::canonical::CanonicalJson;
+use crate::chain::{Route, Walk};
+use crate::entry::{Prepared, lane_origin};
+use crate::index::{Anchor, Index, IndexError};
+use crate::internal::{KeyBody, LaneBody, PackBody, RecoveryBody, Tip, sign_checkpoint};
+use crate::layout::{LANES, lane_folder, lane_lock, lanes, pack_path, segment_path, segments};
+use crate::note::Checkpoint;
+use crate::payload::{Payload, PayloadKey, write_record};
+use crate::storage::{Appender, Existing, Lock, Storage, is_full};
+use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
+
+/// A segment is also left when its pack gets this long.
+const PACK_BYTES_MAX: u64 = 256 << 20;
+
+/// How a ledger behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The caller's clock at the moment of opening; the ledger has none of its own.
+    pub opened_at_ms: i64,
+    /// A segment that reached this size is followed by a new one.
+    pub segment_bytes_max: u64,
+    /// Whether every batch ends in a checkpoint, so that all that is acknowledged is under a
+    /// signature. If not, a crash leaves acknowledged entries in an unproven tail.
+    pub checkpoint_every_batch: bool,
+    /// Otherwise a checkpoint follows after this many entries.
+    pub checkpoint_entries_max: u64,
+    /// The index is renewed after this many checkpoints, besides on opening, rotation and closing.
+    pub index_checkpoints_max: u32,
+    /// A small file outside the ledger that remembers the index's version, against rollback.
+    pub witness: Option<PathBuf>,
+    /// Payloads are encrypted with this key.
+    pub payload_key: Option<PayloadKey>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            opened_at_ms: 0,
+            segment_bytes_max: 16 << 20,
+            checkpoint_every_batch: true,
+            checkpoint_entries_max: 1024,
+            index_checkpoints_max: 4096,
+            witness: None,
+            payload_key: None,
+        }
+    }
+}
+
+/// A draft on its way to disk.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) prepared: Prepared,
+    pub(crate) at_ms: i64,
+    pub(crate) payloads: Vec<Payload>,
+}
+
+impl Item {
+    /// Bytes it will take, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.prepared.len() + self.payloads.iter().map(|payload| payload.bytes().len() + 128).sum::<usize>()
+    }
+
+    /// An entry that the ledger writes about itself.
+    pub(crate) fn internal<T: serde::Serialize>(kind: Kind, at_ms: i64, body: &T) -> io::Result<Item> {
+        let body = CanonicalJson::of(body).map_err(io::Error::other)?;
+        Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads: Vec::new() })
+    }
+}
+
+/// What all lanes of an open ledger share.
+#[derive(Debug, Clone)]
+pub(crate) struct Home {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) key: LedgerKey,
+    pub(crate) ledger: String,
+    pub(crate) options: Options,
+}
+
+#[derive(Debug)]
+enum Health {
+    Sound,
+    /// There was no room. The next append tries a new lane.
+    Full,
+    Sealed(String),
+    Closed,
+}
+
+/// A lane that is being written.
+#[derive(Debug)]
+pub(crate) struct LaneWriter {
+    pub(crate) home: Home,
+    pub(crate) lane: LaneId,
+    origin: String,
+    lock: Option<Box<dyn Lock>>,
+    segment: Option<Segment>,
+    /// Segment and length up to which everything was acknowledged.
+    acknowledged: (u64, u64),
+    tip: Tip,
+    checkpoint: Option<(Checkpoint, String)>,
+    entries_since_checkpoint: u64,
+    checkpoints_since_index: u32,
+    index_due: bool,
+    health: Health,
+}
+
+#[derive(Debug)]
+struct Segment {
+    first: u64,
+    file: Box<dyn Appender>,
+    bytes: u64,
+    pack: Option<Box<dyn Appender>>,
+    pack_bytes: u64,
+    /// Its name isn't durable yet.
+    fresh: bool,
+}
+
+/// A lane that ends cleanly, as found on disk.
+pub(crate) struct Resumed {
+    pub(crate) lane: LaneId,
+    pub(crate) lock: Box<dyn Lock>,
+    pub(crate) first: u64,
+    pub(crate) bytes: u64,
+    pub(crate) pack_bytes: u64,
+    pub(crate) tip: Tip,
+    pub(crate) checkpoint: (Checkpoint, String),
+}
+
+impl LaneWriter {
+    fn bare(home: Home, lane: LaneId, lock: Option<Box<dyn Lock>>) -> LaneWriter {
+        let origin = lane_origin(&home.ledger, lane);
+        LaneWriter {
+            tip: Tip::start(&origin),
+            home,
+            lane,
+            origin,
+            lock,
+            segment: None,
+            acknowledged: (0, 0),
+            checkpoint: None,
+            entries_since_checkpoint: 0,
+            checkpoints_since_index: 0,
+            index_due: true,
+            health: Health::Sound,
+        }
+    }
+
+    /// A lane of a ledger in memory. Nothing there fails; if it does, the lane is sealed.
+    pub(crate) fn in_memory(storage: Arc<dyn Storage>, key: LedgerKey, options: Options) -> LaneWriter {
+        let mut index = Index::named("0".repeat(16));
+        let stored = index.store(storage.as_ref(), &key, None);
+        let at_ms = options.opened_at_ms;
+        let home = Home { storage, key, ledger: index.ledger, options };
+        let created = match stored {
+            Ok(()) => LaneWriter::create(home.clone(), at_ms, &[]),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        };
+        created.unwrap_or_else(|error| {
+            let mut writer = LaneWriter::bare(home, LaneId::FIRST, None);
+            writer.health = Health::Sealed(error.to_string());
+            writer
+        })
+    }
+
+    /// Goes on with a lane that ends cleanly.
+    pub(crate) fn resume(home: Home, found: Resumed) -> io::Result<LaneWriter> {
+        let storage = home.storage.clone();
+        let file = storage.appender(&segment_path(found.lane, found.first), Existing::Required)?;
+        let pack = match found.pack_bytes {
+            0 => None,
+            _ => Some(storage.appender(&pack_path(found.lane, found.first), Existing::Required)?),
+        };
+        let segment = Segment {
+            first: found.first,
+            file,
+            bytes: found.bytes,
+            pack,
+            pack_bytes: found.pack_bytes,
+            fresh: false,
+        };
+        let bare = LaneWriter::bare(home, found.lane, Some(found.lock));
+        Ok(LaneWriter {
+            segment: Some(segment),
+            acknowledged: (found.first, found.bytes),
+            tip: found.tip,
+            checkpoint: Some(found.checkpoint),
+            index_due: false,
+            ..bare
+        })
+    }
+
+    /// Starts a new lane, whose first batch settles the ends of others.
+    pub(crate) fn create(home: Home, at_ms: i64, recoveries: &[RecoveryBody]) -> io::Result<LaneWriter> {
+        let storage = home.storage.clone();
+        storage.create_folder(LANES)?;
+        let (lane, lock) = vacant_lane(storage.as_ref())?;
+        let mut writer = LaneWriter::bare(home, lane, Some(lock));
+        let key = writer.home.key.public().vkey(&writer.origin);
+        let body = LaneBody { key, lane, origin: writer.origin.clone() };
+        let mut items = vec![Item::internal(Kind::Lane, at_ms, &body)?];
+        for recovery in recoveries {
+            items.push(Item::internal(Kind::Recovery, at_ms, recovery)?);
+        }
+        if let Err(error) = writer.write_batch(items, true, &mut Vec::new()) {
+            // Nobody was told of this lane and we hold its lock, so its file is ours to take away;
+            // if that fails too, the next one to open the ledger settles it.
+            drop(writer.segment.take());
+            if storage.remove(&segment_path(lane, 0)).is_err() {
+                writer.health = Health::Sealed(error.to_string());
+            }
+            return Err(error);
+        }
+        Ok(writer)
+    }
+
+    /// Records a batch: all of it, or none that anyone was told of.
+    pub(crate) fn commit(
+        &mut self,
+        items: Vec<Item>,
+        receipts: &mut Vec<Receipt>,
+    ) -> Result<(), AppendError> {
+        match &self.health {
+            Health::Sound => {}
+            Health::Sealed(why) => return Err(AppendError::Sealed(why.clone())),
+            Health::Closed => return Err(AppendError::Closed),
+            Health::Full => self.leave_lane(items.first().map_or(0, |item| item.at_ms))?,
+        }
+        let force = self.home.options.checkpoint_every_batch;
+        self.write_batch(items, force, receipts).map_err(|error| self.fail(&error))
+    }
+
+    fn fail(&mut self, error: &io::Error) -> AppendError {
+        if is_full(error) {
+            self.health = Health::Full;
+            return AppendError::Full;
+        }
+        self.health = Health::Sealed(error.to_string());
+        AppendError::Io(error.to_string())
+    }
+
+    fn write_batch(
+        &mut self,
+        items: Vec<Item>,
+        force_checkpoint: bool,
+        receipts: &mut Vec<Receipt>,
+    ) -> io::Result<()> {
+        self.ensure_segment()?;
+        let packed = self.write_payloads(&items)?;
+        let mut tip = self.tip.clone();
+        let mut buffer =
+            Vec::with_capacity(items.iter().map(|item| item.prepared.len()).sum::<usize>() + 2048);
+        for item in items {
+            let seq = tip.size();
+            let hash = item.prepared.finish(&tip.prev, seq, &mut buffer);
+            receipts.push(Receipt { lane: self.lane, seq, hash });
+            tip.push(hash, item.at_ms);
+        }
+        if let Some(bytes) = packed {
+            let item = Item::internal(Kind::Pack, tip.at_ms, &PackBody { bytes })?;
+            let hash = item.prepared.finish(&tip.prev, tip.size(), &mut buffer);
+            tip.push(hash, tip.at_ms);
+        }
+        let entries = self.entries_since_checkpoint + (tip.size() - self.tip.size());
+        let ends_segment = self.segment_bytes() + buffer.len() as u64 >= self.home.options.segment_bytes_max;
+        let due = force_checkpoint || ends_segment || entries >= self.home.options.checkpoint_entries_max;
+        let signed = due.then(|| self.push_checkpoint(&mut tip, &mut buffer));
+        self.write_out(&buffer)?;
+        self.tip = tip;
+        self.entries_since_checkpoint = if signed.is_some() { 0 } else { entries };
+        if let Some(signed) = signed {
+            self.checkpoint = Some(signed);
+            self.checkpoints_since_index += 1;
+        }
+        Ok(())
+    }
+
+    fn push_checkpoint(&self, tip: &mut Tip, buffer: &mut Vec<u8>) -> (Checkpoint, String) {
+        let (body, checkpoint, note) = sign_checkpoint(&tip.frontier, &self.origin, &self.home.key);
+        let prepared = Prepared::new(Kind::Checkpoint, tip.at_ms, &body);
+        let hash = prepared.finish(&tip.prev, tip.size(), buffer);
+        tip.push(hash, tip.at_ms);
+        (checkpoint, note)
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        self.segment.as_ref().map_or(0, |segment| segment.bytes)
+    }
+
+    /// Makes sure that there is a segment with room.
+    fn ensure_segment(&mut self) -> io::Result<()> {
+        let bytes_max = self.home.options.segment_bytes_max;
+        if let Some(segment) = &self.segment
+            && segment.bytes < bytes_max
+            && segment.pack_bytes < PACK_BYTES_MAX
+        {
+            return Ok(());
+        }
+        // Only a segment that ends in a checkpoint may be left.
+        if self.entries_since_checkpoint > 0 {
+            return Ok(());
+        }
+        let first = self.tip.size();
+        let path = segment_path(self.lane, first);
+        let storage = &self.home.storage;
+        let file = match storage.appender(&path, Existing::Refused) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && storage.stat(&path)?.is_some_and(|stat| stat.bytes == 0) =>
+            {
+                storage.appender(&path, Existing::Required)?
+            }
+            file => file?,
+        };
+        self.index_due |= self.segment.is_some();
+        self.segment = Some(Segment { first, file, bytes: 0, pack: None, pack_bytes: 0, fresh: true });
+        Ok(())
+    }
+
+    /// Packs the payloads of a batch, durably, and tells how long the pack is now.
+    fn write_payloads(&mut self, items: &[Item]) -> io::Result<Option<u64>> {
+        if items.iter().all(|item| item.payloads.is_empty()) {
+            return Ok(None);
+        }
+        let mut buffer = Vec::new();
+        for payload in items.iter().flat_map(|item| &item.payloads) {
+            write_record(payload, self.home.options.payload_key.as_ref(), &mut buffer)
+                .map_err(io::Error::other)?;
+        }
+        let (storage, lane) = (self.home.storage.clone(), self.lane);
+        let Some(segment) = &mut self.segment else { return Ok(None) };
+        let new = segment.pack.is_none();
+        let pack = match &mut segment.pack {
+            Some(pack) => pack,
+            none => none.insert(storage.appender(&pack_path(lane, segment.first), Existing::Refused)?),
+        };
+        pack.append(&buffer)?;
+        pack.sync()?;
+        if new {
+            // The pack must be there before an entry says so, whatever a power cut spares.
+            storage.sync_folder(&lane_folder(lane))?;
+        }
+        segment.pack_bytes += buffer.len() as u64;
+        Ok(Some(segment.pack_bytes))
+    }
+
+    fn write_out(&mut self, buffer: &[u8]) -> io::Result<()> {
+        let Some(segment) = &mut self.segment else { return Err(io::Error::other("no segment")) };
+        segment.file.append(buffer)?;
+        segment.file.sync()?;
+        if std::mem::take(&mut segment.fresh) {
+            self.home.storage.sync_folder(&lane_folder(self.lane))?;
+        }
+        segment.bytes += buffer.len() as u64;
+        self.acknowledged = (segment.first, segment.bytes);
+        Ok(())
+    }
+
+    /// Leaves a lane that had no room for a new one that settles its end.
+    fn leave_lane(&mut self, at_ms: i64) -> Result<(), AppendError> {
+        let next = self
+            .settle()
+            .and_then(|recovery| LaneWriter::create(self.home.clone(), at_ms, &[recovery]))
+            .map_err(|error| self.fail(&error))?;
+        *self = next;
+        Ok(())
+    }
+
+    /// Describes what the failed write left after the last acknowledged entry.
+    fn settle(&mut self) -> io::Result<RecoveryBody> {
+        self.segment = None;
+        let storage = self.home.storage.as_ref();
+        let (acknowledged_first, acknowledged_bytes) = self.acknowledged;
+        let mut tail = Vec::new();
+        for first in segments(storage, self.lane)? {
+            let from = if first == acknowledged_first { acknowledged_bytes } else { 0 };
+            if first == acknowledged_first || first >= self.tip.size() {
+                let mut bytes = Vec::new();
+                storage.read(&segment_path(self.lane, first), from, u64::MAX, &mut bytes)?;
+                tail.append(&mut bytes);
+            }
+        }
+        let route = Route { lane: self.lane, origin: &self.origin, proven: None, known: &[] };
+        let walk = Walk::through(&tail, self.tip.clone(), route);
+        Ok(RecoveryBody {
+            entries: walk.entries(&self.tip),
+            lane: self.lane,
+            proven: self.tip.size(),
+            root: self.tip.frontier.root(),
+            tail_bytes: tail.len() as u64,
+            tail_sha256: Digest::of(&tail),
+            torn_bytes: (tail.len() - walk.whole_bytes) as u64,
+        })
+    }
+
+    /// Renews the index when it is due. That it lags is allowed, so a busy or failing disk only
+    /// delays it; an index that doesn't count any more means tampering and seals the lane.
+    pub(crate) fn upkeep(&mut self) {
+        self.index_due |= self.checkpoints_since_index >= self.home.options.index_checkpoints_max;
+        if !self.index_due || !matches!(self.health, Health::Sound) {
+            return;
+        }
+        match self.renew_index() {
+            Ok(()) => {}
+            Err(IndexError::Busy | IndexError::Io(_)) => self.checkpoints_since_index = 0,
+            Err(error @ (IndexError::Broken(_) | IndexError::WrongKey)) => {
+                self.health = Health::Sealed(error.to_string());
+            }
+        }
+    }
+
+    fn renew_index(&mut self) -> Result<(), IndexError> {
+        let Some((checkpoint, _)) = &self.checkpoint else { return Ok(()) };
+        let anchor = Anchor { key: self.home.key.public(), size: checkpoint.size, root: checkpoint.root };
+        let witness = self.home.options.witness.clone();
+        let lane = self.lane;
+        Index::update(self.home.storage.as_ref(), &self.home.key, witness.as_deref(), |index| {
+            index.anchor(lane, anchor);
+        })?;
+        self.checkpoints_since_index = 0;
+        self.index_due = false;
+        Ok(())
+    }
+
+    /// Signs what isn't yet under a checkpoint, renews the index and gives up the lane.
+    pub(crate) fn close(&mut self) -> Result<(), AppendError> {
+        let result = match &self.health {
+            Health::Closed => return Ok(()),
+            Health::Sealed(why) => Err(AppendError::Sealed(why.clone())),
+            Health::Full => Err(AppendError::Full),
+            Health::Sound => self.finish(),
+        };
+        self.health = Health::Closed;
+        self.segment = None;
+        self.lock = None;
+        result
+    }
+
+    fn finish(&mut self) -> Result<(), AppendError> {
+        if self.entries_since_checkpoint > 0 {
+            self.write_batch(Vec::new(), true, &mut Vec::new()).map_err(|error| self.fail(&error))?;
+        }
+        self.renew_index().map_err(|error| AppendError::Io(error.to_string()))
+    }
+
+    /// Hands the lane over to a new key: the old one signs the entry that names it.
+    pub(crate) fn change_key(&mut self, key: LedgerKey, at_ms: i64) -> Result<(), AppendError> {
+        let body = KeyBody { key: key.public().vkey(&self.origin) };
+        let item = Item::internal(Kind::Key, at_ms, &body).map_err(|error| self.fail(&error))?;
+        self.commit(vec![item], &mut Vec::new())?;
+        let old = std::mem::replace(&mut self.home.key, key);
+        let witness = self.home.options.witness.clone();
+        let storage = self.home.storage.clone();
+        let result = crate::index::lock(storage.as_ref()).and_then(|_lock| {
+            let (mut index, _) =
+                Index::load(storage.as_ref(), &[old.public()])?.ok_or(IndexError::WrongKey)?;
+            index.retired.push(old.public());
+            index.store(storage.as_ref(), &self.home.key, witness.as_deref())
+        });
+        result.map_err(|error| self.fail(&io::Error::other(error.to_string())))
+    }
+
+    /// Lane, size and last hash.
+    pub(crate) fn position(&self) -> (LaneId, u64, Digest) {
+        (self.lane, self.tip.size(), self.tip.prev)
+    }
+
+    /// The last signed checkpoint.
+    pub(crate) fn note(&self) -> Option<String> {
+        self.checkpoint.as_ref().map(|(_, note)| note.clone())
+    }
+}
+
+/// Takes the first lane that has a folder and nothing in it, or makes the next folder.
+fn vacant_lane(storage: &dyn Storage) -> io::Result<(LaneId, Box<dyn Lock>)> {
+    let existing = lanes(storage)?;
+    for lane in &existing {
+        if segments(storage, *lane)?.is_empty()
+            && let Some(lock) = storage.lock(&lane_lock(*lane))?
+            && segments(storage, *lane)?.is_empty()
+        {
+            return Ok((*lane, lock));
+        }
+    }
+    let mut number = existing.last().map_or(0, |lane| lane.get() + 1);
+    while let Some(lane) = LaneId::new(number) {
+        storage.create_folder(&lane_folder(lane))?;
+        if let Some(lock) = storage.lock(&lane_lock(lane))?
+            && segments(storage, lane)?.is_empty()
+        {
+            return Ok((lane, lock));
+        }
+        number += 1;
+    }
+    Err(io::Error::other(format!("all {} lanes are in use", LaneId::MAX.get())))
+}

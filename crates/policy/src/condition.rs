@@ -1,0 +1,213 @@
+//! What a rule looks at: conditions, and how each is judged against the facts.
+//!
+//! An `allow` has to cover the whole call, everything else catches any part of it. So a condition on paths, endpoints,
+//! programs, capabilities or labels holds for an `allow` if *every* one of the call's fits (and there is one), and for
+//! the other effects if *any* does. In `unless` it is the other way round: an exception from an `allow` fires on any
+//! part, an exception from a `deny` only if it covers everything. That way a call can't be made acceptable by adding to it.
+
+mod args;
+mod names;
+mod resources;
+mod time;
+
+use serde_json::Value;
+
+pub(crate) use args::Test;
+pub(crate) use names::Names;
+pub(crate) use resources::{
+    ArgvPart, ArgvPattern, EndpointTest, HostPattern, PathTest, argvs, bare_host, paths,
+};
+pub(crate) use time::{DAY_MINUTES, Window};
+
+use crate::facts::Facts;
+use crate::json_path::JsonPath;
+use crate::words::{Class, Confidentiality, Integrity, Label, Tier};
+
+/// Whether a condition must hold for everything that it looks at, or for anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantifier {
+    Every,
+    Any,
+}
+
+impl Quantifier {
+    /// For the exceptions of a rule.
+    pub(crate) fn flipped(self) -> Self {
+        match self {
+            Self::Every => Self::Any,
+            Self::Any => Self::Every,
+        }
+    }
+
+    /// Quantifies over items; nothing at all never holds.
+    pub(crate) fn over<T>(self, mut items: impl Iterator<Item = T>, mut fits: impl FnMut(T) -> bool) -> bool {
+        match self {
+            Self::Any => items.any(fits),
+            Self::Every => {
+                let Some(first) = items.next() else { return false };
+                fits(first) && items.all(fits)
+            }
+        }
+    }
+}
+
+/// One condition with its place in the file, for explanations.
+#[derive(Debug, Clone)]
+pub(crate) struct Clause {
+    pub condition: Condition,
+    /// As written, on one line, e.g. `path: src/**`.
+    pub text: Box<str>,
+    pub line: u32,
+}
+
+/// What is looked at. All clauses of a rule have to hold.
+#[derive(Debug, Clone)]
+pub(crate) enum Condition {
+    Class(Box<[Class]>),
+    Agent(Names),
+    Role(Names),
+    Trust { min: u16, max: u16 },
+    Op(Names),
+    Tool(Names),
+    Capability(Names),
+    Path(PathTest),
+    Endpoint(EndpointTest),
+    Argv(Box<[ArgvPattern]>),
+    Arg { path: JsonPath, tests: Box<[Test]> },
+    Label { pointer: Option<Box<str>>, test: LabelTest },
+    Tier(Box<[Tier]>),
+    Time(Box<[Window]>),
+    Budget { meter: Meter, tests: Box<[Test]> },
+    Session { gauge: Gauge, tests: Box<[Test]> },
+    Any(Box<[Box<[Clause]>]>),
+    All(Box<[Box<[Clause]>]>),
+}
+
+impl Condition {
+    pub(crate) fn holds(&self, facts: &Facts<'_>, quantifier: Quantifier) -> bool {
+        match self {
+            Self::Class(classes) => classes.contains(&facts.caller.class),
+            Self::Agent(names) => names.matches(facts.caller.agent),
+            Self::Role(names) => facts.caller.roles.iter().any(|role| names.matches(role)),
+            Self::Trust { min, max } => (*min..=*max).contains(&facts.caller.trust),
+            Self::Op(names) => names.matches(facts.op),
+            Self::Tool(names) => facts.tool.is_some_and(|tool| names.matches(tool)),
+            Self::Capability(names) => {
+                quantifier.over(facts.capabilities.iter(), |capability| names.matches(capability))
+            }
+            Self::Path(test) => test.holds(facts, quantifier),
+            Self::Endpoint(test) => test.holds(facts, quantifier),
+            Self::Argv(patterns) => resources::argv_holds(patterns, facts, quantifier),
+            Self::Arg { path, tests } => args::holds(path, tests, facts.args, quantifier),
+            Self::Label { pointer: Some(pointer), test } => test.holds(facts.labels.label_of(pointer)),
+            Self::Label { pointer: None, test } => {
+                let labels = std::iter::once(&facts.labels.default).chain(facts.labels.fields.values());
+                quantifier.over(labels, |label| test.holds(*label))
+            }
+            Self::Tier(tiers) => tiers.contains(&facts.tier),
+            Self::Time(windows) => {
+                windows.iter().any(|window| window.contains(facts.now_ms, facts.utc_offset_min))
+            }
+            Self::Budget { meter, tests } => {
+                let left = meter.read(facts);
+                tests.iter().all(|test| test.holds(&left, quantifier))
+            }
+            Self::Session { gauge, tests } => {
+                gauge.read(facts).is_some_and(|value| tests.iter().all(|test| test.holds(&value, quantifier)))
+            }
+            Self::Any(branches) => branches.iter().any(|branch| all_hold(branch, facts, quantifier)),
+            Self::All(branches) => branches.iter().all(|branch| all_hold(branch, facts, quantifier)),
+        }
+    }
+}
+
+/// Whether every clause holds.
+pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quantifier) -> bool {
+    clauses.iter().all(|clause| clause.condition.holds(facts, quantifier))
+}
+
+/// What a label must be like. Everything given has to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct LabelTest {
+    /// One of these origins.
+    pub integrity: Option<Box<[Integrity]>>,
+    /// An origin less trusted than this.
+    pub less_trusted_than: Option<Integrity>,
+    /// An origin at least as trusted as this.
+    pub at_least_as_trusted_as: Option<Integrity>,
+    /// One of these.
+    pub confidentiality: Option<Box<[Confidentiality]>>,
+    /// This or stricter.
+    pub min_confidentiality: Option<Confidentiality>,
+    /// This or more open.
+    pub max_confidentiality: Option<Confidentiality>,
+}
+
+impl LabelTest {
+    fn holds(&self, label: Label) -> bool {
+        let level = label.confidentiality.judged();
+        self.integrity.as_ref().is_none_or(|list| list.contains(&label.integrity))
+            && self.less_trusted_than.is_none_or(|bound| label.integrity > bound)
+            && self.at_least_as_trusted_as.is_none_or(|bound| label.integrity <= bound)
+            && self.confidentiality.as_ref().is_none_or(|list| {
+                list.iter().any(|one| *one == label.confidentiality || one.judged() == level)
+            })
+            && self.min_confidentiality.is_none_or(|bound| level >= bound.judged())
+            && self.max_confidentiality.is_none_or(|bound| level <= bound.judged())
+    }
+}
+
+/// What is left of which budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meter {
+    MoneyUsd,
+    Tokens,
+    Calls,
+    WallS,
+    BytesOut,
+    Approvals,
+}
+
+impl Meter {
+    /// Where nobody has set a budget, there is more left than any number.
+    fn read(self, facts: &Facts<'_>) -> Value {
+        let left = &facts.left;
+        let (amount, unit) = match self {
+            Self::MoneyUsd => (left.money_microusd, 1e6),
+            Self::WallS => (left.wall_ms, 1e3),
+            Self::Tokens => return whole(left.tokens),
+            Self::Calls => return whole(left.calls),
+            Self::BytesOut => return whole(left.bytes_out),
+            Self::Approvals => return whole(left.approvals),
+        };
+        #[expect(clippy::cast_precision_loss, reason = "exact up to nine billion dollars or 285,000 years")]
+        amount.map_or_else(|| whole(None), |amount| Value::from(amount as f64 / unit))
+    }
+}
+
+fn whole(amount: Option<u64>) -> Value {
+    Value::from(amount.unwrap_or(u64::MAX))
+}
+
+/// What is measured of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gauge {
+    ToolCalls,
+    Tokens,
+    RequestTokens,
+    Confidence,
+    Drift,
+}
+
+impl Gauge {
+    fn read(self, facts: &Facts<'_>) -> Option<Value> {
+        let session = &facts.session;
+        match self {
+            Self::ToolCalls => Some(Value::from(session.tool_calls)),
+            Self::Tokens => Some(Value::from(session.tokens)),
+            Self::RequestTokens => Some(Value::from(session.request_tokens)),
+            Self::Confidence => session.confidence.map(Value::from),
+            Self::Drift => session.drift.map(Value::from),
+        }
+    }
+}

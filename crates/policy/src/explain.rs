@@ -1,0 +1,139 @@
+//! Why: the verdict, the rule and the line behind it, and what every other rule missed.
+
+use serde::Serialize;
+
+use crate::condition::{Clause, Condition, Quantifier};
+use crate::facts::Facts;
+use crate::policy::{Policy, RuleSet};
+use crate::rule::{Effect, Rule};
+use crate::verdict::{RuleRef, Verdict};
+
+/// A verdict with its grounds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// What `decide` says.
+    pub verdict: Verdict,
+    /// In one sentence.
+    pub summary: String,
+    /// The rules that matched, and those about this operation and tool that did not, in the order of the files.
+    pub considered: Vec<Consideration>,
+    /// How many further rules are about something else.
+    pub unrelated: usize,
+}
+
+/// One rule and how it fared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Consideration {
+    /// Which rule.
+    pub rule: RuleRef,
+    /// What it would do.
+    pub effect: Effect,
+    /// How it fared.
+    pub outcome: Fared,
+}
+
+/// How a rule fared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "fared")]
+pub enum Fared {
+    /// It matched.
+    Matched,
+    /// It matched, and its rate is used up.
+    UsedUp,
+    /// This is the first of its conditions that doesn't hold.
+    Missed {
+        /// The condition, as written.
+        condition: String,
+        /// Its line.
+        line: u32,
+    },
+    /// All its conditions hold, and so does its `unless`.
+    Excepted {
+        /// The line of the exception.
+        line: u32,
+    },
+}
+
+impl Policy {
+    /// Decides as [`decide`](Self::decide) does and says why. Walks all rules, so it is not for the path of a call.
+    pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
+        let verdict = self.decide(facts);
+        let mut considered = Vec::new();
+        let mut unrelated = 0;
+        for set in self.sets() {
+            for rule in &set.rules {
+                match consider(rule, facts) {
+                    Some(outcome) => {
+                        considered.push(Consideration { rule: rule.at.clone(), effect: rule.effect, outcome })
+                    }
+                    None => unrelated += 1,
+                }
+            }
+        }
+        let summary = summary(&verdict, self.sets());
+        Explanation { verdict, summary, considered, unrelated }
+    }
+}
+
+fn summary(verdict: &Verdict, sets: &[std::sync::Arc<RuleSet>]) -> String {
+    let by = |rule: Option<&RuleRef>| match rule {
+        Some(rule) => format!("by rule {rule}"),
+        None => {
+            let modes: Vec<String> =
+                sets.iter().map(|set| format!("{} policy: {}", set.layer, set.mode)).collect();
+            format!("by mode ({})", modes.join(", "))
+        }
+    };
+    match verdict {
+        Verdict::Allow(grant) => match grant.warnings.first() {
+            Some(warning) => format!("allowed {}: {}", by(grant.rule.as_ref()), warning.message),
+            None => format!("allowed {}", by(grant.rule.as_ref())),
+        },
+        Verdict::Ask(question) => format!("asked {}: {}", by(Some(&question.rule)), question.reason),
+        Verdict::Deny(reason) => format!("denied {}: {}", by(reason.rule.as_ref()), reason.message),
+    }
+}
+
+/// How a rule fares; `None` if it is about another operation or tool.
+fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
+    let Some(missed) = first_missed(&rule.when, facts, rule.effect.quantifier()) else {
+        return Some(if rule.excepts(facts) {
+            Fared::Excepted { line: rule.unless.first().map_or(rule.at.line, |clause| clause.line) }
+        } else if rule.is_used_up(facts) {
+            Fared::UsedUp
+        } else {
+            Fared::Matched
+        });
+    };
+    match missed.condition {
+        Condition::Op(_) | Condition::Tool(_) => None,
+        Condition::Class(_)
+        | Condition::Agent(_)
+        | Condition::Role(_)
+        | Condition::Trust { .. }
+        | Condition::Capability(_)
+        | Condition::Path(_)
+        | Condition::Endpoint(_)
+        | Condition::Argv(_)
+        | Condition::Arg { .. }
+        | Condition::Label { .. }
+        | Condition::Tier(_)
+        | Condition::Time(_)
+        | Condition::Budget { .. }
+        | Condition::Session { .. }
+        | Condition::Any(_)
+        | Condition::All(_) => Some(Fared::Missed { condition: missed.text.to_string(), line: missed.line }),
+    }
+}
+
+fn first_missed<'r>(clauses: &'r [Clause], facts: &Facts<'_>, quantifier: Quantifier) -> Option<&'r Clause> {
+    clauses.iter().find(|clause| !clause.condition.holds(facts, quantifier))
+}
+
+/// Why a rule doesn't match, in one sentence; `None` if it does.
+pub(crate) fn first_failure(rule: &Rule, facts: &Facts<'_>) -> Option<String> {
+    if let Some(clause) = first_missed(&rule.when, facts, rule.effect.quantifier()) {
+        return Some(format!("`{}` in line {} doesn't hold", clause.text, clause.line));
+    }
+    rule.excepts(facts).then(|| "its `unless` holds".to_owned())
+}

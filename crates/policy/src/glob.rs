@@ -1,0 +1,468 @@
+//! Globs for names and for paths, matched in bounded time without allocating.
+//!
+//! In a name (`fs.*`, `research-??`) a `*` runs over anything. In a path `*`, `?` and `[…]` stay within one component
+//! and `**`, alone between slashes, stands for any number of components, none included: `src/**` matches `src` too, so
+//! that a rule about a folder's content is also one about the folder. A relative pattern never matches an absolute path,
+//! and neither matches the agents' own file system (`vfs:/…`). `${agent}` as a component stands for the caller's name.
+
+use std::fmt;
+
+/// Longest pattern.
+pub(crate) const PATTERN_BYTES_MAX: usize = 1024;
+/// Most patterns that one pattern's `{a,b}` groups may stand for.
+const ALTERNATIVES_MAX: usize = 64;
+/// The scheme of the agents' own file system.
+const VFS: &str = "vfs:";
+/// Stands for the caller's name in a path pattern.
+const SELF: &str = "${agent}";
+
+/// Why a pattern is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GlobError {
+    #[error("the pattern is empty")]
+    Empty,
+    #[error("the pattern is longer than {PATTERN_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("`[` is never closed")]
+    OpenClass,
+    #[error("the range `{0}-{1}` is upside down")]
+    Range(char, char),
+    #[error("`{{` is never closed, or `}}` never opened")]
+    OpenBrace,
+    #[error("the groups in braces stand for more than {ALTERNATIVES_MAX} patterns")]
+    TooMany,
+    #[error("a path pattern can't contain `.` or `..` components, empty ones or a trailing `/`")]
+    Dots,
+    #[error("`**` must stand alone between slashes")]
+    Stars,
+    #[error("`~` is not expanded: policy sees resolved paths")]
+    Home,
+    #[error("`\\` at the end escapes nothing")]
+    Escape,
+}
+
+/// A glob over one text without structure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NameGlob(Box<[Token]>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    /// Exactly this text.
+    Literal(Box<str>),
+    /// Any run of characters.
+    Run,
+    /// Any one character.
+    One,
+    /// One character of, or not of, these ranges.
+    Class { negated: bool, ranges: Box<[(char, char)]> },
+}
+
+impl NameGlob {
+    /// Compiles a pattern; `{a,b}` must have been expanded before.
+    pub(crate) fn new(pattern: &str) -> Result<Self, GlobError> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(GlobError::TooLong);
+        }
+        let mut tokens = Vec::new();
+        let mut literal = String::new();
+        let mut rest = pattern.chars();
+        while let Some(next) = rest.next() {
+            let token = match next {
+                '*' => Token::Run,
+                '?' => Token::One,
+                '[' => class(&mut rest)?,
+                '\\' => {
+                    literal.push(rest.next().ok_or(GlobError::Escape)?);
+                    continue;
+                }
+                other => {
+                    literal.push(other);
+                    continue;
+                }
+            };
+            if !literal.is_empty() {
+                tokens.push(Token::Literal(std::mem::take(&mut literal).into()));
+            }
+            if token != Token::Run || tokens.last() != Some(&Token::Run) {
+                tokens.push(token);
+            }
+        }
+        if !literal.is_empty() {
+            tokens.push(Token::Literal(literal.into()));
+        }
+        Ok(Self(tokens.into()))
+    }
+
+    /// The text, if it is the only one that matches.
+    pub(crate) fn exact(&self) -> Option<&str> {
+        match &*self.0 {
+            [] => Some(""),
+            [Token::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text that everything matching begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        match self.0.first() {
+            Some(Token::Literal(text)) => text,
+            Some(Token::Run | Token::One | Token::Class { .. }) | None => "",
+        }
+    }
+
+    /// The text that everything matching ends with, if the pattern is `*` and that text.
+    pub(crate) fn suffix(&self) -> Option<&str> {
+        match &*self.0 {
+            [Token::Run, Token::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether every text matches.
+    pub(crate) fn matches_all(&self) -> bool {
+        matches!(&*self.0, [Token::Run])
+    }
+
+    /// Goes back to the last run only, so the time is at most the product of both lengths.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        let (mut tokens, mut rest) = (&*self.0, text);
+        let mut retry: Option<(&[Token], &str)> = None;
+        loop {
+            match tokens.split_first() {
+                Some((Token::Run, after)) => {
+                    if after.is_empty() {
+                        return true;
+                    }
+                    retry = Some((after, rest));
+                    tokens = after;
+                    continue;
+                }
+                Some((token, after)) => {
+                    if let Some(left) = token.take(rest) {
+                        (tokens, rest) = (after, left);
+                        continue;
+                    }
+                }
+                None if rest.is_empty() => return true,
+                None => {}
+            }
+            // A dead end: let the last run take one character more.
+            let Some((after, from)) = retry else { return false };
+            let mut shorter = from.chars();
+            if shorter.next().is_none() {
+                return false;
+            }
+            retry = Some((after, shorter.as_str()));
+            (tokens, rest) = (after, shorter.as_str());
+        }
+    }
+}
+
+impl Token {
+    /// What is left of the text once this token has taken its part.
+    fn take<'t>(&self, text: &'t str) -> Option<&'t str> {
+        match self {
+            Self::Literal(literal) => text.strip_prefix(&**literal),
+            Self::Run => Some(text),
+            Self::One => {
+                let mut chars = text.chars();
+                chars.next()?;
+                Some(chars.as_str())
+            }
+            Self::Class { negated, ranges } => {
+                let mut chars = text.chars();
+                let first = chars.next()?;
+                let inside = ranges.iter().any(|(from, to)| (*from..=*to).contains(&first));
+                (inside != *negated).then_some(chars.as_str())
+            }
+        }
+    }
+}
+
+/// The rest of a class after its `[`.
+fn class(rest: &mut std::str::Chars<'_>) -> Result<Token, GlobError> {
+    let mut ranges = Vec::new();
+    let mut negated = false;
+    let mut first = true;
+    loop {
+        let mut from = rest.next().ok_or(GlobError::OpenClass)?;
+        if first && (from == '!' || from == '^') && !negated {
+            negated = true;
+            continue;
+        }
+        // As in shells, a `]` that comes first is a character of the class.
+        if from == ']' && !first {
+            return Ok(Token::Class { negated, ranges: ranges.into() });
+        }
+        first = false;
+        if from == '\\' {
+            from = rest.next().ok_or(GlobError::Escape)?;
+        }
+        let mut ahead = rest.clone();
+        let to = match (ahead.next(), ahead.next()) {
+            (Some('-'), Some(to)) if to != ']' => {
+                *rest = ahead;
+                to
+            }
+            _ => from,
+        };
+        if to < from {
+            return Err(GlobError::Range(from, to));
+        }
+        ranges.push((from, to));
+    }
+}
+
+/// A glob over `/`-separated paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PathGlob {
+    root: Root,
+    parts: Box<[Part]>,
+}
+
+/// Which tree a path is in. Patterns match within their own tree only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// Inside the workspace.
+    Relative,
+    /// Outside the workspace.
+    Absolute,
+    /// The agents' own file system.
+    Vfs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    /// Any number of components.
+    Depth,
+    /// The caller's name.
+    Caller,
+    /// One component.
+    One(NameGlob),
+}
+
+/// Splits a path into its tree and what is below the root.
+pub(crate) fn rooted(path: &str) -> (Root, &str) {
+    if let Some(rest) = path.strip_prefix(VFS) {
+        return (Root::Vfs, rest.strip_prefix('/').unwrap_or(rest));
+    }
+    match path.strip_prefix('/') {
+        Some(rest) => (Root::Absolute, rest),
+        None => (Root::Relative, if path == "." { "" } else { path }),
+    }
+}
+
+impl PathGlob {
+    /// Compiles a pattern; `{a,b}` must have been expanded before.
+    pub(crate) fn new(pattern: &str) -> Result<Self, GlobError> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(GlobError::TooLong);
+        }
+        if pattern.is_empty() {
+            return Err(GlobError::Empty);
+        }
+        if pattern.starts_with('~') {
+            return Err(GlobError::Home);
+        }
+        let (root, below) = rooted(pattern);
+        let mut parts = Vec::new();
+        for part in below.split('/').filter(|_| !below.is_empty()) {
+            match part {
+                "**" if parts.last() == Some(&Part::Depth) => {}
+                "**" => parts.push(Part::Depth),
+                SELF => parts.push(Part::Caller),
+                "" | "." | ".." => return Err(GlobError::Dots),
+                other if other.contains("**") => return Err(GlobError::Stars),
+                other => parts.push(Part::One(NameGlob::new(other)?)),
+            }
+        }
+        Ok(Self { root, parts: parts.into() })
+    }
+
+    /// Whether every path of its tree matches.
+    pub(crate) fn matches_all(&self) -> bool {
+        matches!(&*self.parts, [Part::Depth])
+    }
+
+    /// Which tree it is about.
+    pub(crate) fn root(&self) -> Root {
+        self.root
+    }
+
+    /// The leading components that are literal.
+    pub(crate) fn literal_parts(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map_while(|part| match part {
+            Part::One(glob) => glob.exact(),
+            Part::Depth | Part::Caller => None,
+        })
+    }
+
+    /// The last component, if there is one that is a glob over a name.
+    pub(crate) fn last_part(&self) -> Option<&NameGlob> {
+        match self.parts.last()? {
+            Part::One(glob) => Some(glob),
+            Part::Depth | Part::Caller => None,
+        }
+    }
+
+    /// Matches a resolved path; `caller` is what `${agent}` stands for.
+    pub(crate) fn matches(&self, path: &str, caller: &str) -> bool {
+        let (root, below) = rooted(path);
+        if root != self.root {
+            return false;
+        }
+        let components = below.split('/').filter(|part| !part.is_empty());
+        gapped(
+            &self.parts,
+            components,
+            |part| matches!(part, Part::Depth),
+            |part, component| match part {
+                Part::Depth => false,
+                // A caller without a name, or with a slash in it, owns nothing.
+                Part::Caller => !caller.is_empty() && component == caller,
+                Part::One(glob) => glob.matches(component),
+            },
+        )
+    }
+}
+
+/// Matches a sequence against patterns, some of which are gaps of any length; goes back to the last gap only.
+pub(crate) fn gapped<P, I: Iterator + Clone>(
+    patterns: &[P],
+    items: I,
+    is_gap: impl Fn(&P) -> bool,
+    fits: impl Fn(&P, I::Item) -> bool,
+) -> bool {
+    let (mut patterns, mut rest) = (patterns, items);
+    let mut retry: Option<(&[P], I)> = None;
+    loop {
+        match patterns.split_first() {
+            Some((gap, after)) if is_gap(gap) => {
+                if after.is_empty() {
+                    return true;
+                }
+                retry = Some((after, rest.clone()));
+                patterns = after;
+                continue;
+            }
+            Some((pattern, after)) if rest.next().is_some_and(|item| fits(pattern, item)) => {
+                patterns = after;
+                continue;
+            }
+            None if rest.next().is_none() => return true,
+            Some(_) | None => {}
+        }
+        let Some((after, from)) = &mut retry else { return false };
+        if from.next().is_none() {
+            return false;
+        }
+        (patterns, rest) = (after, from.clone());
+    }
+}
+
+/// Writes out the alternatives of `{a,b}` groups.
+pub(crate) fn expand(pattern: &str) -> Result<Vec<String>, GlobError> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err(GlobError::TooLong);
+    }
+    let mut done = Vec::new();
+    let mut open = vec![pattern.to_owned()];
+    while let Some(next) = open.pop() {
+        if done.len() + open.len() >= ALTERNATIVES_MAX {
+            return Err(GlobError::TooMany);
+        }
+        match group(&next)? {
+            None => done.push(next),
+            Some((before, inside, after)) => {
+                for alternative in split_top(inside).into_iter().rev() {
+                    open.push(format!("{before}{alternative}{after}"));
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// The first group in braces, with what is around it. `${agent}` is not a group, nor is anything escaped or in a class.
+fn group(pattern: &str) -> Result<Option<(&str, &str, &str)>, GlobError> {
+    let (mut depth, mut start, mut from) = (0_u32, 0, 0);
+    while let Some((at, mark)) = next_mark(pattern, from) {
+        from = at + mark.len_utf8();
+        match mark {
+            '{' => {
+                if depth == 0 {
+                    start = at;
+                }
+                depth += 1;
+            }
+            '}' => {
+                depth = depth.checked_sub(1).ok_or(GlobError::OpenBrace)?;
+                if depth == 0 {
+                    let parts = (pattern.get(..start), pattern.get(start + 1..at), pattern.get(at + 1..));
+                    let (Some(before), Some(inside), Some(after)) = parts else {
+                        return Err(GlobError::OpenBrace);
+                    };
+                    return Ok(Some((before, inside, after)));
+                }
+            }
+            _ => {}
+        }
+    }
+    if depth == 0 { Ok(None) } else { Err(GlobError::OpenBrace) }
+}
+
+/// Splits a group's inside at the commas that are not in a group of their own.
+fn split_top(inside: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start, mut from) = (Vec::new(), 0_u32, 0, 0);
+    while let Some((at, mark)) = next_mark(inside, from) {
+        from = at + mark.len_utf8();
+        match mark {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.extend(inside.get(start..at));
+                start = from;
+            }
+            _ => {}
+        }
+    }
+    parts.extend(inside.get(start..));
+    parts
+}
+
+/// The next brace or comma that means something.
+fn next_mark(pattern: &str, from: usize) -> Option<(usize, char)> {
+    let tail = pattern.get(from..)?;
+    let mut chars = tail.char_indices();
+    let mut in_class = false;
+    while let Some((offset, next)) = chars.next() {
+        match next {
+            '\\' => {
+                chars.next();
+            }
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '$' if tail.get(offset..).is_some_and(|rest| rest.starts_with(SELF)) => {
+                for _ in 1..SELF.len() {
+                    chars.next();
+                }
+            }
+            '{' | '}' | ',' if !in_class => return Some((from + offset, next)),
+            _ => {}
+        }
+    }
+    None
+}
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Relative => "inside the workspace",
+            Self::Absolute => "outside the workspace",
+            Self::Vfs => "in the agents' file system",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Cases for globs, as data; and that hostile patterns stay cheap.
+
+use super::*;
+use proptest::prelude::*;
+
+fn path(pattern: &str, path: &str) -> bool {
+    expand(pattern).unwrap().iter().any(|one| PathGlob::new(one).unwrap().matches(path, "ada"))
+}
+
+#[test]
+fn names() {
+    let cases = [
+        ("fs.read", "fs.read", true),
+        ("fs.read", "fs.reads", false),
+        ("fs.*", "fs.read", true),
+        ("fs.*", "fs.", true),
+        ("fs.*", "fs", false),
+        ("*", "", true),
+        ("a*b*c", "axxbyyc", true),
+        ("a*b*c", "axxbyy", false),
+        ("?", "ä", true),
+        ("?", "", false),
+        ("[a-c]x", "bx", true),
+        ("[!a-c]x", "bx", false),
+        ("[^a-c]x", "dx", true),
+        ("[]]", "]", true),
+        ("[a-]", "-", true),
+        (r"\*", "*", true),
+        (r"\*", "x", false),
+        ("**", "anything", true),
+    ];
+    for (pattern, text, expected) in cases {
+        assert_eq!(NameGlob::new(pattern).unwrap().matches(text), expected, "{pattern} on {text}");
+    }
+}
+
+#[test]
+fn paths() {
+    let cases = [
+        ("src/**", "src/a/b.rs", true),
+        ("src/**", "src", true),
+        ("src/**", "srcx/a", false),
+        ("src/*.rs", "src/a.rs", true),
+        ("src/*.rs", "src/a/b.rs", false),
+        ("**", "", true),
+        ("**", ".", true),
+        ("**", ".env", true),
+        ("**", "/etc/passwd", false),
+        ("**", "vfs:/agent/ada", false),
+        ("/**", "/etc/passwd", true),
+        ("/**", "etc/passwd", false),
+        ("vfs:/**", "vfs:/agent/bob/mem", true),
+        ("vfs:/**", "/agent/bob/mem", false),
+        ("vfs:/agent/${agent}/**", "vfs:/agent/ada/mem/x", true),
+        ("vfs:/agent/${agent}/**", "vfs:/agent/bob/mem/x", false),
+        ("vfs:/agent/${agent}/{mem,state}/**", "vfs:/agent/ada/state/x", true),
+        ("vfs:/agent/${agent}/{mem,state}/**", "vfs:/agent/ada/policy/x", false),
+        ("**/*.pem", "a/b/c.pem", true),
+        ("**/*.pem", "c.pem", true),
+        ("**/.env", ".env", true),
+        ("**/.git/**", "a/.git/config", true),
+        ("**/.git/**", "a/.gitx/config", false),
+        ("a/**/b/**/c", "a/b/x/b/y/c", true),
+        ("a/**/b/**/c", "a/x/y/c", false),
+        ("{a,b/{c,d}}/x", "b/d/x", true),
+        ("{a,b/{c,d}}/x", "b/x", false),
+        ("a/?", "a//", false),
+        ("Src/**", "src/a", false),
+        ("x\ny/*", "x\ny/z", true),
+    ];
+    for (pattern, text, expected) in cases {
+        assert_eq!(path(pattern, text), expected, "{pattern} on {text}");
+    }
+}
+
+#[test]
+fn a_caller_without_a_name_owns_nothing() {
+    let glob = PathGlob::new("vfs:/agent/${agent}/**").unwrap();
+    assert!(!glob.matches("vfs:/agent//mem", ""));
+    assert!(!glob.matches("vfs:/agent/mem", ""));
+    assert!(!glob.matches("vfs:/agent/a/b/mem", "a/b"));
+}
+
+#[test]
+fn bad_patterns_are_refused() {
+    let cases = [
+        ("", GlobError::Empty),
+        ("a/../b", GlobError::Dots),
+        ("./a", GlobError::Dots),
+        ("a//b", GlobError::Dots),
+        ("a/", GlobError::Dots),
+        ("a/b**", GlobError::Stars),
+        ("[a", GlobError::OpenClass),
+        ("a[/]b", GlobError::OpenClass),
+        ("[z-a]", GlobError::Range('z', 'a')),
+        ("~/.ssh/**", GlobError::Home),
+        ("a\\", GlobError::Escape),
+    ];
+    for (pattern, error) in cases {
+        assert_eq!(PathGlob::new(pattern), Err(error), "{pattern}");
+    }
+    assert_eq!(expand("{a"), Err(GlobError::OpenBrace));
+    assert_eq!(expand("a}"), Err(GlobError::OpenBrace));
+    assert_eq!(expand("[{]x"), Ok(vec!["[{]x".to_owned()]));
+}
+
+#[test]
+fn adv_006_pathological_globs_are_refused_or_cheap() {
+    assert_eq!(expand(&"{a,b}".repeat(20)), Err(GlobError::TooMany));
+    assert_eq!(NameGlob::new(&"a".repeat(PATTERN_BYTES_MAX + 1)), Err(GlobError::TooLong));
+    // Exponential for a matcher that goes back to every star.
+    let name = NameGlob::new(&"*a".repeat(500)).unwrap();
+    assert!(!name.matches(&format!("{}b", "a".repeat(4096))));
+    let deep = PathGlob::new(&"**/a/".repeat(100).trim_end_matches('/').to_owned()).unwrap();
+    assert!(!deep.matches(&format!("{}b", "a/".repeat(2000)), ""));
+}
+
+/// The textbook matcher: exponential, obviously right.
+fn plainly(pattern: &[char], text: &[char]) -> bool {
+    match pattern.split_first() {
+        None => text.is_empty(),
+        Some(('*', rest)) => (0..=text.len()).any(|skip| plainly(rest, &text[skip..])),
+        Some(('?', rest)) => !text.is_empty() && plainly(rest, &text[1..]),
+        Some((literal, rest)) => text.first() == Some(literal) && plainly(rest, &text[1..]),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_name_glob_agrees_with_the_textbook(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        prop_assert_eq!(NameGlob::new(&pattern).unwrap().matches(&text), plainly(&chars(&pattern), &chars(&text)));
+    }
+
+    #[test]
+    fn no_pattern_or_text_makes_it_panic(pattern in ".{0,40}", text in ".{0,40}") {
+        if let Ok(patterns) = expand(&pattern) {
+            for one in patterns {
+                if let Ok(glob) = PathGlob::new(&one) { let _ = glob.matches(&text, &text); }
+                if let Ok(glob) = NameGlob::new(&one) { let _ = glob.matches(&text); }
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What rules are filed under, and what a call is looked up by. The two halves of each aspect stand side by side: whatever
+//! a rule's key says, every call that the rule can match must have that key too.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::condition::{Condition, HostPattern, Names, Test, argvs, bare_host, paths};
+use crate::facts::{Facts, Resource};
+use crate::glob::{NameGlob, PathGlob, Root, rooted};
+use crate::json_path::JsonPath;
+use crate::number;
+use crate::rule::Rule;
+
+/// Where names have joints: `fs.read`, `research-7`, `did:key:…`.
+const JOINTS: [u8; 5] = [b'.', b'-', b'_', b':', b'/'];
+/// So many joints of a name, or components of a path, make keys.
+const JOINTS_MAX: usize = 4;
+const COMPONENTS_MAX: usize = 8;
+/// So many different arguments are considered at one node.
+const ARGS_MAX: usize = 4;
+
+/// One thing that tells rules apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Aspect {
+    Op,
+    Tool,
+    Agent,
+    Role,
+    Capability,
+    Path,
+    Host,
+    Program,
+    /// The value of one argument.
+    Arg(JsonPath),
+}
+
+/// The aspects worth trying on these rules.
+pub(super) fn aspects<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Aspect> {
+    let mut arguments: HashMap<String, (usize, &JsonPath)> = HashMap::new();
+    for clause in rules.flat_map(|rule| &rule.when) {
+        if let Condition::Arg { path, tests } = &clause.condition
+            && path.is_single()
+            && value_keys(tests).is_some()
+        {
+            arguments.entry(format!("{path:?}")).or_insert((0, path)).0 += 1;
+        }
+    }
+    let mut arguments: Vec<_> = arguments.into_iter().collect();
+    arguments.sort_by(|(a, (uses_a, _)), (b, (uses_b, _))| uses_b.cmp(uses_a).then_with(|| a.cmp(b)));
+    let mut aspects = vec![
+        Aspect::Tool,
+        Aspect::Path,
+        Aspect::Host,
+        Aspect::Program,
+        Aspect::Agent,
+        Aspect::Op,
+        Aspect::Role,
+        Aspect::Capability,
+    ];
+    aspects.extend(arguments.into_iter().take(ARGS_MAX).map(|(_, (_, path))| Aspect::Arg(path.clone())));
+    aspects
+}
+
+impl Aspect {
+    /// What a rule is filed under; `None` if it doesn't care, or can't be pinned down.
+    pub(super) fn keys_for(&self, rule: &Rule) -> Option<Vec<u64>> {
+        rule.when.iter().find_map(|clause| match (self, &clause.condition) {
+            (Self::Op, Condition::Op(names))
+            | (Self::Tool, Condition::Tool(names))
+            | (Self::Agent, Condition::Agent(names))
+            | (Self::Role, Condition::Role(names))
+            | (Self::Capability, Condition::Capability(names)) => name_keys(names),
+            (Self::Path, Condition::Path(test)) => test.globs.as_ref()?.iter().map(path_key).collect(),
+            (Self::Host, Condition::Endpoint(test)) => test.hosts.as_ref()?.iter().map(host_key).collect(),
+            (Self::Program, Condition::Argv(patterns)) => patterns
+                .iter()
+                .flat_map(|pattern| &pattern.programs)
+                .map(|program| Some(Hash::of(Kind::Exact).text(base_name(program.exact()?)).done()))
+                .collect(),
+            (Self::Arg(wanted), Condition::Arg { path, tests }) if wanted == path => value_keys(tests),
+            _ => None,
+        })
+    }
+
+    /// What a call has there.
+    pub(super) fn keys_of(&self, facts: &Facts<'_>, visit: &mut impl FnMut(u64)) {
+        match self {
+            Self::Op => each_name_key(facts.op, visit),
+            Self::Tool => {
+                if let Some(tool) = facts.tool {
+                    each_name_key(tool, visit);
+                }
+            }
+            Self::Agent => each_name_key(facts.caller.agent, visit),
+            Self::Role => facts.caller.roles.iter().for_each(|role| each_name_key(role, visit)),
+            Self::Capability => {
+                facts.capabilities.iter().for_each(|capability| each_name_key(capability, visit))
+            }
+            Self::Path => paths(facts).for_each(|(path, _)| each_path_key(path, visit)),
+            Self::Host => {
+                for resource in facts.resources {
+                    if let Resource::Endpoint { host, .. } = resource {
+                        each_host_key(host, visit);
+                    }
+                }
+            }
+            Self::Program => argvs(facts).filter_map(<[String]>::first).for_each(|program| {
+                visit(Hash::of(Kind::Exact).text(base_name(program)).done());
+            }),
+            Self::Arg(path) => {
+                if let Some(value) = path.single(facts.args)
+                    && let Some(key) = value_key(value)
+                {
+                    visit(key);
+                }
+            }
+        }
+    }
+}
+
+fn base_name(program: &str) -> &str {
+    program.rsplit_once('/').map_or(program, |(_, name)| name)
+}
+
+/// Every name's key, unless one of them can't be pinned down.
+fn name_keys(names: &Names) -> Option<Vec<u64>> {
+    let exact = names.exact().map(|name| Some(Hash::of(Kind::Exact).text(name).done()));
+    exact.chain(names.globs().iter().map(glob_key)).collect()
+}
+
+/// The beginning of the pattern up to its last joint.
+fn glob_key(glob: &NameGlob) -> Option<u64> {
+    let prefix = glob.prefix().as_bytes();
+    let joints = prefix.iter().enumerate().filter(|(_, byte)| JOINTS.contains(byte)).take(JOINTS_MAX);
+    let (end, _) = joints.last()?;
+    Some(Hash::of(Kind::Prefix).bytes(prefix.get(..=end)?).done())
+}
+
+fn each_name_key(name: &str, visit: &mut impl FnMut(u64)) {
+    visit(Hash::of(Kind::Exact).text(name).done());
+    let mut hash = Hash::of(Kind::Prefix);
+    let mut joints = 0;
+    for byte in name.bytes() {
+        hash = hash.byte(byte);
+        if JOINTS.contains(&byte) {
+            visit(hash.done());
+            joints += 1;
+            if joints == JOINTS_MAX {
+                return;
+            }
+        }
+    }
+}
+
+/// The literal components that the pattern begins with; if there are none, the name or the extension that it ends with.
+fn path_key(glob: &PathGlob) -> Option<u64> {
+    let below = Hash::of(Kind::Below(glob.root()));
+    if glob.literal_parts().next().is_some() {
+        return Some(glob.literal_parts().take(COMPONENTS_MAX).fold(below, Hash::component).done());
+    }
+    let Some(last) = glob.last_part() else { return Some(below.done()) };
+    if let Some(name) = last.exact() {
+        return Some(Hash::of(Kind::Name(glob.root())).text(name).done());
+    }
+    match last.suffix().and_then(|suffix| suffix.rsplit_once('.')) {
+        Some((_, extension)) => Some(Hash::of(Kind::Extension(glob.root())).text(extension).done()),
+        None => Some(below.done()),
+    }
+}
+
+fn each_path_key(path: &str, visit: &mut impl FnMut(u64)) {
+    let (root, below) = rooted(path);
+    let mut hash = Hash::of(Kind::Below(root));
+    visit(hash.done());
+    let mut last = None;
+    for (depth, component) in below.split('/').filter(|part| !part.is_empty()).enumerate() {
+        if depth < COMPONENTS_MAX {
+            hash = hash.component(component);
+            visit(hash.done());
+        }
+        last = Some(component);
+    }
+    let Some(name) = last else { return };
+    visit(Hash::of(Kind::Name(root)).text(name).done());
+    if let Some((_, extension)) = name.rsplit_once('.') {
+        visit(Hash::of(Kind::Extension(root)).text(extension).done());
+    }
+}
+
+fn host_key(pattern: &HostPattern) -> Option<u64> {
+    match pattern {
+        HostPattern::Exact(host) => Some(Hash::of(Kind::Exact).lower(host).done()),
+        HostPattern::Below(domain) => Some(Hash::of(Kind::Suffix).lower_reversed(domain).done()),
+        HostPattern::Any => None,
+    }
+}
+
+/// From the end, so that every domain around the host is passed on the way.
+fn each_host_key(host: &str, visit: &mut impl FnMut(u64)) {
+    let host = bare_host(host);
+    visit(Hash::of(Kind::Exact).lower(host).done());
+    let mut hash = Hash::of(Kind::Suffix);
+    for byte in host.bytes().rev() {
+        if byte == b'.' {
+            visit(hash.done());
+        }
+        hash = hash.byte(byte.to_ascii_lowercase());
+    }
+}
+
+/// The keys of the values that a test on an argument can accept.
+fn value_keys(tests: &[Test]) -> Option<Vec<u64>> {
+    tests.iter().find_map(|test| match test {
+        Test::Eq(value) => Some(vec![value_key(value)?]),
+        Test::In(values) => values.iter().map(value_key).collect(),
+        Test::Ne(_)
+        | Test::Gt(_)
+        | Test::Lt(_)
+        | Test::Gte(_)
+        | Test::Lte(_)
+        | Test::NotIn(_)
+        | Test::Contains(_)
+        | Test::NotContains(_)
+        | Test::StartsWith(_)
+        | Test::EndsWith(_)
+        | Test::Matches(_)
+        | Test::Exists(_)
+        | Test::Any(_)
+        | Test::All(_) => None,
+    })
+}
+
+/// Equal values have equal keys.
+fn value_key(value: &Value) -> Option<u64> {
+    match value {
+        Value::Null => Some(Hash::of(Kind::Null).done()),
+        Value::Bool(value) => Some(Hash::of(Kind::Bool).byte(u8::from(*value)).done()),
+        Value::Number(value) => Some(Hash::of(Kind::Number).bytes(&number::key(value).to_le_bytes()).done()),
+        Value::String(value) => Some(Hash::of(Kind::Exact).text(value).done()),
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// What kind of key it is, so that different kinds don't meet.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Exact,
+    Prefix,
+    Suffix,
+    Below(Root),
+    Name(Root),
+    Extension(Root),
+    Null,
+    Bool,
+    Number,
+}
+
+/// FNV-1a, because it can be read off at every joint on the way; stirred at the end, because the table takes it as it is.
+#[derive(Debug, Clone, Copy)]
+struct Hash(u64);
+
+impl Hash {
+    fn of(kind: Kind) -> Self {
+        let root = |root: Root| match root {
+            Root::Relative => 0,
+            Root::Absolute => 1,
+            Root::Vfs => 2,
+        };
+        let tag = match kind {
+            Kind::Exact => 1,
+            Kind::Prefix => 2,
+            Kind::Suffix => 3,
+            Kind::Null => 4,
+            Kind::Bool => 5,
+            Kind::Number => 6,
+            Kind::Below(tree) => 10 + root(tree),
+            Kind::Name(tree) => 20 + root(tree),
+            Kind::Extension(tree) => 30 + root(tree),
+        };
+        Self(0xcbf2_9ce4_8422_2325).byte(tag)
+    }
+
+    fn byte(self, byte: u8) -> Self {
+        Self((self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Self {
+        bytes.iter().fold(self, |hash, byte| hash.byte(*byte))
+    }
+
+    fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+
+    fn component(self, name: &str) -> Self {
+        self.byte(b'/').text(name)
+    }
+
+    fn lower(self, text: &str) -> Self {
+        text.bytes().fold(self, |hash, byte| hash.byte(byte.to_ascii_lowercase()))
+    }
+
+    fn lower_reversed(self, text: &str) -> Self {
+        text.bytes().rev().fold(self, |hash, byte| hash.byte(byte.to_ascii_lowercase()))
+    }
+
+    fn done(self) -> u64 {
+        let stirred = (self.0 ^ (self.0 >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        stirred ^ (stirred >> 29)
+    }
+}

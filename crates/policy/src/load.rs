@@ -1,0 +1,139 @@
+//! From text to a compiled policy. All findings are reported at once, each at its line and column.
+
+mod agentzero;
+mod foreign;
+mod native;
+mod reader;
+mod resources;
+mod security_md;
+mod sketch;
+mod units;
+mod values;
+mod when;
+
+use crate::finding::{Findings, LoadError, Place, Source};
+use crate::governance::Governance;
+use crate::index::Index;
+use crate::policy::{Mode, Policy, RuleSet};
+use crate::rule::Rule;
+use crate::tree::{Content, parse_toml, parse_yaml};
+use crate::verdict::Limits;
+
+pub(crate) use reader::Reader;
+pub use sketch::CallSketch;
+pub(crate) use sketch::sketch;
+
+/// What a loader got out of a file.
+#[derive(Debug)]
+struct Loaded {
+    mode: Mode,
+    limits: Limits,
+    governance: Governance,
+    rules: Vec<Rule>,
+    /// Examples with the place of their rule in `rules`.
+    examples: Vec<(usize, native::Example)>,
+}
+
+/// A name and the conditions that it stands for.
+type When = (&'static str, &'static str);
+
+/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, or an `.agents/security.md`.
+pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
+    let mut reader = Reader::new(text, source.layer);
+    let loaded = read(&mut reader, source);
+    let mut findings = reader.findings;
+    match loaded {
+        Some(loaded) if findings.is_empty() => {
+            check_examples(&loaded, &mut findings);
+            if findings.is_empty() {
+                Ok(compiled(loaded, text, source))
+            } else {
+                Err(findings.into_error(&source.name))
+            }
+        }
+        Some(_) | None => Err(findings.into_error(&source.name)),
+    }
+}
+
+/// Tells the formats apart: Markdown by the file's name, TOML by its look, the rest by the keys at the top.
+fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
+    if reader.text.contains('\0') {
+        let at = Place { line: 1, column: 1, ..Place::default() };
+        reader.findings.error(at, "the file contains a NUL character, so it is not a text");
+        return None;
+    }
+    if source.name.ends_with(".md") {
+        let yaml = security_md::yaml_of(reader.text, &mut reader.findings)?;
+        let root = parse_yaml(&yaml, &mut reader.findings)?;
+        return Some(security_md::read(reader, &root));
+    }
+    if looks_like_toml(reader.text) {
+        let root = parse_toml(reader.text, &mut reader.findings)?;
+        return Some(agentzero::read(reader, &root));
+    }
+    let root = parse_yaml(reader.text, &mut reader.findings)?;
+    let has = |keys: &[&str]| match &root.content {
+        Content::Map(entries) => entries.iter().any(|entry| keys.contains(&entry.key.as_str())),
+        Content::Scalar { .. } | Content::List(_) => false,
+    };
+    // `version` is everybody's; the others are told apart by what only they have.
+    let agentzero_only: Vec<&str> =
+        agentzero::KEYS.iter().copied().filter(|key| !native::KEYS.contains(key)).collect();
+    Some(if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
+        native::read(reader, &root)
+    } else if has(&["kernel", "policies"]) {
+        security_md::read(reader, &root)
+    } else if has(&agentzero_only) {
+        agentzero::read(reader, &root)
+    } else {
+        native::read(reader, &root)
+    })
+}
+
+/// Whether the first line that says something is a TOML one.
+fn looks_like_toml(text: &str) -> bool {
+    let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim);
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next().is_some_and(|line| {
+        let is_key = |key: &str| {
+            let odd = |next: char| !(next.is_ascii_alphanumeric() || matches!(next, '_' | '-' | '.' | '"'));
+            !key.is_empty() && !key.contains(odd)
+        };
+        line.split_once('=').is_some_and(|(key, _)| is_key(key.trim_end()))
+            || line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(is_key)
+    })
+}
+
+/// A rule that doesn't do what its author wrote beside it is not loaded.
+fn check_examples(loaded: &Loaded, findings: &mut Findings) {
+    for (rule, example) in &loaded.examples {
+        let Some(rule) = loaded.rules.get(*rule) else { continue };
+        let matches = example.call.with_facts(|facts| rule.matches(facts));
+        if matches == example.is_match {
+            continue;
+        }
+        let (does, should) = if matches { ("matches", "should not") } else { ("doesn't match", "should") };
+        let help = example.call.with_facts(|facts| crate::explain::first_failure(rule, facts));
+        let message = format!("rule `{}` {does} this example, and it {should}", rule.at.id);
+        match help {
+            Some(help) => findings.error_with_help(example.at, message, help),
+            None => findings.error(example.at, message),
+        }
+    }
+}
+
+fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
+    let rules: Box<[Rule]> = loaded.rules.into();
+    let set = RuleSet {
+        name: source.name.as_str().into(),
+        layer: source.layer,
+        mode: loaded.mode,
+        limits: loaded.limits,
+        governance: loaded.governance,
+        index: Index::new(&rules),
+        rules,
+        examples: loaded.examples.len(),
+        is_loaded: true,
+    };
+    Policy::of(set, text)
+}

@@ -1,0 +1,349 @@
+//! The decision. Pure: the same facts get the same verdict from the same policy.
+//!
+//! Within one file deny wins over ask, and ask over allow; the order of the rules decides only which of several rules of
+//! one effect is named. `transform` and `raise-tier` rules, limits and rates change what a yes gives and never say yes.
+//! Several files are each decided on their own and the strictest answer holds, so a further file can only narrow.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::facts::{Facts, Resource};
+use crate::governance::Governance;
+use crate::index::Index;
+use crate::rule::{Effect, Rule};
+use crate::verdict::{Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
+use crate::words::{Word, words};
+
+/// What happens to a call that no rule speaks of, and to one that a rule forbids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// What is not allowed is denied.
+    Strict,
+    /// What no rule speaks of is allowed, with a warning.
+    Permissive,
+    /// What would be denied or asked is allowed, with a warning.
+    Audit,
+}
+
+words!(Mode: "strict" => Strict, "permissive" => Permissive, "audit" => Audit);
+
+/// A compiled policy: one or more files, decided together.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    sets: Box<[Arc<RuleSet>]>,
+    digest: [u8; 32],
+}
+
+/// One compiled file.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    pub name: Box<str>,
+    pub layer: Layer,
+    pub mode: Mode,
+    /// What a yes gives where no rule gives less.
+    pub limits: Limits,
+    pub governance: Governance,
+    pub rules: Box<[Rule]>,
+    pub index: Index,
+    /// Examples that were checked when it was loaded.
+    pub examples: usize,
+    /// False only for the policy that stands in for a missing one.
+    pub is_loaded: bool,
+}
+
+impl Policy {
+    /// Decides one call.
+    pub fn decide(&self, facts: &Facts<'_>) -> Verdict {
+        let mut grant = Grant {
+            limits: Limits::UNLIMITED,
+            tier: facts.tier,
+            transforms: Vec::new(),
+            charges: Vec::new(),
+            warnings: Vec::new(),
+            rule: None,
+        };
+        let mut question: Option<(RuleRef, String, u8)> = None;
+        for set in &self.sets {
+            let hits = set.hits(facts);
+            match set.ruling(&hits, facts) {
+                Ruling::Deny(reason) => return Verdict::Deny(reason),
+                Ruling::Ask(rule, reason, approvers) => match &mut question {
+                    None => question = Some((rule, reason, approvers)),
+                    Some(first) => first.2 = first.2.max(approvers),
+                },
+                Ruling::Allow(rule, warning) => {
+                    if grant.rule.is_none() {
+                        grant.rule = rule;
+                    }
+                    grant.warnings.extend(warning);
+                }
+            }
+            set.modify(&hits, &mut grant);
+        }
+        match question {
+            Some((rule, reason, approvers)) => Verdict::Ask(Question { rule, reason, grant, approvers }),
+            None => Verdict::Allow(grant),
+        }
+    }
+
+    /// Denies everything: what holds where no policy is loaded.
+    pub fn deny_all() -> Self {
+        let set = RuleSet {
+            name: "none".into(),
+            layer: Layer::Builtin,
+            mode: Mode::Strict,
+            limits: Limits::default(),
+            governance: Governance::default(),
+            rules: Box::default(),
+            index: Index::default(),
+            examples: 0,
+            is_loaded: false,
+        };
+        Self::of(set, "")
+    }
+
+    /// Both together: each decides, the stricter answer holds. The project's policy can only narrow the user's.
+    #[must_use]
+    pub fn layered(user: Self, project: Option<Self>) -> Self {
+        let Some(project) = project else { return user };
+        let digest = Sha256::new()
+            .chain_update(b"regent policy layers v1\0")
+            .chain_update(user.digest)
+            .chain_update(project.digest)
+            .finalize();
+        let sets: Box<[_]> = user.sets.iter().chain(&project.sets).map(Arc::clone).collect();
+        Self { sets, digest: digest.into() }
+    }
+
+    /// Stands for exactly this policy, comments included, in the ledger.
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// What it consists of.
+    pub fn outline(&self) -> Vec<Outline> {
+        let outline = |set: &Arc<RuleSet>| Outline {
+            name: set.name.to_string(),
+            layer: set.layer,
+            mode: set.mode,
+            rules: set.rules.len(),
+            examples: set.examples,
+        };
+        self.sets.iter().map(outline).collect()
+    }
+
+    pub(crate) fn of(set: RuleSet, text: &str) -> Self {
+        let digest = Sha256::new()
+            .chain_update(b"regent policy v1\0")
+            .chain_update(set.layer.as_str())
+            .chain_update([0])
+            .chain_update(text)
+            .finalize();
+        Self { sets: Box::new([Arc::new(set)]), digest: digest.into() }
+    }
+
+    pub(crate) fn sets(&self) -> &[Arc<RuleSet>] {
+        &self.sets
+    }
+}
+
+/// One file of a policy, in figures.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Outline {
+    /// Where it was read from.
+    pub name: String,
+    /// Whose it is.
+    pub layer: Layer,
+    /// Its mode.
+    pub mode: Mode,
+    /// How many rules it has.
+    pub rules: usize,
+    /// How many examples were checked when it was loaded.
+    pub examples: usize,
+}
+
+/// The rules of one file that match a call.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hits {
+    pub deny: Option<u32>,
+    pub ask: Option<u32>,
+    pub allow: Option<u32>,
+    /// Matching rules that change what a yes gives, in order.
+    pub modifiers: Vec<u32>,
+    /// The first matching rule whose rate is used up.
+    pub used_up: Option<u32>,
+}
+
+impl Hits {
+    /// Takes note of a rule that matches.
+    pub(crate) fn add(&mut self, at: u32, rule: &Rule, facts: &Facts<'_>) {
+        let first = |slot: &mut Option<u32>| *slot = Some(slot.map_or(at, |other| other.min(at)));
+        match rule.effect {
+            // With a rate, it denies only what is beyond the rate.
+            Effect::Deny if rule.rate.is_none() => first(&mut self.deny),
+            Effect::Ask => first(&mut self.ask),
+            Effect::Allow => first(&mut self.allow),
+            Effect::Deny | Effect::Transform | Effect::RaiseTier => {}
+        }
+        if rule.modifies()
+            && let Err(place) = self.modifiers.binary_search(&at)
+        {
+            self.modifiers.insert(place, at);
+            if rule.is_used_up(facts) {
+                first(&mut self.used_up);
+            }
+        }
+    }
+}
+
+/// What one file says.
+enum Ruling {
+    Allow(Option<RuleRef>, Option<Reason>),
+    Ask(RuleRef, String, u8),
+    Deny(Reason),
+}
+
+impl RuleSet {
+    /// The rules that match.
+    pub(crate) fn hits(&self, facts: &Facts<'_>) -> Hits {
+        let mut hits = Hits::default();
+        self.index.candidates(facts, &mut |at| {
+            if let Some(rule) = self.rules.get(at as usize)
+                && rule.matches(facts)
+            {
+                hits.add(at, rule, facts);
+            }
+        });
+        hits
+    }
+
+    fn ruling(&self, hits: &Hits, facts: &Facts<'_>) -> Ruling {
+        let rule = |at: Option<u32>| at.and_then(|at| self.rules.get(at as usize));
+        if let Some(reason) = self.refusal(hits, facts) {
+            return match self.mode {
+                Mode::Strict | Mode::Permissive => Ruling::Deny(reason),
+                Mode::Audit => {
+                    let message = format!("would deny: {}", reason.message);
+                    Ruling::Allow(None, Some(Reason { code: codes::WOULD_DENY, message, ..reason }))
+                }
+            };
+        }
+        let asking = rule(hits.ask);
+        if let Some(at) = self.governance.asks(facts).or(asking.map(|rule| &rule.at)) {
+            let reason = asking.and_then(|rule| rule.reason.as_deref());
+            let reason =
+                reason.map_or_else(|| format!("{} wants a person to agree", described(facts)), str::to_owned);
+            return match self.mode {
+                Mode::Strict | Mode::Permissive => {
+                    Ruling::Ask(at.clone(), reason, asking.map_or(1, |rule| rule.approvers))
+                }
+                Mode::Audit => {
+                    let message = format!("would ask: {reason}");
+                    let help = asking.and_then(|rule| rule.help.as_deref()).map(str::to_owned);
+                    Ruling::Allow(
+                        None,
+                        Some(Reason { code: codes::WOULD_ASK, message, rule: Some(at.clone()), help }),
+                    )
+                }
+            };
+        }
+        match (rule(hits.allow), self.mode) {
+            (Some(rule), _) => Ruling::Allow(Some(rule.at.clone()), None),
+            (None, Mode::Strict) => Ruling::Deny(self.no_rule(facts)),
+            (None, Mode::Permissive) => {
+                let message =
+                    format!("no rule speaks of {}; permissive mode let it through", described(facts));
+                Ruling::Allow(None, Some(Reason { code: codes::UNMATCHED, message, rule: None, help: None }))
+            }
+            (None, Mode::Audit) => {
+                let reason = self.no_rule(facts);
+                let message = format!("would deny: {}", reason.message);
+                Ruling::Allow(None, Some(Reason { code: codes::WOULD_DENY, message, ..reason }))
+            }
+        }
+    }
+
+    /// Why the answer is no, if a check, a rule or a rate says so.
+    fn refusal(&self, hits: &Hits, facts: &Facts<'_>) -> Option<Reason> {
+        if let Some(breach) = self.governance.breach(facts) {
+            return Some(Reason {
+                code: breach.code,
+                message: breach.message,
+                rule: Some(breach.at.clone()),
+                help: Some("the policy file sets this bound at its top; the line is named".to_owned()),
+            });
+        }
+        let rule = |at: Option<u32>| at.and_then(|at| self.rules.get(at as usize));
+        if let Some(rule) = rule(hits.deny) {
+            let message = rule
+                .reason
+                .as_deref()
+                .map_or_else(|| format!("{} is denied", described(facts)), str::to_owned);
+            let help = rule.help.as_deref().map(str::to_owned);
+            return Some(Reason { code: codes::DENIED, message, rule: Some(rule.at.clone()), help });
+        }
+        let rule = rule(hits.used_up)?;
+        let (limit, window_s) = rule.rate.map_or((0, 0), |rate| (rate.limit, rate.window_ms / 1000));
+        Some(Reason {
+            code: codes::RATE,
+            message: format!(
+                "rule `{}` gives {limit} calls in {window_s} s, and they are used up",
+                rule.at.id
+            ),
+            rule: Some(rule.at.clone()),
+            help: Some("try again later".to_owned()),
+        })
+    }
+
+    fn no_rule(&self, facts: &Facts<'_>) -> Reason {
+        if !self.is_loaded {
+            return Reason {
+                code: codes::NOT_LOADED,
+                message: "no policy is loaded, so nothing is allowed".to_owned(),
+                rule: None,
+                help: Some("run `regent init`, or repair the policy file and try again".to_owned()),
+            };
+        }
+        Reason {
+            code: codes::NO_RULE,
+            message: format!("no rule of the {} policy allows {}", self.layer, described(facts)),
+            rule: None,
+            help: Some(
+                "`regent policy why` shows what was considered; an `allow` rule would permit it".to_owned(),
+            ),
+        }
+    }
+
+    /// Narrows a grant by what the matching rules want.
+    fn modify(&self, hits: &Hits, grant: &mut Grant) {
+        grant.limits = grant.limits.meet(self.limits);
+        for rule in hits.modifiers.iter().filter_map(|at| self.rules.get(*at as usize)) {
+            if let Some(limits) = rule.limits {
+                grant.limits = grant.limits.meet(limits);
+            }
+            if let Some(tier) = rule.tier {
+                grant.tier = grant.tier.max(tier);
+            }
+            grant.transforms.extend(rule.transforms.iter().cloned());
+            grant.charges.extend(rule.charge());
+        }
+    }
+}
+
+/// A call in a few words, for people and models.
+pub(crate) fn described(facts: &Facts<'_>) -> String {
+    let what = facts.tool.unwrap_or(facts.op);
+    match facts.resources.first() {
+        Some(Resource::Path { path, access }) => format!("`{what}` ({access} `{}`)", path.escape_debug()),
+        Some(Resource::Endpoint { scheme, host, port, .. }) => {
+            format!("`{what}` ({scheme}://{}:{port})", host.escape_debug())
+        }
+        Some(Resource::Argv(argv)) => {
+            let program = argv.first().map_or("", String::as_str);
+            format!("`{what}` (`{}`)", program.escape_debug())
+        }
+        None => format!("`{what}`"),
+    }
+}

@@ -1,0 +1,113 @@
+//! One rule, compiled.
+
+use sha2::{Digest, Sha256};
+
+use crate::condition::{Clause, Quantifier, all_hold};
+use crate::facts::Facts;
+use crate::transform::Transform;
+use crate::verdict::{Charge, Layer, Limits, RuleId, RuleRef};
+use crate::words::{Tier, Word, words};
+
+/// What a rule does to a call that it matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Yes, unless another rule says no or asks.
+    Allow,
+    /// No, whatever other rules say. With a `rate`: no once the rate is used up.
+    Deny,
+    /// Not before a person has agreed.
+    Ask,
+    /// Changes arguments; allows nothing by itself.
+    Transform,
+    /// Demands a stronger tier; allows nothing by itself.
+    RaiseTier,
+}
+
+words!(Effect: "allow" => Allow, "deny" => Deny, "ask" => Ask, "transform" => Transform, "raise-tier" => RaiseTier);
+
+impl Effect {
+    /// An allow has to cover the whole call; everything else catches any part of it.
+    pub(crate) fn quantifier(self) -> Quantifier {
+        match self {
+            Self::Allow => Quantifier::Every,
+            Self::Deny | Self::Ask | Self::Transform | Self::RaiseTier => Quantifier::Any,
+        }
+    }
+}
+
+/// A compiled rule.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub at: RuleRef,
+    pub id: RuleId,
+    pub effect: Effect,
+    pub when: Box<[Clause]>,
+    /// Empty: no exception.
+    pub unless: Box<[Clause]>,
+    pub reason: Option<Box<str>>,
+    pub help: Option<Box<str>>,
+    pub limits: Option<Limits>,
+    pub rate: Option<Rate>,
+    pub tier: Option<Tier>,
+    pub transforms: Box<[Transform]>,
+    pub approvers: u8,
+}
+
+/// So many calls within a sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rate {
+    pub limit: u32,
+    pub window_ms: u64,
+}
+
+impl Rule {
+    /// A rule that matches everything and does nothing more; loaders fill in the rest.
+    pub(crate) fn new(id: &str, layer: Layer, line: u32, effect: Effect) -> Self {
+        Self {
+            at: RuleRef { id: id.into(), layer, line },
+            id: rule_id(layer, id),
+            effect,
+            when: Box::default(),
+            unless: Box::default(),
+            reason: None,
+            help: None,
+            limits: None,
+            rate: None,
+            tier: None,
+            transforms: Box::default(),
+            approvers: 1,
+        }
+    }
+
+    pub(crate) fn matches(&self, facts: &Facts<'_>) -> bool {
+        let quantifier = self.effect.quantifier();
+        all_hold(&self.when, facts, quantifier) && !self.excepts(facts)
+    }
+
+    /// Whether the rule's own exception applies.
+    pub(crate) fn excepts(&self, facts: &Facts<'_>) -> bool {
+        !self.unless.is_empty() && all_hold(&self.unless, facts, self.effect.quantifier().flipped())
+    }
+
+    /// What a call that it matches is counted against.
+    pub(crate) fn charge(&self) -> Option<Charge> {
+        self.rate.map(|rate| Charge { rule: self.id, limit: rate.limit, window_ms: rate.window_ms })
+    }
+
+    /// Whether its rate leaves no room for this call.
+    pub(crate) fn is_used_up(&self, facts: &Facts<'_>) -> bool {
+        self.rate.is_some_and(|rate| facts.rates.used(self.id, rate.window_ms) >= rate.limit)
+    }
+
+    /// Whether it changes what a yes gives.
+    pub(crate) fn modifies(&self) -> bool {
+        self.limits.is_some() || self.rate.is_some() || self.tier.is_some() || !self.transforms.is_empty()
+    }
+}
+
+/// Depends on layer and id alone, so that a reload keeps counting where it was.
+fn rule_id(layer: Layer, id: &str) -> RuleId {
+    let digest = Sha256::new().chain_update(layer.as_str()).chain_update([0]).chain_update(id).finalize();
+    RuleId(digest.iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte)))
+}

@@ -1,0 +1,164 @@
+//! A document as a tree in which everything knows its place. YAML and TOML are read into it, strictly: no duplicate keys, no
+//! tags, no merge keys, bounded depth and size.
+
+mod toml;
+mod yaml;
+
+use serde_json::Value;
+
+use crate::finding::{Findings, Place};
+
+pub(crate) use self::toml::parse as parse_toml;
+pub(crate) use yaml::parse as parse_yaml;
+
+/// Longest text that is read at all.
+pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Deepest nesting.
+const DEPTH_MAX: usize = 48;
+/// Most nodes, repetitions by alias included.
+const NODES_MAX: usize = 400_000;
+
+/// A value and where it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    pub content: Content,
+    pub at: Place,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Content {
+    /// A text. Unquoted ones may be meant as numbers, truth values or nothing.
+    Scalar {
+        text: String,
+        plain: bool,
+    },
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub key: String,
+    pub key_at: Place,
+    pub value: Node,
+}
+
+impl Node {
+    /// What kind of thing it is, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.content {
+            Content::Scalar { text, plain: true } => match plain(text) {
+                Ok(Value::Null) => "nothing",
+                Ok(Value::Bool(_)) => "a truth value",
+                Ok(Value::Number(_)) => "a number",
+                Ok(Value::String(_) | Value::Array(_) | Value::Object(_)) | Err(_) => "a text",
+            },
+            Content::Scalar { plain: false, .. } => "a text",
+            Content::List(_) => "a list",
+            Content::Map(_) => "a mapping",
+        }
+    }
+
+    /// As a JSON value; unquoted scalars follow the YAML 1.2 core schema.
+    pub(crate) fn to_json(&self, findings: &mut Findings) -> Value {
+        match &self.content {
+            Content::Scalar { text, plain: false } => Value::from(text.as_str()),
+            Content::Scalar { text, plain: true } => plain(text).unwrap_or_else(|message| {
+                findings.error(self.at, message);
+                Value::Null
+            }),
+            Content::List(items) => items.iter().map(|item| item.to_json(findings)).collect(),
+            Content::Map(entries) => {
+                entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json(findings))).collect()
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        match &self.content {
+            Content::Scalar { .. } => 1,
+            Content::List(items) => 1 + items.iter().map(Self::size).sum::<usize>(),
+            Content::Map(entries) => 1 + entries.iter().map(|entry| entry.value.size()).sum::<usize>(),
+        }
+    }
+
+    fn depth(&self) -> usize {
+        1 + match &self.content {
+            Content::Scalar { .. } => 0,
+            Content::List(items) => items.iter().map(Self::depth).max().unwrap_or(0),
+            Content::Map(entries) => entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
+        }
+    }
+}
+
+/// What an unquoted scalar means. Only JSON's own numbers count as numbers: `0x10`, `1_000` and `.inf` are refused where
+/// somebody may have meant one, rather than read as a text.
+fn plain(text: &str) -> Result<Value, String> {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
+        "true" | "True" | "TRUE" => return Ok(Value::Bool(true)),
+        "false" | "False" | "FALSE" => return Ok(Value::Bool(false)),
+        _ => {}
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let numeric = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'-' | b'+'))
+    };
+    if unsigned.starts_with(|first: char| first.is_ascii_digit()) && numeric(unsigned) {
+        if let Ok(whole) = text.parse::<i64>() {
+            return Ok(Value::from(whole));
+        }
+        if let Ok(whole) = text.parse::<u64>() {
+            return Ok(Value::from(whole));
+        }
+        if unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(format!("`{text}` is too large for a number; put it in quotes if it is a text"));
+        }
+        if let Ok(float) = text.parse::<f64>() {
+            return serde_json::Number::from_f64(float).map(Value::Number).ok_or_else(|| {
+                format!("`{text}` is too large for a number; put it in quotes if it is a text")
+            });
+        }
+        return Ok(Value::from(text));
+    }
+    match unsigned {
+        ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN" => {
+            Err(format!("`{text}` is not a number that JSON has"))
+        }
+        _ if unsigned.starts_with("0x") || unsigned.starts_with("0o") => {
+            Err(format!("`{text}`: write the number in decimal, or put it in quotes if it is a text"))
+        }
+        _ => Ok(Value::from(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn plain_scalars_mean_what_yaml_1_2_says() {
+        let cases = [
+            ("", json!(null)),
+            ("~", json!(null)),
+            ("true", json!(true)),
+            ("no", json!("no")),
+            ("12", json!(12)),
+            ("-3", json!(-3)),
+            ("18446744073709551615", json!(18_446_744_073_709_551_615_u64)),
+            ("1.5", json!(1.5)),
+            ("1e3", json!(1000.0)),
+            ("10.0.0.1", json!("10.0.0.1")),
+            ("5/min", json!("5/min")),
+            ("30s", json!("30s")),
+            ("a", json!("a")),
+        ];
+        for (text, value) in cases {
+            assert_eq!(plain(text), Ok(value), "{text}");
+        }
+        for text in ["1e999", "99999999999999999999999", ".nan", "-.inf", "0x10"] {
+            assert!(plain(text).is_err(), "{text}");
+        }
+    }
+}
