@@ -11,3 +11,5 @@ mod behaviour;
 mod hosts;
 #[cfg(test)]
 mod kit;
+#[cfg(test)]
+mod tier;
