@@ -152,7 +152,7 @@ fn program(plan: &Plan) -> Result<i32, Failure> {
     rustix::stdio::dup2_stderr(stderr).map_err(at(Step::Stdio))?;
     sys::cloexec_from(3).map_err(at(Step::Descriptors))?;
     for (resource, limit) in &plan.rlimits {
-        rustix::process::setrlimit(*resource, limit.clone()).map_err(at(Step::Limits))?;
+        rustix::process::setrlimit(*resource, *limit).map_err(at(Step::Limits))?;
     }
     sys::landlock_restrict(plan.ruleset.as_fd()).map_err(at(Step::Landlock))?;
     rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;

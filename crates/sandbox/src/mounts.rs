@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
@@ -30,23 +30,7 @@ pub(crate) fn root(plan: &Plan) -> Result<u32, Failure> {
     let root = stage(plan).map_err(at(Step::Root))?;
     let mut bits = 0;
     for (index, part) in plan.view.parts.iter().enumerate() {
-        match part {
-            Part::Proc => {
-                // Where the host's own is partly covered (in containers, say) the kernel refuses: then there is none.
-                if mount_proc(&root).is_ok() {
-                    bits |= got::FRESH_PROC;
-                }
-            }
-            Part::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => {}
-            Part::Seal => {
-                sys::mount_setattr(root.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES)
-                    .map_err(at(Step::Root))?;
-            }
-            part => {
-                let step = step_of(part);
-                add(&root, part).map_err(at_part(step, index))?;
-            }
-        }
+        bits |= add(&root, part, bits).map_err(at_part(step_of(part), index))?;
     }
     enter(&root).map_err(at(Step::Pivot))?;
     Ok(bits)
@@ -81,7 +65,8 @@ fn stage(plan: &Plan) -> Result<OwnedFd, Errno> {
     Ok(root)
 }
 
-fn add(root: &OwnedFd, part: &Part) -> Result<(), Errno> {
+/// Adds a part; returns the bit of [`got`] that it gave. `bits` are those that there are already.
+fn add(root: &OwnedFd, part: &Part, bits: u32) -> Result<u32, Errno> {
     match part {
         Part::Directory { at } => {
             match rustix::fs::mkdirat(root, at.as_c_str(), Mode::from_raw_mode(0o755)) {
@@ -92,15 +77,18 @@ fn add(root: &OwnedFd, part: &Part) -> Result<(), Errno> {
         Part::File { at, content } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let file = rustix::fs::openat(root, at.as_c_str(), flags, Mode::from_raw_mode(0o644))?;
-            rustix::io::write(file, content).map(drop)
+            if content.is_empty() { Ok(()) } else { rustix::io::write(file, content).map(drop) }
         }
         Part::Link { at, to } => rustix::fs::symlinkat(to.as_c_str(), root, at.as_c_str()),
         Part::Bind { from, at, kind, identity } => bind(root, from, at, *kind, *identity),
         Part::Private { at } => {
-            rustix::fs::fchmod(&open_dir(root.as_fd(), at)?, Mode::from_raw_mode(0o1777))?;
+            rustix::fs::chmodat(root, at.as_c_str(), Mode::from_raw_mode(0o1777), AtFlags::empty())?;
             let tree = clone_tree(root.as_fd(), at, false)?;
             attach(tree.as_fd(), root.as_fd(), at)
         }
+        // Where the host's own is partly covered (in containers, say) the kernel refuses: then there is none.
+        Part::Proc => return Ok(mount_proc(root).map_or(0, |()| got::FRESH_PROC)),
+        Part::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => Ok(()),
         Part::Blank { tree, below, directory, optional } => match beneath(root, tree, below) {
             Err(Errno::NOENT) if *optional => Ok(()),
             Err(errno) => Err(errno),
@@ -116,9 +104,9 @@ fn add(root: &OwnedFd, part: &Part) -> Result<(), Errno> {
             sys::mount_setattr(copy.as_fd(), true, attributes)?;
             attach(copy.as_fd(), target.as_fd(), c"")
         }
-        // Handled where they are met.
-        Part::Proc | Part::Seal => Ok(()),
+        Part::Seal => sys::mount_setattr(root.as_fd(), false, READ_ONLY | NO_SETUID | NO_DEVICES),
     }
+    .map(|()| 0)
 }
 
 fn bind(
@@ -186,10 +174,6 @@ fn attach(tree: BorrowedFd<'_>, to: BorrowedFd<'_>, at: &CStr) -> Result<(), Err
         flags |= MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     }
     rustix::mount::move_mount(tree, c"", to, at, flags)
-}
-
-fn open_dir(root: BorrowedFd<'_>, at: &CStr) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(root, at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A path below a bind, reached without following a link: whoever else writes there can't lead us elsewhere.

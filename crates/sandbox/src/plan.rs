@@ -172,7 +172,7 @@ fn exec(spec: &Spec) -> Result<Payload, SandboxError> {
     Ok(Payload::Exec { paths, argv: CStrings::new(argv), envp: CStrings::new(environment) })
 }
 
-fn profile(means: Means) -> Profile {
+pub(crate) fn profile(means: Means) -> Profile {
     match means.confinement {
         Confinement::Full => Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined },
         Confinement::LandlockSeccomp => Profile {

@@ -250,30 +250,40 @@ impl Streams {
         }
     }
 
-    /// Takes what is there now; true if there was anything.
-    fn pull(&mut self) -> bool {
-        let mut any = false;
+    /// Takes what is there now.
+    fn pull(&mut self) {
         for stream in [&mut self.stdout, &mut self.stderr] {
-            match stream.pull(&mut self.output_bytes_left) {
-                Pulled::Nothing => {}
-                Pulled::All => any = true,
-                Pulled::Cut => (any, self.truncated) = (true, true),
-            }
+            let pulled = stream.pull(&mut self.output_bytes_left, Receiver::try_read);
+            self.truncated |= pulled == Pulled::Cut;
         }
-        self.status.pull(&mut STATUS_BYTES_MAX.clone());
+        self.status.pull(&mut STATUS_BYTES_MAX.clone(), Receiver::try_read);
         let mut records = self.status.bytes.as_chunks::<RECORD_BYTES>().0.iter();
         self.finished = records
             .any(|record| matches!(Record::decode(*record), Some(Record::Exited(_) | Record::Signalled(_))));
-        any
     }
 
-    /// Takes what is left, when everyone who could write is dead.
+    /// Takes what is left, when everyone who could write is dead: straight from the pipes, since the runtime may not
+    /// have heard yet that there is something.
     fn drain(&mut self) {
-        while self.pull() && !self.truncated {}
+        let read = |pipe: &Receiver, buffer: &mut [u8]| Ok(rustix::io::read(pipe, buffer)?);
+        for stream in [&mut self.stdout, &mut self.stderr] {
+            loop {
+                match stream.pull(&mut self.output_bytes_left, read) {
+                    Pulled::All => {}
+                    Pulled::Nothing => break,
+                    Pulled::Cut => {
+                        self.truncated = true;
+                        break;
+                    }
+                }
+            }
+        }
+        while self.status.pull(&mut STATUS_BYTES_MAX.clone(), read) == Pulled::All {}
     }
 }
 
 /// What one read gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pulled {
     Nothing,
     All,
@@ -295,10 +305,14 @@ impl Stream {
         }
     }
 
-    fn pull(&mut self, bytes_left: &mut u64) -> Pulled {
+    fn pull(
+        &mut self,
+        bytes_left: &mut u64,
+        read: impl FnOnce(&Receiver, &mut [u8]) -> std::io::Result<usize>,
+    ) -> Pulled {
         let Some(pipe) = &self.pipe else { return Pulled::Nothing };
         let mut buffer = [0; CHUNK_BYTES];
-        match pipe.try_read(&mut buffer) {
+        match read(pipe, &mut buffer) {
             Ok(0) => self.pipe = None,
             Ok(count) => {
                 let keep = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(count);

@@ -61,6 +61,11 @@ pub(crate) fn cached(profile: Profile) -> Vec<sock_filter> {
     program(profile)
 }
 
+/// How many calls a profile allows, some only with certain arguments.
+pub(crate) fn allowed(profile: Profile) -> usize {
+    table(profile).iter().filter(|answer| !matches!(answer, Answer::Errno(_))).count()
+}
+
 /// Builds the filter for a profile.
 fn program(profile: Profile) -> Vec<sock_filter> {
     let ranges = ranges(&table(profile));

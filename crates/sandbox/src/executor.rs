@@ -1,0 +1,268 @@
+//! The process tier: one permitted call becomes one box.
+//!
+//! What comes back is what the program wrote: standard output, then standard error, byte for byte. How it ended is in the
+//! receipt (`obtained.ended`), with `stdout_bytes` to tell the two apart, and in the failure if it did not end well.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use regent_kernel::{
+    BoxFuture, Class, ExecuteError, Executor, Limits as Permitted, Op, Permit, RawOutput, Spent, tier,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use crate::ended::{Ended, EndedBy, Exit};
+use crate::error::{SandboxError, Step};
+use crate::run::run;
+use crate::spec::{DEFAULT_PATH, Floor, HOME, Limits, Output, Spec, Stdin, WorkspaceMount};
+
+/// Files of a workspace that steer Regent, git, editors, shells and package tools: whoever writes them runs code later,
+/// outside. Guarded at the top of the workspace; policy guards them everywhere against the file tools.
+pub const CONTROL_PATHS: &[&str] = &[
+    ".regent",
+    ".agentzero",
+    ".agents/security.md",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".cursor",
+    ".claude",
+    ".zed",
+    ".envrc",
+    ".bashrc",
+    ".bash_profile",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".gitconfig",
+    ".npmrc",
+    ".yarnrc",
+    ".pypirc",
+    ".netrc",
+    ".cargo/config",
+    ".cargo/config.toml",
+];
+
+/// The same inside a repository: what names programs to run, and what would make git look elsewhere for it.
+const GIT_CONTROL_PATHS: &[&str] =
+    &[".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/modules"];
+
+/// Not shown inside: the ledger with everyone's payloads, and where projects keep their secrets.
+pub const HIDDEN_PATHS: &[&str] = &[
+    ".regent",
+    ".env",
+    ".env.local",
+    ".env.development",
+    ".env.production",
+    ".env.staging",
+    ".env.test",
+    ".netrc",
+    ".pypirc",
+];
+
+/// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
+const AFTER_KERNEL_MS: u64 = 1_000;
+/// Larger than any machine, small enough not to wrap in the kernel's arithmetic.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// Runs programs (`process.exec`, `shell.exec`) in boxes.
+#[derive(Debug, Clone)]
+pub struct ProcessTier {
+    floor: Floor,
+}
+
+impl ProcessTier {
+    /// An executor that accepts nothing below `floor`.
+    pub fn new(floor: Floor) -> Self {
+        Self { floor }
+    }
+
+    /// What any program would be given in this workspace, before the call's own arguments and limits.
+    pub fn spec(&self, workspace: &Path) -> Spec {
+        let git: &[&str] = if workspace.join(".git").is_dir() { GIT_CONTROL_PATHS } else { &[".git"] };
+        let mount = WorkspaceMount {
+            host: workspace.to_path_buf(),
+            writable: true,
+            read_only_below: CONTROL_PATHS.iter().chain(git).map(PathBuf::from).collect(),
+            hidden: HIDDEN_PATHS.iter().map(PathBuf::from).collect(),
+        };
+        let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let env = vec![
+            set("PATH", DEFAULT_PATH),
+            set("HOME", HOME),
+            set("USER", "agent"),
+            set("LOGNAME", "agent"),
+            set("SHELL", "/bin/sh"),
+            set("LANG", "C.UTF-8"),
+            set("TMPDIR", "/tmp"),
+        ];
+        let (cwd, floor) = (workspace.to_path_buf(), self.floor);
+        Spec { env, cwd, floor, workspace: Some(mount), ..Spec::new(Vec::<OsString>::new()) }
+    }
+}
+
+/// The arguments of both tools.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    argv: Option<Vec<String>>,
+    command: Option<String>,
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    stdin: Option<String>,
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    terminal: bool,
+}
+
+impl Executor<tier::Process> for ProcessTier {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Process>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            let Op::RunTool(call) = permit.call().op() else {
+                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+            };
+            let arguments = match Arguments::deserialize(permit.args()) {
+                Ok(arguments) => arguments,
+                Err(error) => return Ok(RawOutput::failed("args.invalid", error.to_string())),
+            };
+            let argv = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref()) {
+                ("process.exec", Some(argv), None) => argv.clone(),
+                ("shell.exec", None, Some(line)) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
+                (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
+            };
+            let operator = permit.call().principal().class() == Class::Operator;
+            if arguments.terminal && !(operator && at_terminal()) {
+                let why = "only a person at a terminal can lend it to a program";
+                return Ok(RawOutput::failed("process.terminal", why));
+            }
+            let mut spec = self.spec(permit.workspace().root());
+            spec.argv = argv.into_iter().map(OsString::from).collect();
+            arguments.apply(&mut spec, &permit.limits());
+            reply(run(spec, permit.cancelled()).await)
+        })
+    }
+}
+
+impl Arguments {
+    fn apply(self, spec: &mut Spec, permitted: &Permitted) {
+        spec.limits = limits(permitted, self.timeout_ms);
+        if let Some(cwd) = self.cwd {
+            // Resolved before policy judged it: relative is inside the workspace.
+            spec.cwd.push(cwd);
+        }
+        for (name, value) in self.env {
+            spec.env.retain(|(present, _)| present.as_os_str() != name.as_str());
+            spec.env.push((name.into(), value.into()));
+        }
+        if let Some(text) = self.stdin {
+            spec.stdin = Stdin::Bytes(text.into_bytes());
+        }
+        if self.terminal {
+            spec.stdin = Stdin::Inherit;
+            spec.output = Output::Inherited;
+            spec.env.extend(std::env::var_os("TERM").map(|term| (OsString::from("TERM"), term)));
+        }
+    }
+}
+
+fn at_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+fn limits(permitted: &Permitted, timeout_ms: Option<u64>) -> Limits {
+    let kernels = permitted.wall_ms_max.saturating_add(AFTER_KERNEL_MS);
+    Limits {
+        wall_ms_max: timeout_ms.map_or(kernels, |timeout_ms| timeout_ms.min(kernels)),
+        output_bytes_max: permitted.output_bytes_max,
+        memory_bytes_max: permitted.memory_bytes_max.min(BYTES_MAX),
+        pids_max: permitted.pids_max,
+        open_files_max: permitted.open_files_max,
+        file_bytes_max: permitted.file_bytes_max,
+        tmp_bytes_max: permitted.tmp_bytes_max.min(BYTES_MAX),
+        cpu_s_max: permitted.cpu_ms_max.div_ceil(1000),
+    }
+}
+
+fn reply(result: Result<Ended, SandboxError>) -> Result<RawOutput, ExecuteError> {
+    let ended = match result {
+        Ok(ended) => ended,
+        Err(error) => return refusal(&error),
+    };
+    let receipt = receipt(&ended);
+    let failure = failure(&ended);
+    let spent = Spent { wall_ms: ended.wall_ms, ..Spent::default() };
+    let mut bytes = ended.stdout;
+    bytes.extend_from_slice(&ended.stderr);
+    let output = RawOutput::new(bytes).with_obtained(receipt).with_spent(spent);
+    Ok(match failure {
+        Some((code, message)) => output.with_failure(code, message),
+        None => output,
+    })
+}
+
+/// Nothing was run: because of what was asked for, because of this host, or because of us.
+fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
+    let message = error.to_string();
+    match error {
+        SandboxError::Unavailable { fix, .. } => Err(ExecuteError::Unavailable(match fix {
+            Some(fix) => format!("{message}; to open it: {fix}"),
+            None => message,
+        })),
+        SandboxError::Program { .. } => Ok(RawOutput::failed("process.not_started", message)),
+        SandboxError::Spec(_) => Ok(RawOutput::failed("process.refused", message)),
+        SandboxError::Setup { step: Step::WorkingDirectory, .. } => {
+            Ok(RawOutput::failed("process.cwd", "the working folder is not there inside the sandbox"))
+        }
+        SandboxError::Setup { .. } | SandboxError::Host { .. } => Err(ExecuteError::Broken(message)),
+    }
+}
+
+fn receipt(ended: &Ended) -> Value {
+    let mut receipt = json!(ended.obtained);
+    if let Value::Object(fields) = &mut receipt {
+        let how = json!({
+            "status": ended.status,
+            "why": ended.why,
+            "stdout_bytes": ended.stdout.len(),
+            "stderr_bytes": ended.stderr.len(),
+            "truncated": ended.truncated,
+            "planted": ended.planted,
+            "cpu_ms": ended.cpu_ms,
+            "rss_bytes_peak": ended.rss_bytes_peak,
+            "wall_ms": ended.wall_ms,
+        });
+        fields.insert("ended".to_owned(), how);
+    }
+    receipt
+}
+
+fn failure(ended: &Ended) -> Option<(&'static str, String)> {
+    match (ended.why, ended.status) {
+        (EndedBy::WallClock, _) => Some(("process.timeout", "it was killed: its time was over".to_owned())),
+        (EndedBy::OutputCap, _) => Some(("process.output", "it was killed: it wrote too much".to_owned())),
+        (EndedBy::Killed, _) => Some(("process.killed", "it was killed: the call was cancelled".to_owned())),
+        (EndedBy::Memory, _) => Some(("process.memory", "it ran out of memory".to_owned())),
+        (EndedBy::Itself, Exit::Code(0)) => planted(ended),
+        (EndedBy::Itself, Exit::Code(code)) => Some(("process.exit", format!("it exited with code {code}"))),
+        (EndedBy::Itself, Exit::Signal(signal)) => {
+            Some(("process.signal", format!("signal {signal} ended it")))
+        }
+    }
+}
+
+fn planted(ended: &Ended) -> Option<(&'static str, String)> {
+    if ended.planted.is_empty() {
+        return None;
+    }
+    let names: Vec<String> =
+        ended.planted.iter().map(|planted| format!("`{}`", planted.path.display())).collect();
+    let names = names.join(", ");
+    Some(("process.planted", format!("it made control files, which were moved aside: {names}")))
+}

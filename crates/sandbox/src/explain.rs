@@ -1,0 +1,171 @@
+//! What a program would see and could use, in words: from the same parts that the box is built of.
+
+use core::fmt;
+
+use serde::Serialize;
+
+use crate::ended::Confinement;
+use crate::error::SandboxError;
+use crate::grants::Access;
+use crate::plan;
+use crate::probe;
+use crate::seccomp;
+use crate::spec::{Limits, Spec};
+use crate::view::{BindKind, Part, View};
+
+/// The view of one specification.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explained {
+    /// The confinement that it would get on this host.
+    pub confinement: Confinement,
+    /// Every place that is there, outer ones first.
+    pub places: Vec<Place>,
+    /// What it may use.
+    pub limits: Limits,
+    /// System calls that are allowed, some only with certain arguments.
+    pub calls_allowed: usize,
+    /// The names of all environment variables.
+    pub environment: Vec<String>,
+}
+
+/// One place of the view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Where it is inside.
+    pub path: String,
+    /// What it is.
+    pub shown: Shown,
+}
+
+/// What a place is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shown {
+    /// The host's, to read and to start programs from.
+    ReadOnly,
+    /// The host's, to read and write.
+    Writable,
+    /// The host's, at the program's disposal for reading, but never to write, rename or remove.
+    Guarded,
+    /// There, but its content is not shown.
+    Hidden,
+    /// Empty at first, writable, gone afterwards.
+    Private,
+    /// A device.
+    Device,
+    /// Made for the box.
+    Made,
+    /// Names can be listed, no more.
+    Listed,
+}
+
+/// Lays out what a program with this specification would see here.
+///
+/// # Errors
+/// As [`run`](crate::run), without running anything.
+pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
+    plan::check(spec)?;
+    // Asking takes a trial launch; without it a closed host would be found out only by the first run.
+    probe::probe();
+    let means = probe::means(spec.floor)?;
+    let places = match means.confinement {
+        Confinement::Full => View::of(spec)?.parts.iter().filter_map(place_of).collect(),
+        Confinement::LandlockSeccomp => {
+            let rules = View::bare(spec)?.rules;
+            rules.iter().map(|rule| Place { path: text(&rule.path), shown: granted(rule.access) }).collect()
+        }
+    };
+    Ok(Explained {
+        confinement: means.confinement,
+        places,
+        limits: spec.limits,
+        calls_allowed: seccomp::allowed(plan::profile(means)),
+        environment: spec.env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
+    })
+}
+
+fn place_of(part: &Part) -> Option<Place> {
+    let at = |at: &std::ffi::CStr, shown| Some(Place { path: format!("/{}", text(at)), shown });
+    let below = |tree: &std::ffi::CStr, below: &std::ffi::CStr, shown| {
+        Some(Place { path: format!("/{}/{}", text(tree), text(below)), shown })
+    };
+    match part {
+        Part::Bind { at: path, kind: BindKind::ReadOnly, .. } => at(path, Shown::ReadOnly),
+        Part::Bind { at: path, kind: BindKind::Writable, .. } => at(path, Shown::Writable),
+        Part::Bind { at: path, kind: BindKind::Device, .. } => at(path, Shown::Device),
+        Part::Private { at: path } => at(path, Shown::Private),
+        Part::File { at: path, content } if !content.is_empty() => at(path, Shown::Made),
+        Part::Link { at: path, .. } => at(path, Shown::Made),
+        Part::Proc => at(c"proc", Shown::Made),
+        Part::Blank { tree, below: path, optional: false, .. } => below(tree, path, Shown::Hidden),
+        Part::Pin { tree, below: path, read_only: true } => below(tree, path, Shown::Guarded),
+        // Scaffolding.
+        Part::Directory { .. } | Part::File { .. } | Part::Blank { .. } | Part::Pin { .. } | Part::Seal => {
+            None
+        }
+    }
+}
+
+fn granted(access: Access) -> Shown {
+    match access {
+        Access::List => Shown::Listed,
+        Access::Read | Access::Execute => Shown::ReadOnly,
+        Access::Device => Shown::Device,
+        Access::Write => Shown::Writable,
+    }
+}
+
+fn text(path: &std::ffi::CStr) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+impl Shown {
+    fn words(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::Writable => "read and write",
+            Self::Guarded => "read-only, can't be renamed or removed",
+            Self::Hidden => "hidden",
+            Self::Private => "private, gone afterwards",
+            Self::Device => "device",
+            Self::Made => "made for the box",
+            Self::Listed => "names only",
+        }
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.confinement {
+            Confinement::Full => {
+                writeln!(f, "a box of its own: namespaces, own root, Landlock, seccomp, no network")?
+            }
+            Confinement::LandlockSeccomp => {
+                writeln!(
+                    f,
+                    "user namespaces are closed here: Landlock and seccomp on the host's files, no sockets"
+                )?;
+            }
+        }
+        for Place { path, shown } in &self.places {
+            writeln!(f, "  {path:<40} {}", shown.words())?;
+        }
+        let limits = &self.limits;
+        let mib = |bytes: u64| bytes >> 20;
+        writeln!(f, "environment: {}", self.environment.join(" "))?;
+        writeln!(f, "system calls: {} allowed, all others refused", self.calls_allowed)?;
+        writeln!(
+            f,
+            "limits: {} s, {} s of processor time a process, {} MiB of memory, {} processes, {} open files, {} MiB a file, \
+             {} MiB of temporary files, {} MiB of output",
+            limits.wall_ms_max / 1000,
+            limits.cpu_s_max,
+            mib(limits.memory_bytes_max),
+            limits.pids_max,
+            limits.open_files_max,
+            mib(limits.file_bytes_max),
+            mib(limits.tmp_bytes_max),
+            mib(limits.output_bytes_max),
+        )
+    }
+}

@@ -1,0 +1,15 @@
+//! The process sandbox against the real thing.
+//!
+//! Nothing is skipped: where the host lacks a feature, tests fail. Run by root, all of it runs a second time as an
+//! ordinary user (`hosts::an_ordinary_user_gets_the_same`).
+
+#[cfg(test)]
+mod adversarial;
+#[cfg(test)]
+mod behaviour;
+#[cfg(test)]
+mod hosts;
+#[cfg(test)]
+mod kit;
+#[cfg(test)]
+mod tier;

@@ -1,0 +1,179 @@
+//! The process tier through a real kernel: judged, confined, labelled, recorded.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use regent_kernel::{
+    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, MemoryState,
+    Op, Outcome, Parts, Permit, RawOutput, Reply, SideEffect, Status, Tier, ToolCall, ToolSpec, Workspace,
+    tier,
+};
+use regent_ledger::{Ledger, LedgerKey};
+use regent_policy::{Layer, Source};
+use regent_sandbox::{Floor, ProcessTier, Shown, explain};
+use serde_json::{Value, json};
+
+const POLICY: &str = "\
+version: 1
+limits: { wall: 5s, output: 10kB, pids: 64 }
+rules:
+  - { id: everything, effect: allow }
+";
+
+struct NoHost;
+
+impl Executor<tier::Host> for NoHost {
+    fn execute<'s>(&'s self, _: Permit<'s, tier::Host>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async { Err(ExecuteError::NoDriver("host".to_owned())) })
+    }
+}
+
+struct World {
+    kernel: Kernel,
+    folder: tempfile::TempDir,
+}
+
+fn spec(name: &str, field: &str, kind: ArgumentKind) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: "Runs a program.".to_owned(),
+        input: json!({"type": "object", "required": [field]}),
+        arguments: BTreeMap::from([(format!("/{field}"), kind)]),
+        capabilities: vec!["process.exec".to_owned()],
+        effect: SideEffect::Write,
+        idempotent: false,
+        reversible: false,
+        tiers: vec![Tier::Process],
+        output: ToolSpec::UNKNOWN_OUTPUT,
+    }
+}
+
+impl World {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        let catalogue = Catalogue::default();
+        catalogue.admit(spec("process.exec", "argv", ArgumentKind::Argv)).unwrap();
+        catalogue.admit(spec("shell.exec", "command", ArgumentKind::Shell)).unwrap();
+        let kernel = Kernel::boot(Parts {
+            policy: regent_policy::load(POLICY, &Source::new("test", Layer::User)).unwrap(),
+            ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
+            executors: Executors {
+                host: Arc::new(NoHost),
+                process: Some(Arc::new(ProcessTier::new(Floor::Full))),
+                models: None,
+            },
+            catalogue,
+            workspace: Workspace::open(folder.path()).unwrap(),
+            state: Arc::new(MemoryState::default()),
+            clock: Arc::new(ManualClock::at(1)),
+            sponsor: "someone".to_owned(),
+            session: "s".to_owned(),
+        })
+        .await
+        .unwrap();
+        Self { kernel, folder }
+    }
+
+    async fn call(&self, tool: &str, args: Value) -> Outcome {
+        let op = Op::RunTool(ToolCall { tool: tool.to_owned(), args });
+        match self.kernel.syscall(&self.kernel.operator(), op).await.unwrap() {
+            Reply::Done(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn sh(&self, line: &str) -> Outcome {
+        self.call("shell.exec", json!({"command": line})).await
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().canonicalize().unwrap()
+    }
+}
+
+fn failed_with(outcome: &Outcome, code: &str) -> bool {
+    matches!(&outcome.status, Status::Failed(failure) if failure.code == code)
+}
+
+#[tokio::test]
+async fn a_program_runs_in_the_workspace_and_the_receipt_says_how() {
+    let world = World::new().await;
+    let outcome = world.sh("pwd; echo oops >&2; echo x > made; echo $HOME $USER").await;
+    assert_eq!(outcome.status, Status::Ok);
+    let said = outcome.output.text().into_owned();
+    assert_eq!(said, format!("{}\n/home/agent agent\noops\n", world.path().display()));
+    assert_eq!(std::fs::read_to_string(world.path().join("made")).unwrap(), "x\n");
+    let receipt = outcome.obtained.unwrap();
+    assert_eq!(receipt["confinement"], "full");
+    assert_eq!(receipt["ended"]["status"], json!({"code": 0}));
+    assert_eq!(receipt["ended"]["stderr_bytes"], 5);
+    assert_eq!(receipt["pid_ns"], true);
+}
+
+#[tokio::test]
+async fn arguments_are_honoured() {
+    let world = World::new().await;
+    let args = json!({"argv": ["sh", "-c", "pwd; cat; echo $WORD"], "cwd": "sub", "stdin": "in\n", "env": {"WORD": "w"}});
+    let outcome = world.call("process.exec", args).await;
+    let said = outcome.output.text().into_owned();
+    assert_eq!(said, format!("{}\nin\nw\n", world.path().join("sub").display()));
+    let late = world.call("process.exec", json!({"argv": ["sleep", "60"], "timeout_ms": 50})).await;
+    assert!(failed_with(&late, "process.timeout"), "{late:?}");
+    let missing = world.call("process.exec", json!({"argv": ["no-such-program"]})).await;
+    assert!(failed_with(&missing, "process.not_started"), "{missing:?}");
+    let nowhere = world.call("process.exec", json!({"argv": ["true"], "cwd": "absent"})).await;
+    assert!(failed_with(&nowhere, "process.cwd"), "{nowhere:?}");
+    let other = world.call("process.exec", json!({"argv": ["true"], "unknown": 1})).await;
+    assert!(failed_with(&other, "args.invalid"), "{other:?}");
+    let tty = world.call("process.exec", json!({"argv": ["true"], "terminal": true})).await;
+    assert!(failed_with(&tty, "process.terminal") || tty.status == Status::Ok, "{tty:?}");
+}
+
+#[tokio::test]
+async fn how_it_failed_is_told() {
+    let world = World::new().await;
+    assert!(failed_with(&world.sh("exit 3").await, "process.exit"));
+    assert!(failed_with(&world.sh("kill -9 $$").await, "process.signal"));
+    let long = world.sh("yes").await;
+    assert!(failed_with(&long, "process.output"), "{long:?}");
+    assert_eq!(long.output.bytes().len(), 10_000);
+}
+
+#[tokio::test]
+async fn adv_023_control_files_are_guarded_in_every_call() {
+    let world = World::new().await;
+    std::fs::create_dir_all(world.path().join(".regent/audit")).unwrap();
+    std::fs::write(world.path().join(".regent/audit/payload"), "hunter2").unwrap();
+    std::fs::write(world.path().join(".env"), "hunter2").unwrap();
+    let outcome = world
+        .sh("cat .env .regent/audit/*; ls .regent; echo x > .regent/policy.yml; rm -r .regent; exit 0")
+        .await;
+    assert!(!outcome.output.text().contains("payload:") && !outcome.output.text().contains("hunter2"));
+    assert!(world.path().join(".regent/audit/payload").exists());
+    assert!(!world.path().join(".regent/policy.yml").exists());
+    let planted = world
+        .sh("echo x > .mcp.json; git init -q . 2>/dev/null; mkdir -p .git/hooks; echo x > .git/hooks/y")
+        .await;
+    assert!(failed_with(&planted, "process.planted"), "{planted:?}");
+    assert!(!world.path().join(".mcp.json").exists() && !world.path().join(".git").exists());
+}
+
+#[test]
+fn the_view_can_be_explained_without_running_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::write(root.join(".env"), "").unwrap();
+    let mut spec = ProcessTier::new(Floor::Full).spec(&root);
+    spec.argv = vec!["true".into()];
+    let explained = explain(&spec).unwrap();
+    let shown =
+        |path: &str| explained.places.iter().find(|place| place.path == path).map(|place| place.shown);
+    assert_eq!(shown("/usr"), Some(Shown::ReadOnly));
+    assert_eq!(shown("/tmp"), Some(Shown::Private));
+    assert_eq!(shown(root.to_str().unwrap()), Some(Shown::Writable));
+    assert_eq!(shown(&format!("{}/.env", root.display())), Some(Shown::Hidden));
+    let text = explained.to_string();
+    assert!(text.contains("system calls: ") && text.contains("limits: "), "{text}");
+}
