@@ -19,11 +19,9 @@ impl HostTools {
     }
 
     async fn drive(&self, permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-        let name = match permit.call().op() {
-            Op::RunTool(run) => run.tool.as_str(),
-            other => return Err(ExecuteError::NoDriver(other.name().to_owned()).into()),
-        };
-        match name {
+        let op = permit.call().op();
+        let Op::RunTool(run) = op else { return Err(ExecuteError::NoDriver(op.name().to_owned()).into()) };
+        match run.tool.as_str() {
             "fs.read" => fs::read::run(permit).await,
             "fs.write" => fs::write::run(permit).await,
             "fs.edit" => fs::edit::run(permit).await,

@@ -39,7 +39,7 @@ pub struct Found {
     /// When its content last changed, milliseconds since 1970.
     pub modified_ms: i64,
     /// How many names it has.
-    pub links: u64,
+    pub links: u32,
 }
 
 /// One thing in a folder.
@@ -331,6 +331,6 @@ fn found(stat: &Stat) -> Found {
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
         modified_ms: stat.st_mtime.saturating_mul(1000).saturating_add(ms_of_ns),
-        links: stat.st_nlink.into(),
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
     }
 }
