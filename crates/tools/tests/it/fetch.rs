@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use regent_kernel::Confidentiality;
+use regent_ledger::Kind;
 use regent_tools::Network;
 use serde_json::json;
 
@@ -278,7 +279,19 @@ rules:
     assert_eq!(end.heads().len(), 2, "a denied hop was made");
     // The first request and five redirects.
     assert_eq!(start.heads().iter().filter(|head| head.starts_with("GET /loop ")).count(), 6);
+    let before = world.recorded().len();
     let page = world.json("http.fetch", json!({"url": start.url("/relative")})).await;
+    let intents: Vec<_> = world
+        .recorded()
+        .drain(before..)
+        .filter(|(kind, _)| *kind == Kind::Intent)
+        .map(|(_, body)| body)
+        .collect();
+    let hops: Vec<_> =
+        intents.iter().map(|intent| intent["targets"][0]["endpoint"]["path"].as_str().unwrap()).collect();
+    assert_eq!(hops, ["/relative", "/allowed", "/end"]);
+    let depths: Vec<_> = intents.iter().map(|intent| (&intent["depth"], intent["parent"].is_u64())).collect();
+    assert_eq!(depths, [(&json!(0), false), (&json!(1), true), (&json!(2), true)]);
     assert_eq!((&page["url"], &page["body"]), (&json!(end.url("/end")), &json!("the end")));
 }
 

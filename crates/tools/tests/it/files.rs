@@ -2,8 +2,10 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use regent_kernel::Confidentiality;
+use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 
 use crate::world::{ALLOW_ALL, ALLOW_INSIDE, World};
@@ -230,6 +232,64 @@ async fn adv_017_links_are_judged_by_where_they_lead() {
     let written = world.json("fs.write", json!({"path": "alias", "content": "new"})).await;
     assert_eq!(written["path"], "real");
     assert!(world.path("alias").symlink_metadata().unwrap().is_symlink());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adv_018_a_link_swapped_while_calls_run_lets_nothing_out() {
+    const ATTEMPTS: u32 = 3000;
+    let world = World::new(ALLOW_INSIDE).await;
+    world.put("swap/secret", "harmless");
+    symlink(world.beside("outside"), world.path("evil")).unwrap();
+    let stop = AtomicBool::new(false);
+    let (a, b) = (world.path("swap"), world.path("evil"));
+    let (mut done, mut refused) = (0, 0);
+    let swap = || {
+        while !stop.load(Ordering::Relaxed) {
+            rustix::fs::renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+            std::thread::yield_now();
+        }
+    };
+    // The calls run on this thread's runtime while the other thread swaps; the scope joins it.
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(swap);
+            for attempt in 0..ATTEMPTS {
+                let (tool, args) = match attempt % 8 {
+                    0 => ("fs.write", json!({"path": "swap/new", "content": "x"})),
+                    1 => ("fs.edit", json!({"path": "swap/secret", "old": "secret", "new": "x"})),
+                    2 => ("fs.search", json!({"path": "swap", "pattern": "the secret"})),
+                    _read => ("fs.read", json!({"path": "swap/secret"})),
+                };
+                let heard = runtime.block_on(world.call(tool, args));
+                let text = String::from_utf8_lossy(&heard.output).into_owned();
+                assert!(!text.contains("the secret"), "attempt {attempt} got out: {text}");
+                if heard.how == "ok" { done += 1 } else { refused += 1 }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+    assert!(done > 0 && refused > 0, "the race was never on: {done} done, {refused} refused");
+    assert_eq!(std::fs::read_to_string(world.beside("outside/secret")).unwrap(), "the secret");
+    assert_eq!(
+        std::fs::read_dir(world.beside("outside")).unwrap().count(),
+        1,
+        "something was written outside"
+    );
+}
+
+#[tokio::test]
+async fn adv_019_a_planted_link_does_not_move_a_write_of_ours() {
+    let world = World::new(ALLOW_INSIDE).await;
+    symlink(world.beside("outside/planted"), world.path("report")).unwrap();
+    symlink(world.beside("outside"), world.path("reports")).unwrap();
+    for path in ["report", "reports/new", "reports/deep/new"] {
+        for mode in ["create", "replace", "append"] {
+            let heard = world.call("fs.write", json!({"path": path, "content": "x", "mode": mode})).await;
+            assert_eq!(heard.how, "denied policy.no_rule", "{path} {mode}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(world.beside("outside")).unwrap().count(), 1);
 }
 
 #[tokio::test]

@@ -45,6 +45,25 @@ async fn adv_007_arguments_that_do_not_fit_are_denied_before_the_tool() {
 }
 
 #[tokio::test]
+async fn adv_007_what_does_not_fit_is_not_repeated_in_the_ledger() {
+    let world = World::new(ALLOW_ALL).await;
+    let huge = "s3cret".repeat(1 << 19);
+    for args in [
+        json!({"path": "file", "content": {"a": huge}}),
+        json!({"path": "file", "content": "x", huge.as_str(): 1}),
+        json!({"path": huge, "content": "x"}),
+        json!(huge),
+    ] {
+        let heard = world.call("fs.write", args).await;
+        assert_eq!(heard.how, "denied args.invalid", "{}", heard.message);
+        assert!(heard.message.len() < 1000, "{} bytes", heard.message.len());
+    }
+    for (_, intent) in world.recorded() {
+        assert!(intent.to_string().len() < 4000, "{} bytes", intent.to_string().len());
+    }
+}
+
+#[tokio::test]
 async fn adv_008_names_that_look_like_a_tool_are_denied() {
     let world = World::new(ALLOW_ALL).await;
     let names = [
@@ -69,6 +88,11 @@ async fn adv_008_names_that_look_like_a_tool_are_denied() {
         let heard = world.call(name, json!({"path": "."})).await;
         assert_eq!(heard.how, "denied tool.unknown", "{name:?}");
         assert!(!heard.message.contains(['\n', '\0', '\u{200b}']), "{:?}", heard.message);
+    }
+    let recorded = world.recorded();
+    assert_eq!(recorded.len(), names.len(), "attempts are recorded, and nothing came of them");
+    for (_, intent) in recorded {
+        assert_eq!(intent["verdict"]["code"], "tool.unknown");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regent_kernel::{
     Catalogue, Confidentiality, Executors, Kernel, ManualClock, Op, Parts, Reply, Status, ToolCall, Workspace,
 };
-use regent_ledger::{Ledger, LedgerKey};
+use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
 use regent_tools::{HostTools, Network, register};
 use serde_json::Value;
@@ -111,6 +111,16 @@ impl World {
             Ok(Reply::Pending(_)) => heard("pending", String::new()),
             Err(fault) => heard("fault", fault.to_string()),
         }
+    }
+
+    /// What the ledger has of calls so far: the bodies of intents and outcomes, in order.
+    pub(crate) fn recorded(&self) -> Vec<(Kind, Value)> {
+        let reader = Reader::on(self.kernel.ledger().storage());
+        let entries = reader.entries().unwrap().map(Result::unwrap);
+        entries
+            .filter(|entry| matches!(entry.kind, Kind::Intent | Kind::Outcome))
+            .map(|entry| (entry.kind, entry.body))
+            .collect()
     }
 
     /// The JSON of a call that must succeed.
