@@ -9,10 +9,9 @@ pub(crate) mod write;
 
 use std::io::Read as _;
 
-use regent_kernel::{Failure, FileKind, Listed, Op, PathError, Permit, ToolCall, Workspace, shown, tier};
-use serde_json::json;
+use regent_kernel::{Failure, FileKind, Listed, Op, PathError, Permit, Workspace, shown, tier};
 
-use crate::output::{Driven, blocking, failure, io_failure, path_failure};
+use crate::output::{Driven, blocking, failure, io_failure, is_cancelled, path_failure};
 
 /// The largest file that is edited, or written in one go.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -35,21 +34,25 @@ struct Met {
 /// looked into unless it was named, and what policy doesn't allow the caller by itself is left out.
 #[derive(Debug)]
 struct Tour {
-    tool: &'static str,
     waiting: Vec<(String, usize)>,
     /// Folders that were not gone into, and why that may matter: policy, permissions, depth.
     left_out: u64,
 }
 
 impl Tour {
-    fn new(tool: &'static str, from: &str) -> Self {
-        Self { tool, waiting: vec![(from.to_owned(), 0)], left_out: 0 }
+    fn new(from: &str) -> Self {
+        Self { waiting: vec![(from.to_owned(), 0)], left_out: 0 }
     }
 
     /// The next folder's content, or `None` at the end. The first folder must be readable; others are left out if not.
     async fn next(&mut self, permit: &Permit<'_, tier::Host>, below: Below) -> Driven<Option<Vec<Met>>> {
         while let Some((folder, depth)) = self.waiting.pop() {
-            if depth > 0 && !permit.would_allow(call_of(self.tool, &folder)).await {
+            if is_cancelled(permit) {
+                self.waiting.clear();
+                self.left_out += 1;
+                break;
+            }
+            if depth > 0 && !permit.would_allow(elsewhere(permit, &folder)).await {
                 self.left_out += 1;
                 continue;
             }
@@ -107,13 +110,15 @@ impl Met {
     }
 }
 
-/// The same tool, asked about another path.
-fn call_of(tool: &str, path: &str) -> Op {
-    let args = match tool {
-        "fs.search" => json!({"path": path, "pattern": "x"}),
-        _other => json!({"path": path}),
-    };
-    Op::RunTool(ToolCall { tool: tool.to_owned(), args })
+/// The same call, asked about another path.
+fn elsewhere(permit: &Permit<'_, tier::Host>, path: &str) -> Op {
+    let mut op = permit.call().op().clone();
+    if let Op::RunTool(run) = &mut op
+        && let Some(slot) = run.args.get_mut("path")
+    {
+        *slot = path.into();
+    }
+    op
 }
 
 /// A whole file, if it isn't larger than that.

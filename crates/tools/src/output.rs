@@ -1,7 +1,9 @@
 //! What drivers share: failures with a code, bounded results, work that may block.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 
 use regent_kernel::{ExecuteError, Failure, PathError, Permit, tier};
 use serde::Deserialize;
@@ -78,6 +80,12 @@ pub(crate) async fn blocking<T: Send + 'static>(
         }
     };
     done.map_err(|error| ExecuteError::Broken(error.to_string()))
+}
+
+/// Whether the call has been told to stop already.
+pub(crate) fn is_cancelled(permit: &Permit<'_, tier::Host>) -> bool {
+    let told = pin!(permit.cancelled());
+    told.poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 /// How many bytes of output are left to give.

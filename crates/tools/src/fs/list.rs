@@ -50,7 +50,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let Args { path, recursive, entries_max } = arguments(permit)?;
     let entries_max = entries_max.unwrap_or(ENTRIES_DEFAULT);
     let below = if recursive { Below::Enter } else { Below::Stay };
-    let (mut tour, mut room) = (Tour::new("fs.list", path), Room::of(permit));
+    let (mut tour, mut room) = (Tour::new(path), Room::of(permit));
     let (mut entries, mut more) = (Vec::new(), false);
     'tour: while let Some(folder) = tour.next(permit, below).await? {
         for met in &folder {

@@ -8,7 +8,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Below, Met, Tour, call_of, read_whole};
+use super::{Below, Met, Tour, elsewhere, read_whole};
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
 use crate::manifest::{capabilities, integer, kinds, object, path};
 use crate::output::{Driven, Room, Stop, arguments, blocking, failure};
@@ -73,11 +73,11 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
         search = in_files(permit, search, vec![file]).await?;
         return Ok(search.into_output(args.path, 0));
     }
-    let mut tour = Tour::new("fs.search", args.path);
+    let mut tour = Tour::new(args.path);
     while let Some(folder) = tour.next(permit, Below::Enter).await? {
         let mut files = Vec::new();
         for met in folder.iter().filter(|met| search.wants(met)) {
-            if permit.would_allow(call_of("fs.search", &met.path)).await {
+            if permit.would_allow(elsewhere(permit, &met.path)).await {
                 files.push(met.path.clone());
             } else {
                 tour.left_out += 1;

@@ -31,8 +31,8 @@ const ADDRESSES_MAX: usize = 8;
 /// What `http.fetch` may reach, and for how long it waits.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Hosts that may be reached although their addresses are private, as `host:port` in the spelling that policy sees. Policy
-    /// still has to allow them.
+    /// Hosts that may be reached although their addresses are private, as `host:port` in the spelling that policy sees
+    /// (`[::1]:80` for an IPv6 address). Policy still has to allow them.
     pub allow_private: Vec<String>,
     /// Certificates (DER) of further authorities, besides the web's.
     pub roots: Vec<Vec<u8>>,
@@ -152,7 +152,8 @@ impl Client {
             return Err(failure("http.no_such_host", format!("`{host}` has no address")));
         }
         let refused = addresses.iter().find_map(|at| address::refusal(at.ip()).map(|what| (at.ip(), what)));
-        let excepted = self.network.allow_private.contains(&format!("{host}:{port}"));
+        let excepted =
+            self.network.allow_private.contains(&format!("{}:{port}", url.host_str().unwrap_or_default()));
         if let Some((address, what)) = refused
             && !excepted
         {
