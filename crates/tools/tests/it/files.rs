@@ -234,6 +234,15 @@ async fn adv_017_links_are_judged_by_where_they_lead() {
     assert!(world.path("alias").symlink_metadata().unwrap().is_symlink());
 }
 
+/// Ends the other thread also when an assertion fails; a scope would wait for it for ever.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn adv_018_a_link_swapped_while_calls_run_lets_nothing_out() {
     const ATTEMPTS: u32 = 3000;
@@ -254,6 +263,7 @@ async fn adv_018_a_link_swapped_while_calls_run_lets_nothing_out() {
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
             scope.spawn(swap);
+            let _ending = Ending(&stop);
             for attempt in 0..ATTEMPTS {
                 let (tool, args) = match attempt % 8 {
                     0 => ("fs.write", json!({"path": "swap/new", "content": "x"})),
@@ -266,7 +276,6 @@ async fn adv_018_a_link_swapped_while_calls_run_lets_nothing_out() {
                 assert!(!text.contains("the secret"), "attempt {attempt} got out: {text}");
                 if heard.how == "ok" { done += 1 } else { refused += 1 }
             }
-            stop.store(true, Ordering::Relaxed);
         });
     });
     assert!(done > 0 && refused > 0, "the race was never on: {done} done, {refused} refused");
