@@ -103,6 +103,10 @@ impl Core {
         sheet.args = args;
         if let Err(why) = tool.check(&sheet.args) {
             let message = format!("the arguments don't fit `{name}`: {why}");
+            // A number too large to be recorded exactly is recorded as it was written, or the attempt would leave no trace.
+            if CanonicalJson::of(&sheet.args).is_err() {
+                sheet.args = Value::String(sheet.args.to_string());
+            }
             sheet.refuse("args.invalid", message, "`regent tool list --json` shows each tool's schema");
             return;
         }
