@@ -335,7 +335,19 @@ mod tests {
     #[test]
     fn the_default_policy_has_no_warnings() {
         let policy = load(crate::DEFAULT_POLICY, &Source::new("p", Layer::User)).unwrap();
-        assert_eq!(lint(&policy, &[]), []);
+        let tools = [
+            "fs.read",
+            "fs.write",
+            "fs.edit",
+            "fs.list",
+            "fs.search",
+            "fs.stat",
+            "shell.exec",
+            "process.exec",
+            "process.list",
+            "http.fetch",
+        ];
+        assert_eq!(lint(&policy, &tools), []);
     }
 
     #[test]

@@ -184,6 +184,14 @@ fn an_example_that_fails_is_a_mistake_at_its_line() {
 }
 
 #[test]
+fn the_example_of_the_manual_loads_and_holds() {
+    let manual = include_str!("../../README.md");
+    let (_, rest) = manual.split_once("```yaml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    assert_eq!(super::policy(example).outline()[0].examples, 2);
+}
+
+#[test]
 fn anchors_save_writing() {
     let text = "version: 1\nrules:\n  - { id: a, effect: allow, match: { tool: &t [x, y] } }\n  - { id: b, effect: deny, match: { tool: *t, agent: bob } }";
     let policy = super::policy(text);

@@ -362,8 +362,8 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_loader_panic(text in "(?s).{0,200}", yaml in "[-a-z0-9:{}\\[\\]\"'&*!|> \n.,#?/$]{0,200}") {
-        for text in [&text, &yaml] {
+    fn no_text_makes_a_loader_panic(text in "(?s).{0,200}", yaml in "[-a-z0-9:{}\\[\\]\"'&*!|> \n.,#?/$]{0,200}", toml in "([a-z_]{1,12} = [\"a-z0-9{}\\[\\].,=-]{0,20}\n){1,5}") {
+        for text in [&text, &yaml, &toml] {
             for name in ["policy.yml", "security.md"] {
                 drop(load(text, &source(name)));
             }
