@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Digest};
+use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
     Access, ArgLabels, BudgetLeft, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason, Resource,
     Tier, Verdict,
@@ -19,9 +19,13 @@ use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::kernel::Core;
 use crate::rate;
+use crate::record::TARGETS_MAX;
 use crate::rules::narrowed;
 use crate::syscall::Fault;
 use crate::workspace::{PathError, Workspace};
+
+/// What a call may carry.
+const ARGS_BYTES_MAX: usize = 16 << 20;
 
 /// The facts of one call, owned.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub(crate) struct Sheet {
     pub(crate) refusal: Option<Reason>,
     /// Set where a person has agreed to exactly this call.
     pub(crate) approved: Option<Approved>,
+    /// The arguments in the form that is recorded. Empty ones need no payload.
+    pub(crate) recorded: Option<Payload>,
     /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
     named: Vec<String>,
 }
@@ -72,12 +78,14 @@ impl Core {
             slot: self.agents.session_facts(who, &call.op),
             refusal: ended,
             approved: None,
+            recorded: None,
             named: Vec::new(),
         };
         match &call.op {
             Op::RunTool(run) => self.facts_of_tool(&mut sheet, &run.tool, run.args.clone()),
             other => self.facts_of_own(&mut sheet, call, other),
         }
+        sheet.fix_args();
         Ok(sheet)
     }
 
@@ -103,10 +111,6 @@ impl Core {
         sheet.args = args;
         if let Err(why) = tool.check(&sheet.args) {
             let message = format!("the arguments don't fit `{name}`: {why}");
-            // A number too large to be recorded exactly is recorded as it was written, or the attempt would leave no trace.
-            if CanonicalJson::of(&sheet.args).is_err() {
-                sheet.args = Value::String(sheet.args.to_string());
-            }
             sheet.refuse("args.invalid", message, "`regent tool list --json` shows each tool's schema");
             return;
         }
@@ -215,6 +219,7 @@ impl Core {
         sheet.resources.clear();
         sheet.named.clear();
         self.facts_of_tool(sheet, &run.tool, args);
+        sheet.fix_args();
         match self.decide(call, sheet) {
             Verdict::Allow(_) => None,
             Verdict::Ask(_) if sheet.approved.is_some() => None,
@@ -246,6 +251,30 @@ impl Core {
 impl Sheet {
     fn refuse(&mut self, code: &'static str, message: String, help: &str) {
         self.refusal = Some(refusal(code, message, help));
+    }
+
+    /// Puts the arguments into the one form that is recorded, or refuses them: what can't be written down exactly isn't done. The
+    /// attempt still leaves a trace.
+    fn fix_args(&mut self) {
+        self.recorded = match &self.args {
+            Value::Null => None,
+            Value::Object(fields) if fields.is_empty() => None,
+            args => match CanonicalJson::of(args) {
+                Ok(text) if text.as_str().len() <= ARGS_BYTES_MAX => {
+                    Some(Payload::new(text.as_str().as_bytes().to_vec()))
+                }
+                Ok(text) => {
+                    let message = format!("the arguments have {} bytes", text.as_str().len());
+                    self.refuse("args.too_large", message, "the most that a call may carry is 16 MiB");
+                    None
+                }
+                Err(error) => {
+                    let written = args.to_string().into_bytes();
+                    self.refuse("args.invalid", error.to_string(), "give such a number as text");
+                    (written.len() <= ARGS_BYTES_MAX).then(|| Payload::new(written))
+                }
+            },
+        };
     }
 
     fn resources(&self) -> Vec<Resource<'_>> {
@@ -359,6 +388,34 @@ impl Sheet {
 }
 
 impl Target {
+    /// About how much an entry would say about it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Path { path, .. } => path.len(),
+            Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
+            Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
+        }
+    }
+
+    /// The same with long words cut.
+    pub(crate) fn clipped(&self, chars_max: usize) -> Self {
+        let clip = |word: &String| match word.char_indices().nth(chars_max) {
+            Some((at, _)) => format!("{}…", word.get(..at).unwrap_or_default()),
+            None => word.clone(),
+        };
+        match self {
+            Self::Path { path, access } => Self::Path { path: clip(path), access: *access },
+            Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
+                scheme: clip(scheme),
+                host: clip(host),
+                port: *port,
+                method: clip(method),
+                path: clip(path),
+            },
+            Self::Argv(argv) => Self::Argv(argv.iter().take(TARGETS_MAX).map(clip).collect()),
+        }
+    }
+
     fn view(&self) -> Resource<'_> {
         match self {
             Self::Path { path, access } => Resource::Path { path, access: *access },

@@ -210,10 +210,6 @@ impl Core {
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn operator(&self) -> &Principal {
-        &self.operator
-    }
-
     /// Now, and by which policy.
     pub(crate) fn stamp(&self) -> record::Stamp {
         record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy() }
@@ -298,6 +294,11 @@ impl Core {
     /// Records something that isn't a call: the kernel's own states, agents, policy.
     pub(crate) async fn note(&self, kind: Kind, body: &impl Serialize) -> Result<Receipt, Fault> {
         self.record_intent(record::note(kind, self.clock.now_ms(), body)?).await
+    }
+
+    /// An effect that can't be written down: the one state after which nothing more may happen.
+    pub(crate) fn seal(&self, why: &impl std::fmt::Display) {
+        self.turn(Phase::Sealed(why.to_string()));
     }
 
     fn turn(&self, to: Phase) {
