@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
 
 use super::*;
+use crate::state::MemoryState;
 use crate::state::world::{OPEN, Place, START_MS, World};
-use crate::state::{MemoryState, State};
 use crate::{ManualClock, Reply};
 
 struct Site {

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::State;
 use crate::{
-    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, Op, Parts,
-    Permit, RawOutput, Reply, SideEffect, Spent, ToolCall, ToolSpec, Workspace, tier,
+    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, ExecuteError, Executor, Executors, Kernel,
+    ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent, ToolCall,
+    ToolSpec, Workspace, tier,
 };
 
 /// Everything is allowed.
@@ -81,6 +82,17 @@ impl World {
 
     pub(crate) async fn as_operator(&self, op: Op) -> Reply {
         self.kernel.syscall(&self.kernel.operator(), op).await.unwrap()
+    }
+
+    /// Starts an agent and gives its principal.
+    pub(crate) async fn agent(&self, parent: &Principal, name: &str, budget: Option<Budget>) -> Principal {
+        let spec =
+            SpawnSpec { name: name.to_owned(), roles: Vec::new(), new_group: false, trust: None, budget };
+        let reply = self.kernel.syscall(parent, Op::Spawn(spec)).await.unwrap();
+        let Reply::Done(outcome) = reply else { panic!("not started: {reply:?}") };
+        let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+        let id = AgentId::from(born["agent"].as_str().unwrap());
+        self.kernel.principal_of(parent, &id).unwrap()
     }
 
     pub(crate) fn runs(&self) -> u32 {
