@@ -80,7 +80,8 @@ impl World {
         let op = Op::RunTool(ToolCall { tool: tool.to_owned(), args });
         match self.kernel.syscall(&self.kernel.operator(), op).await.unwrap() {
             Reply::Done(outcome) => outcome,
-            other => panic!("{other:?}"),
+            Reply::Denied(denial) => panic!("{denial:?}"),
+            Reply::Pending(ticket) => panic!("{ticket:?}"),
         }
     }
 
