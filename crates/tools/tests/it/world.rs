@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    Catalogue, Confidentiality, Executors, Kernel, ManualClock, Op, Parts, Reply, Status, ToolCall, Workspace,
+    Catalogue, Confidentiality, Executors, Kernel, ManualClock, MemoryState, Op, Parts, Reply, Status,
+    ToolCall, Workspace,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
@@ -60,7 +61,7 @@ impl World {
             executors: Executors { host: Arc::new(HostTools::new(network)), process: None, models: None },
             catalogue,
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
-            state: Arc::new(state::Nothing),
+            state: Arc::new(MemoryState::default()),
             clock: Arc::new(ManualClock::at(1_700_000_000_000)),
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
@@ -133,26 +134,4 @@ impl World {
 
 pub(crate) fn policy_of(text: &str) -> Policy {
     load(text, &Source::new("test.yml", Layer::User)).unwrap_or_else(|error| panic!("{error:#?}"))
-}
-
-mod state {
-    //! No rates, no budgets.
-
-    use regent_kernel::{State, StateError};
-    use regent_policy::{Charge, Rates, RuleId};
-
-    #[derive(Debug)]
-    pub(super) struct Nothing;
-
-    impl Rates for Nothing {
-        fn used(&self, _rule: RuleId, _window_ms: u64) -> u32 {
-            0
-        }
-    }
-
-    impl State for Nothing {
-        fn take_rate(&self, _charge: &Charge, _who: &str, _now_ms: i64) -> Result<bool, StateError> {
-            Ok(true)
-        }
-    }
 }
