@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, Options, Verdict, VerifyOptions};
+use regent_ledger::{CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Options, VerifyOptions};
 use serde_json::json;
 
 use crate::measure::{median, nanos, once};
@@ -45,7 +45,7 @@ fn verify(report: &mut Report) -> Result<()> {
 
 fn verified(root: &Path) -> Result<u64> {
     let report = regent_ledger::verify(root, &VerifyOptions::default())?;
-    ensure!(matches!(report.verdict, Verdict::Ok), "{:?}", report.verdict);
+    ensure!(matches!(report.verdict, LedgerVerdict::Ok), "{:?}", report.verdict);
     Ok(report.entries)
 }
 

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, MemoryState, Op, Parts, Principal, Reply, SpawnSpec,
-    State, SystemClock, ToolSpec, Workspace, tier,
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, MemoryState, Op, Parts, Principal, Reply, State,
+    SystemClock, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
+use serde_json::json;
 
 use crate::drivers::{Behaviour, Drivers, spec};
 
@@ -225,7 +226,8 @@ impl Builder {
 /// Starts an agent the way anyone does: by a system call of the operator.
 pub async fn spawn(kernel: &Kernel, name: &str) -> Result<Principal, SetupError> {
     let operator = kernel.operator();
-    let spec = SpawnSpec { name: name.to_owned(), roles: Vec::new() };
+    // As it would come over the wire: what isn't said is the kernel's to fill in.
+    let spec = serde_json::from_value(json!({"name": name, "roles": []}))?;
     let Reply::Done(outcome) = kernel.syscall(&operator, Op::Spawn(spec)).await? else {
         return Err("the policy doesn't let the operator start an agent".into());
     };

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use regent_ledger::{Digest, Kind, Verdict, VerifyOptions};
+use regent_ledger::{Digest, Kind, LedgerVerdict, Reader, VerifyOptions};
 use serde_json::{Value, json};
 
 use super::{Broken, audit, effects};
@@ -20,14 +20,16 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads the ledger back, as a task that resumes would. An absent ledger says nothing.
+    /// Reads the ledger of a folder back, as a task that resumes would. An absent ledger says nothing.
     pub fn read(folder: &Path, ids: Range<u64>) -> Result<Self, Broken> {
+        if audit(folder).exists() { Self::of(&Reader::new(&audit(folder)), ids) } else { Ok(Self::default()) }
+    }
+
+    /// Reads a ledger back, wherever it is stored.
+    pub fn of(ledger: &Reader, ids: Range<u64>) -> Result<Self, Broken> {
         let mut journal = Self::default();
-        if !audit(folder).exists() {
-            return Ok(journal);
-        }
-        let (arguments, results) = digests(ids)?;
-        for entry in regent_ledger::read::entries(&audit(folder))? {
+        let (arguments, results) = digests(ids);
+        for entry in ledger.entries()? {
             let entry = entry?;
             match entry.kind {
                 Kind::Intent if entry.body.pointer("/verdict/effect") == Some(&json!("allow")) => {
@@ -46,16 +48,36 @@ impl Journal {
     pub fn in_doubt(&self) -> BTreeSet<u64> {
         self.intended.difference(&self.done).copied().collect()
     }
+
+    /// What the ledger says against what was acknowledged and what really happened.
+    pub fn against(&self, acks: &BTreeSet<u64>, marks: &[u64]) -> Result<(), String> {
+        if let Some(lost) = acks.difference(&self.done).next() {
+            return Err(format!("{lost} was acknowledged and is not in the ledger"));
+        }
+        let mut seen = BTreeSet::new();
+        for id in marks {
+            if !self.intended.contains(id) {
+                return Err(format!("{id} happened without an intent"));
+            }
+            if !seen.insert(*id) {
+                return Err(format!("{id} happened twice"));
+            }
+        }
+        match self.done.difference(&seen).next() {
+            Some(id) => Err(format!("{id} is recorded as done and did not happen")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The payloads that a mark's intent and outcome name.
-fn digests(ids: Range<u64>) -> Result<(BTreeMap<String, u64>, BTreeMap<String, u64>), Broken> {
+fn digests(ids: Range<u64>) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
     let (mut arguments, mut results) = (BTreeMap::new(), BTreeMap::new());
     for id in ids {
         arguments.insert(Digest::of(json!({"id": id}).to_string().as_bytes()).to_string(), id);
         results.insert(Digest::of(json!({"marked": id}).to_string().as_bytes()).to_string(), id);
     }
-    Ok((arguments, results))
+    (arguments, results)
 }
 
 fn named(body: &Value, pointer: &str, known: &BTreeMap<String, u64>) -> Option<u64> {
@@ -71,32 +93,24 @@ pub enum Moment {
     Settled,
 }
 
+/// A crash may leave an end that no signature covers; nothing else is excused.
+pub fn settled(verdict: &LedgerVerdict, may_lack_proof: bool) -> Result<(), String> {
+    match verdict {
+        LedgerVerdict::Ok => Ok(()),
+        LedgerVerdict::Unproven { .. } if may_lack_proof => Ok(()),
+        LedgerVerdict::Unproven { .. } | LedgerVerdict::Broken(_) => Err(format!("the ledger doesn't verify: {verdict:?}")),
+    }
+}
+
 /// Looks at everything that must hold. Returns what the ledger says.
 pub fn judge(folder: &Path, ids: Range<u64>, acks: &BTreeSet<u64>, moment: Moment) -> Result<Journal, Broken> {
     if audit(folder).exists() {
         let report = regent_ledger::verify(&audit(folder), &VerifyOptions::default())?;
-        match (&report.verdict, moment) {
-            (Verdict::Ok, _) | (Verdict::Unproven { .. }, Moment::Crashed) => {}
-            (other, _) => return Err(format!("{moment:?}: the ledger doesn't verify: {other:?}").into()),
-        }
+        settled(&report.verdict, moment == Moment::Crashed).map_err(|why| format!("{moment:?}: {why}"))?;
     }
     let journal = Journal::read(folder, ids)?;
-    if let Some(lost) = acks.difference(&journal.done).next() {
-        return Err(format!("{moment:?}: {lost} was acknowledged and is not in the ledger").into());
-    }
-    let mut seen = BTreeSet::new();
-    for id in marks(folder)? {
-        if !journal.intended.contains(&id) {
-            return Err(format!("{moment:?}: {id} happened without an intent").into());
-        }
-        if !seen.insert(id) {
-            return Err(format!("{moment:?}: {id} happened twice").into());
-        }
-    }
-    match journal.done.difference(&seen).next() {
-        Some(id) => Err(format!("{moment:?}: {id} is recorded as done and did not happen").into()),
-        None => Ok(journal),
-    }
+    journal.against(acks, &marks(folder)?).map_err(|why| format!("{moment:?}: {why}"))?;
+    Ok(journal)
 }
 
 /// What really happened, in order.

@@ -119,7 +119,7 @@ impl Filling<'_> {
                 self.acks.insert(id);
                 Ok(Ok(()))
             }
-            Err(Fault::Ledger(full @ AppendError::Full(_))) => Ok(Err(full.to_string())),
+            Err(Fault::Ledger(full @ AppendError::Full)) => Ok(Err(full.to_string())),
             Ok(other) => Err(format!("{id}: {other:?}").into()),
             Err(fault) => Err(format!("{id}: {fault}").into()),
         }
