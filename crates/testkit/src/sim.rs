@@ -15,7 +15,7 @@ use std::sync::Arc;
 use regent_kernel::{Fault, MemoryState, Reply, Status};
 use regent_ledger::storage::Sim as Disk;
 use regent_ledger::verify::verify_on;
-use regent_ledger::{Ledger, LedgerKey, Options, Reader, VerifyOptions};
+use regent_ledger::{Ledger, LedgerKey, Options, Reader, VerifyError, VerifyOptions};
 use serde_json::json;
 
 use crate::drivers::{Behaviour, run, spec};
@@ -47,7 +47,11 @@ pub struct Seen {
 pub fn simulate(seed: u64) -> Result<Seen, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(World::new(seed).live())
+    runtime.block_on(async {
+        let mut world = World::new(seed);
+        let lived = world.live().await;
+        lived.map_err(|why| format!("{why} [{}]", world.history.join(", ")))
+    })
 }
 
 struct World {
@@ -58,6 +62,8 @@ struct World {
     marks: u64,
     acks: BTreeSet<u64>,
     seen: Seen,
+    /// What befell each life, for whoever has to find out why something did not hold.
+    history: Vec<String>,
 }
 
 impl World {
@@ -71,15 +77,17 @@ impl World {
             marks,
             acks: BTreeSet::new(),
             seen: Seen::default(),
+            history: Vec::new(),
             random,
         }
     }
 
-    async fn live(mut self) -> Result<Seen, String> {
+    async fn live(&mut self) -> Result<Seen, String> {
         for _ in 0..1 + self.random.below(LIVES_MAX) {
             let blow = Blow::draw(&mut self.random);
             let moment = self.random.below(MOMENTS_PER_BOOT + self.marks * MOMENTS_PER_MARK);
             let machine = Machine::new(self.disk.clone(), moment, blow);
+            self.history.push(format!("{blow:?} at {moment}"));
             self.one_life(&machine).await?;
             self.seen.blows += u64::from(machine.was_struck());
             self.disk = machine.disk_afterwards();
@@ -94,7 +102,7 @@ impl World {
         self.seen.acknowledged = self.acks.len() as u64;
         match (0..self.marks).find(|id| !journal.intended.contains(id)) {
             Some(id) => Err(format!("{id} was never done, although nothing stood in its way at the end")),
-            None => Ok(self.seen),
+            None => Ok(self.seen.clone()),
         }
     }
 
@@ -152,8 +160,12 @@ impl World {
     /// Everything that must hold, on the disk as it is now.
     fn look(&self, when: &str, proof: Proof) -> Result<Journal, String> {
         let report = verify_on(Arc::new(self.disk.clone()), &VerifyOptions::default());
-        let report = report.map_err(|error| format!("{when}: {error}"))?;
-        settled(&report.verdict, proof == Proof::MayLack).map_err(|why| format!("{when}: {why}"))?;
+        match report {
+            Ok(report) => settled(&report.verdict, proof == Proof::MayLack).map_err(|why| format!("{when}: {why}"))?,
+            // The power went before the first entry was on disk.
+            Err(VerifyError::NoLedger) if proof == Proof::MayLack => {}
+            Err(error) => return Err(format!("{when}: {error}")),
+        }
         let journal = Journal::of(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks).map_err(|error| format!("{when}: {error}"))?;
         journal.against(&self.acks, &self.outside.marks()).map_err(|why| format!("{when}: {why}"))?;
         Ok(journal)
