@@ -26,8 +26,11 @@ const OUTPUT_BYTES_MAX: usize = 10_000;
 const CUT_MARK_BYTES_MAX: usize = 1_000;
 
 /// Puts an executor of the process tier through the exam. Gives back what it failed, all of it.
-pub async fn executor_contract(executor: Arc<dyn Executor<tier::Process>>) -> Result<Vec<String>, SetupError> {
-    let kernel = TestKernel::builder().policy(POLICY).declared(program_spec()).process(executor).boot().await?;
+pub async fn executor_contract(
+    executor: Arc<dyn Executor<tier::Process>>,
+) -> Result<Vec<String>, SetupError> {
+    let kernel =
+        TestKernel::builder().policy(POLICY).declared(program_spec()).process(executor).boot().await?;
     let exam = Exam { kernel };
     let mut failed = Vec::new();
     let mut note = |question: &str, answer: Result<(), SetupError>| {
@@ -95,7 +98,9 @@ impl Exam {
 
     async fn fails(&self) -> Result<(), SetupError> {
         let outcome = self.shell("exit 3").await?;
-        must(matches!(outcome.status, Status::Failed(_)), || format!("`exit 3` ended with {:?}", outcome.status))
+        must(matches!(outcome.status, Status::Failed(_)), || {
+            format!("`exit 3` ended with {:?}", outcome.status)
+        })
     }
 
     async fn no_network(&self) -> Result<(), SetupError> {
@@ -104,7 +109,9 @@ impl Exam {
         let port = listener.local_addr()?.port();
         let line = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}' && echo reached");
         let outcome = self.shell(&line).await?;
-        must(!outcome.output.text().contains("reached"), || "a program reached a listener of the host".to_owned())?;
+        must(!outcome.output.text().contains("reached"), || {
+            "a program reached a listener of the host".to_owned()
+        })?;
         must(listener.accept().is_err(), || "the host's listener was reached".to_owned())
     }
 
@@ -113,9 +120,14 @@ impl Exam {
         let secret = outside.path().join("secret");
         std::fs::write(&secret, "a-word-of-the-host")?;
         let place = secret.display();
-        let outcome = self.shell(&format!("cat '{place}'; echo planted > '{place}'; cat /proc/1/environ")).await?;
-        must(!outcome.output.text().contains("a-word-of-the-host"), || "a host file could be read".to_owned())?;
-        must(std::fs::read_to_string(&secret)? == "a-word-of-the-host", || "a host file was written".to_owned())
+        let outcome =
+            self.shell(&format!("cat '{place}'; echo planted > '{place}'; cat /proc/1/environ")).await?;
+        must(!outcome.output.text().contains("a-word-of-the-host"), || {
+            "a host file could be read".to_owned()
+        })?;
+        must(std::fs::read_to_string(&secret)? == "a-word-of-the-host", || {
+            "a host file was written".to_owned()
+        })
     }
 
     async fn nothing_inherited(&self) -> Result<(), SetupError> {
@@ -143,7 +155,10 @@ impl Exam {
     /// A grandchild in a session of its own beats on in the workspace for as long as it lives.
     async fn leaves_nobody(&self) -> Result<(), SetupError> {
         let beat = "while :; do echo x >> beat; sleep 0.02; done";
-        let line = format!("cd '{}' && (setsid sh -c '{beat}' > /dev/null 2>&1 &) ; sleep 0.3", self.kernel.workspace().display());
+        let line = format!(
+            "cd '{}' && (setsid sh -c '{beat}' > /dev/null 2>&1 &) ; sleep 0.3",
+            self.kernel.workspace().display()
+        );
         self.shell(&line).await?;
         let file = self.kernel.workspace().join("beat");
         let before = std::fs::read(&file).map_or(0, |bytes| bytes.len());

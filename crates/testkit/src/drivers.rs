@@ -5,7 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, Reply, SideEffect, Tier, ToolCall, ToolSpec, tier,
+    BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, Reply, SideEffect, Tier, ToolCall, ToolSpec,
+    tier,
 };
 use serde_json::{Value, json};
 
@@ -68,7 +69,10 @@ impl Drivers {
 }
 
 impl Executor<tier::Host> for Drivers {
-    fn execute<'s>(&'s self, permit: Permit<'s, tier::Host>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             let Op::RunTool(run) = permit.call().op() else {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));

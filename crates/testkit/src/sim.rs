@@ -136,7 +136,8 @@ impl World {
     }
 
     async fn work(&mut self, kernel: &TestKernel, machine: &Arc<Machine>) -> Result<(), String> {
-        let journal = Journal::of(&Reader::on(Arc::new(machine.disk())), 0..self.marks).map_err(|error| error.to_string())?;
+        let journal = Journal::of(&Reader::on(Arc::new(machine.disk())), 0..self.marks)
+            .map_err(|error| error.to_string())?;
         for id in (0..self.marks).filter(|id| !journal.intended.contains(id)) {
             let reply = kernel.call(run("mark", json!({"id": id}))).await;
             // The reply reaches the caller only if the process still lives by then.
@@ -161,12 +162,15 @@ impl World {
     fn look(&self, when: &str, proof: Proof) -> Result<Journal, String> {
         let report = verify_on(Arc::new(self.disk.clone()), &VerifyOptions::default());
         match report {
-            Ok(report) => settled(&report.verdict, proof == Proof::MayLack).map_err(|why| format!("{when}: {why}"))?,
+            Ok(report) => {
+                settled(&report.verdict, proof == Proof::MayLack).map_err(|why| format!("{when}: {why}"))?
+            }
             // The power went before the first entry was on disk.
             Err(VerifyError::NoLedger) if proof == Proof::MayLack => {}
             Err(error) => return Err(format!("{when}: {error}")),
         }
-        let journal = Journal::of(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks).map_err(|error| format!("{when}: {error}"))?;
+        let journal = Journal::of(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks)
+            .map_err(|error| format!("{when}: {error}"))?;
         journal.against(&self.acks, &self.outside.marks()).map_err(|why| format!("{when}: {why}"))?;
         Ok(journal)
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, MemoryState, Op, Parts, Principal, Reply, State,
-    SystemClock, ToolSpec, Workspace, tier,
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, MemoryState, Op, Parts, Principal, Reply,
+    State, SystemClock, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
@@ -14,7 +14,8 @@ use serde_json::json;
 use crate::drivers::{Behaviour, Drivers, spec};
 
 /// Everything that a test asks for is allowed, by a rule; there is no kernel without a policy.
-pub const ALLOW_ALL: &str = "version: 1\nrules:\n  - id: everything\n    effect: allow\n    reason: this is a test\n";
+pub const ALLOW_ALL: &str =
+    "version: 1\nrules:\n  - id: everything\n    effect: allow\n    reason: this is a test\n";
 
 /// A kernel could not be set up.
 pub type SetupError = Box<dyn std::error::Error + Send + Sync>;

@@ -40,7 +40,8 @@ fn run(amounts: &Amounts) -> Result<usize, Broken> {
             return;
         }
         let started = Instant::now();
-        let tally = torment().unwrap_or_else(|broken| Tally { breaches: vec![broken.to_string()], ..Tally::default() });
+        let tally = torment()
+            .unwrap_or_else(|broken| Tally { breaches: vec![broken.to_string()], ..Tally::default() });
         let Tally { cases, acknowledged, in_doubt, .. } = tally;
         let took_s = started.elapsed().as_secs_f32();
         let found = tally.breaches.len();
@@ -50,7 +51,11 @@ fn run(amounts: &Amounts) -> Result<usize, Broken> {
         tally.breaches.iter().take(20).for_each(|breach| say(format!("  {breach}")));
         breaches += found;
     };
-    let strikes = [("kill points", Blow::Kill), ("EIO points", Blow::Error("EIO")), ("ENOSPC points", Blow::Error("ENOSPC"))];
+    let strikes = [
+        ("kill points", Blow::Kill),
+        ("EIO points", Blow::Error("EIO")),
+        ("ENOSPC points", Blow::Error("ENOSPC")),
+    ];
     for (name, blow) in strikes {
         part(name, can_trace(), &|| strike(&child, amounts.marks, blow));
     }

@@ -31,14 +31,12 @@ impl Journal {
         let (arguments, results) = digests(ids);
         for entry in ledger.entries()? {
             let entry = entry?;
-            match entry.kind {
-                Kind::Intent if entry.body.pointer("/verdict/effect") == Some(&json!("allow")) => {
-                    journal.intended.extend(named(&entry.body, "/args/sha256", &arguments));
-                }
-                Kind::Outcome if entry.body.get("status") == Some(&json!("ok")) => {
-                    journal.done.extend(named(&entry.body, "/output/sha256", &results));
-                }
-                _other => {}
+            let is_allowed = entry.body.pointer("/verdict/effect") == Some(&json!("allow"));
+            if entry.kind == Kind::Intent && is_allowed {
+                journal.intended.extend(named(&entry.body, "/args/sha256", &arguments));
+            }
+            if entry.kind == Kind::Outcome && entry.body.get("status") == Some(&json!("ok")) {
+                journal.done.extend(named(&entry.body, "/output/sha256", &results));
             }
         }
         Ok(journal)
@@ -98,12 +96,19 @@ pub fn settled(verdict: &LedgerVerdict, may_lack_proof: bool) -> Result<(), Stri
     match verdict {
         LedgerVerdict::Ok => Ok(()),
         LedgerVerdict::Unproven { .. } if may_lack_proof => Ok(()),
-        LedgerVerdict::Unproven { .. } | LedgerVerdict::Broken(_) => Err(format!("the ledger doesn't verify: {verdict:?}")),
+        LedgerVerdict::Unproven { .. } | LedgerVerdict::Broken(_) => {
+            Err(format!("the ledger doesn't verify: {verdict:?}"))
+        }
     }
 }
 
 /// Looks at everything that must hold. Returns what the ledger says.
-pub fn judge(folder: &Path, ids: Range<u64>, acks: &BTreeSet<u64>, moment: Moment) -> Result<Journal, Broken> {
+pub fn judge(
+    folder: &Path,
+    ids: Range<u64>,
+    acks: &BTreeSet<u64>,
+    moment: Moment,
+) -> Result<Journal, Broken> {
     if audit(folder).exists() {
         let report = regent_ledger::verify(&audit(folder), &VerifyOptions::default())?;
         settled(&report.verdict, moment == Moment::Crashed).map_err(|why| format!("{moment:?}: {why}"))?;

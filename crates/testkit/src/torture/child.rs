@@ -63,7 +63,9 @@ pub fn obey(orders: &Orders) -> Result<(), Broken> {
         let journal = Arc::new(Journal::read(&orders.folder, ids.clone())?);
         let next = Arc::new(AtomicU64::new(ids.start));
         let callers: Vec<_> = (0..orders.callers)
-            .map(|_| tokio::spawn(work(Arc::clone(&kernel), Arc::clone(&journal), Arc::clone(&next), ids.end)))
+            .map(|_| {
+                tokio::spawn(work(Arc::clone(&kernel), Arc::clone(&journal), Arc::clone(&next), ids.end))
+            })
             .collect();
         for caller in callers {
             caller.await?;

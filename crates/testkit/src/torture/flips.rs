@@ -6,10 +6,11 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use regent_ledger::verify::verify_on;
 use regent_ledger::storage::{Existing, Memory, Storage};
+use regent_ledger::verify::verify_on;
 use regent_ledger::{
-    Break, CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Line, Options, Payload, VerifyOptions,
+    Break, CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Line, Options, Payload,
+    VerifyOptions,
 };
 use serde_json::json;
 
@@ -78,11 +79,14 @@ struct Place {
 
 /// Whether verification says that it is broken, and where.
 fn found(storage: &Memory, place: Option<&Place>) -> Result<(), String> {
-    let report = verify_on(Arc::new(storage.clone()), &VerifyOptions::default()).map_err(|error| error.to_string())?;
+    let report =
+        verify_on(Arc::new(storage.clone()), &VerifyOptions::default()).map_err(|error| error.to_string())?;
     match (report.verdict, place) {
         (LedgerVerdict::Broken(_), None) => Ok(()),
         (LedgerVerdict::Broken(found), Some(place)) if names(&found, place) => Ok(()),
-        (LedgerVerdict::Broken(found), Some(place)) => Err(format!("found, but named as {found} instead of {place:?}")),
+        (LedgerVerdict::Broken(found), Some(place)) => {
+            Err(format!("found, but named as {found} instead of {place:?}"))
+        }
         (other, _) => Err(format!("not found: {other:?}")),
     }
 }
@@ -103,7 +107,7 @@ pub fn forge() -> Result<Tally, Broken> {
     let mut check = |what: String, forged: Snapshot| -> Result<(), Broken> {
         tally.cases += 1;
         let storage = Arc::new(forged.storage()?);
-        if let Err(why) = found(&*storage, None) {
+        if let Err(why) = found(&storage, None) {
             tally.breaches.push(format!("{what}: {why}"));
         }
         if Ledger::open_on(storage, key.clone(), Options::default()).is_ok() {
@@ -128,11 +132,17 @@ pub fn forge() -> Result<Tally, Broken> {
 
 struct Forgery {
     name: &'static str,
-    make: fn(&[Vec<u8>], usize) -> Option<Vec<Vec<u8>>>,
+    make: fn(&[LineBytes], usize) -> Option<Vec<LineBytes>>,
 }
 
+/// A line of a segment, without its newline.
+type LineBytes = Vec<u8>;
+
 const FORGERIES: &[Forgery] = &[
-    Forgery { name: "an entry deleted", make: |lines, at| Some([lines.get(..at)?, lines.get(at + 1..)?].concat()) },
+    Forgery {
+        name: "an entry deleted",
+        make: |lines, at| Some([lines.get(..at)?, lines.get(at + 1..)?].concat()),
+    },
     Forgery {
         name: "an entry doubled",
         make: |lines, at| Some([lines.get(..=at)?, lines.get(at..)?].concat()),
@@ -146,17 +156,20 @@ const FORGERIES: &[Forgery] = &[
         },
     },
     Forgery { name: "everything after it cut off", make: |lines, at| Some(lines.get(..at)?.to_vec()) },
-    Forgery { name: "cut off in the middle of it", make: |lines, at| {
-        let mut lines = lines.get(..=at)?.to_vec();
-        let last = lines.last_mut()?;
-        last.truncate(last.len() / 2);
-        Some(lines)
-    } },
+    Forgery {
+        name: "cut off in the middle of it",
+        make: |lines, at| {
+            let mut lines = lines.get(..=at)?.to_vec();
+            let last = lines.last_mut()?;
+            last.truncate(last.len() / 2);
+            Some(lines)
+        },
+    },
     Forgery { name: "rewritten, with all links after it, without the key", make: rewrite },
 ];
 
 /// Changes one entry's time and mends every link after it, as someone without the key can.
-fn rewrite(lines: &[Vec<u8>], at: usize) -> Option<Vec<Vec<u8>>> {
+fn rewrite(lines: &[LineBytes], at: usize) -> Option<Vec<LineBytes>> {
     let mut lines = lines.to_vec();
     let changed = String::from_utf8(lines.get(at)?.clone()).ok()?.replacen("\"at\":1", "\"at\":2", 1);
     let mut was = Line::parse(lines.get(at)?)?.hash().to_string();
@@ -171,11 +184,11 @@ fn rewrite(lines: &[Vec<u8>], at: usize) -> Option<Vec<Vec<u8>>> {
     Some(lines)
 }
 
-fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
+fn split(bytes: &[u8]) -> Vec<LineBytes> {
     bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-fn join(lines: &[Vec<u8>]) -> Vec<u8> {
+fn join(lines: &[LineBytes]) -> Vec<u8> {
     let mut bytes = lines.join(&b'\n');
     bytes.push(b'\n');
     bytes
@@ -192,7 +205,9 @@ impl Snapshot {
         let ledger = Ledger::open_on(storage.clone(), key.clone(), Options::default())?;
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         for first in (0..entries).step_by(usize::try_from(BATCH)?) {
-            let under_way: Vec<_> = (first..first + BATCH).map(|number| Ok(ledger.append(draft(number)?))).collect::<Result<_, Broken>>()?;
+            let under_way: Vec<_> = (first..first + BATCH)
+                .map(|number| Ok(ledger.append(draft(number)?)))
+                .collect::<Result<_, Broken>>()?;
             for appending in under_way {
                 runtime.block_on(appending)?;
             }
@@ -209,7 +224,10 @@ impl Snapshot {
     }
 
     fn evidence(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().filter(|(path, _)| is_evidence(path)).map(|(path, bytes)| (path.as_str(), bytes.as_slice()))
+        self.0
+            .iter()
+            .filter(|(path, _)| is_evidence(path))
+            .map(|(path, bytes)| (path.as_str(), bytes.as_slice()))
     }
 
     fn segment(&self) -> Option<String> {
@@ -253,7 +271,8 @@ fn is_evidence(path: &str) -> bool {
 }
 
 fn draft(number: u64) -> Result<Draft, Broken> {
-    let payload = (number % 100 == 0).then(|| Payload::new(format!("payload {number}").into_bytes()));
+    let payload =
+        (number.is_multiple_of(100)).then(|| Payload::new(format!("payload {number}").into_bytes()));
     let body = json!({"args": payload.as_ref().map(Payload::reference), "n": number});
     let body = CanonicalJson::of(&body)?;
     Ok(Draft { kind: Kind::Intent, at_ms: 1_790_000_000_000, body, payloads: payload.into_iter().collect() })

@@ -29,7 +29,11 @@ impl SmallDisk {
         let at = tempfile::tempdir()?;
         let size = format!("size={DISK_BYTES}");
         let output = program("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(at.path()).output()?;
-        if output.status.success() { Ok(Self { at }) } else { Err(String::from_utf8_lossy(&output.stderr).trim().into()) }
+        if output.status.success() {
+            Ok(Self { at })
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().into())
+        }
     }
 
     fn path(&self) -> &Path {
@@ -57,8 +61,12 @@ pub fn fill(rounds: u64) -> Result<Tally, Broken> {
         // The world has room: it is the ledger's disk that is full.
         let world = tempfile::tempdir()?;
         std::os::unix::fs::symlink(world.path().join("effects"), effects(disk.path()))?;
-        let mut filling =
-            Filling { kernel: child::boot(disk.path()).await?, disk: disk.path(), next: 0, acks: BTreeSet::new() };
+        let mut filling = Filling {
+            kernel: child::boot(disk.path()).await?,
+            disk: disk.path(),
+            next: 0,
+            acks: BTreeSet::new(),
+        };
         for round in 0..rounds {
             filling.round().await.map_err(|broken| format!("full disk, round {round}: {broken}"))?;
         }
@@ -97,7 +105,9 @@ impl Filling<'_> {
         fs::remove_file(&ballast)?;
         match self.mark().await? {
             Ok(()) => Ok(()),
-            Err(why) => Err(format!("space was freed, and still: {why} (first refused with: {refused})").into()),
+            Err(why) => {
+                Err(format!("space was freed, and still: {why} (first refused with: {refused})").into())
+            }
         }
     }
 

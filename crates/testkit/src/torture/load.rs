@@ -46,7 +46,12 @@ pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
 }
 
 /// Starts a child, lets it live a little, and kills it by its id.
-fn one_life(child: &Path, folder: &Path, ids: std::ops::Range<u64>, life_ms: u64) -> Result<BTreeSet<u64>, Broken> {
+fn one_life(
+    child: &Path,
+    folder: &Path,
+    ids: std::ops::Range<u64>,
+    life_ms: u64,
+) -> Result<BTreeSet<u64>, Broken> {
     let count = ids.end - ids.start;
     let mut process = program(child)
         .arg(folder)

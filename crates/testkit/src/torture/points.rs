@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -52,7 +51,12 @@ pub fn strike(child: &Path, effects: u64, blow: Blow) -> Result<Tally, Broken> {
                 while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let tally = strike_at(child, effects, blow, point).unwrap_or_else(|broken| Tally {
                         cases: 1,
-                        breaches: vec![format!("{} at {} #{}: {broken}", blow.inject(), point.call, point.at)],
+                        breaches: vec![format!(
+                            "{} at {} #{}: {broken}",
+                            blow.inject(),
+                            point.call,
+                            point.at
+                        )],
                         ..Tally::default()
                     });
                     total.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(tally);
@@ -99,7 +103,9 @@ fn points_of(log: &str) -> Vec<Point> {
         let so_far = most.entry(call).or_default();
         *so_far = count.max(*so_far);
     }
-    most.into_iter().flat_map(|(call, most)| (1..=most).map(move |at| Point { call: call.clone(), at })).collect()
+    most.into_iter()
+        .flat_map(|(call, most)| (1..=most).map(move |at| Point { call: call.clone(), at }))
+        .collect()
 }
 
 /// One blow, then a second child that picks up what is left, then a look at both.
@@ -107,7 +113,17 @@ fn strike_at(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Ta
     let folder = tempfile::tempdir()?;
     let inject = format!("inject={}:{}:when={}", point.call, blow.inject(), point.at);
     let struck = program("strace")
-        .args(["-f", "-qq", "--seccomp-bpf", "-e", &format!("trace={}", point.call), "-e", &inject, "-o", "/dev/null"])
+        .args([
+            "-f",
+            "-qq",
+            "--seccomp-bpf",
+            "-e",
+            &format!("trace={}", point.call),
+            "-e",
+            &inject,
+            "-o",
+            "/dev/null",
+        ])
         .arg(child)
         .arg(folder.path())
         .args(["0", &effects.to_string(), "1"])
@@ -131,10 +147,8 @@ fn strike_at(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Ta
 
 /// Whether strace can trace here at all.
 pub fn can_trace() -> Result<(), Broken> {
-    let output = program("strace").args(["-qq", "-o", "/dev/null", "true"]).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Broken::from("strace is not installed"),
-        _other => error.into(),
-    })?;
+    let tried = program("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
+    let output = tried.map_err(|error| format!("strace can't be started: {error}"))?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().into()) }
 }
 
@@ -146,7 +160,8 @@ mod tests {
     fn points_are_the_calls_of_the_busiest_thread() {
         let log = "10 openat(AT_FDCWD, \"x\") = 3\n11 write(4, \"a\", 1) = 1\n11 write(4, \"b\", 1 <unfinished ...>\n\
                    10 write(1, \"ack\", 3) = 3\n11 <... write resumed>) = 1\n";
-        let points: Vec<String> = points_of(log).iter().map(|point| format!("{} {}", point.call, point.at)).collect();
+        let points: Vec<String> =
+            points_of(log).iter().map(|point| format!("{} {}", point.call, point.at)).collect();
         assert_eq!(points, ["openat 1", "write 1", "write 2"]);
     }
 }
