@@ -127,3 +127,42 @@ impl Apart {
         self.hidden.iter().chain(read_only).any(|apart| apart.starts_with(path) && apart != path)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_apart_gets_no_more_than_it_should() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        fs::create_dir_all(root.join("x")).unwrap();
+        for file in ["a/one", "a/b/two", "a/b/c/three", "x/four", "secret"] {
+            fs::write(root.join(file), "").unwrap();
+        }
+        let workspace = WorkspaceMount {
+            host: root.clone(),
+            writable: true,
+            read_only_below: vec!["a/b".into(), "absent".into()],
+            hidden: vec!["secret".into(), "a/b/c".into()],
+        };
+        let mut view = View::default();
+        view.workspace(&workspace).unwrap();
+        // What the rules together give a path: the union over everything above it.
+        let access = |file: &str| -> Vec<Access> {
+            let path = root.join(file);
+            let over = |rule: &&Rule| path.starts_with(Path::new(&*rule.path.to_string_lossy()));
+            let mut list: Vec<Access> = view.rules.iter().filter(over).map(|rule| rule.access).collect();
+            list.dedup();
+            list
+        };
+        let (write, fixed, names) = (Access::Write, Access::Execute, Access::List);
+        assert_eq!(access("x/four"), [names, write]);
+        assert_eq!(access("a/one"), [names, write]);
+        assert_eq!(access("a/b/two"), [names, fixed]);
+        assert_eq!(access("a/b/c/three"), [names]);
+        assert_eq!(access("secret"), [names]);
+        assert_eq!(access("absent"), [names], "so it can't be made");
+    }
+}

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -18,6 +19,9 @@ use crate::probes::Builtin;
 use crate::spec::{Output, Spec, Stdin};
 use crate::sys::{self, Side};
 use crate::view::View;
+
+/// How long the fallback's first process gets to kill what is below it.
+pub(crate) const SWEEP_S_MAX: i64 = 2;
 
 /// A box that has been started. Dropping it kills it.
 #[derive(Debug)]
@@ -98,6 +102,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.reaped {
             self.kill();
+            if self.confinement == Confinement::LandlockSeccomp {
+                // The first process has to kill the others before it is killed itself.
+                let grace = Timespec { tv_sec: SWEEP_S_MAX, tv_nsec: 0 };
+                poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&grace)).ok();
+            }
             self.kill_first();
             // Killed, so this is short; an unreaped child would stay a zombie as long as we live.
             sys::wait(self.pidfd.as_fd(), true).ok();
@@ -152,7 +161,10 @@ fn stdin(stdin: &Stdin) -> Result<OwnedFd, SandboxError> {
         Stdin::Bytes(bytes) => {
             let fail = |cause| SandboxError::Host { doing: "preparing standard input", cause };
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let file = rustix::fs::memfd_create(c"stdin", flags).map_err(|errno| fail(errno.into()))?;
+            // Kernels before 6.3 don't know how to make it unexecutable.
+            let file = rustix::fs::memfd_create(c"stdin", flags | MemfdFlags::NOEXEC_SEAL)
+                .or_else(|_| rustix::fs::memfd_create(c"stdin", flags))
+                .map_err(|errno| fail(errno.into()))?;
             let mut file = File::from(file);
             file.write_all(bytes).and_then(|()| file.seek(SeekFrom::Start(0))).map_err(fail)?;
             let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;

@@ -4,6 +4,18 @@
 //! no network, nothing inherited. [`probe()`] tells what this host really gives, [`Obtained`] what a run really got;
 //! less than the floor of the [`Spec`] is refused.
 //!
+//! What it does not promise:
+//! - The host's kernel is shared. Code that is expected to attack the kernel belongs in a stronger tier.
+//! - The workspace has no quota: each file is limited, not their sum. Temporary files are limited as a whole.
+//! - Without a cgroup, memory is limited for each process, not for the run. Without a cgroup the kernel holds root to no
+//!   limit on processes at all; [`Obtained`] says so.
+//! - Seen from the host, files that the program makes are its caller's, and so is the program, without any privilege. An
+//!   ordinary user's supplementary groups can't be dropped; they matter only for what the view shows.
+//! - Control paths that don't exist can't be covered by a mount: see [`WorkspaceMount::read_only_below`].
+//! - The first process of a box is a copy of the caller, kept out of the program's reach in four ways; secrets that must not
+//!   be copied have to be kept in memory marked `MADV_DONTFORK`.
+//! - The fallback has no private temporary folder, no `/proc` and no sockets.
+//!
 //! Read `child.rs` for what happens inside, `view.rs` for what is visible, `seccomp/lists.rs` for what can be called.
 
 mod bare;

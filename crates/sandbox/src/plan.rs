@@ -16,6 +16,8 @@ use crate::sys::CStrings;
 use crate::view::{BOX_UID, Rule, View, c};
 
 const ARGUMENTS_MAX: usize = 65_536;
+/// Larger than any memory; a size that wraps in the kernel's arithmetic would mean "no limit".
+const TMP_BYTES_CEILING: u64 = 1 << 40;
 
 /// The program to become, or one of our own probes to run in its place.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl Plan {
             confinement: means.confinement,
             uid_map: id_map(rustix::process::geteuid().as_raw()),
             gid_map: id_map(rustix::process::getegid().as_raw()),
-            tmpfs_size: number(spec.limits.tmp_bytes_max)?,
+            tmpfs_size: number(spec.limits.tmp_bytes_max.min(TMP_BYTES_CEILING))?,
             tmpfs_files: number(u64::from(TMP_FILES_MAX))?,
             grants: view.rules.iter().map(|rule| grant(rule, means.landlock_abi)).collect(),
             view,

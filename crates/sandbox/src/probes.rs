@@ -5,7 +5,7 @@
 
 mod attempts;
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStringExt;
@@ -66,25 +66,21 @@ pub struct Tried {
 /// # Errors
 /// When a box can't be made at all.
 pub async fn try_all(floor: Floor) -> Result<Vec<Tried>, SandboxError> {
-    let mut results = Vec::with_capacity(ATTEMPTS.len());
-    let stage = Stage::set()?;
-    for attempt in ATTEMPTS {
-        let builtin = Builtin { run: attempt.run, host: Arc::clone(&stage.host) };
-        let ended = run_payload(&spec(floor), std::future::pending(), Some(builtin)).await?;
-        results.push(judge(attempt, &ended));
-    }
-    Ok(results)
+    try_with(floor, None).await
 }
 
-/// The same with the means given.
-#[cfg_attr(not(test), expect(dead_code, reason = "tests choose the confinement; nobody else may"))]
-pub(crate) async fn try_with(means: Means) -> Result<Vec<Tried>, SandboxError> {
+/// The same; tests choose the confinement as well.
+async fn try_with(floor: Floor, means: Option<Means>) -> Result<Vec<Tried>, SandboxError> {
     let mut results = Vec::with_capacity(ATTEMPTS.len());
     let stage = Stage::set()?;
     for attempt in ATTEMPTS {
-        let builtin = Builtin { run: attempt.run, host: Arc::clone(&stage.host) };
-        let ended = run_with(&spec(Floor::Full), std::future::pending(), means, Some(builtin)).await?;
-        results.push(judge(attempt, &ended));
+        let builtin = Some(Builtin { run: attempt.run, host: Arc::clone(&stage.host) });
+        let (spec, never) = (spec(floor), std::future::pending());
+        let ended = match means {
+            Some(means) => run_with(&spec, never, means, builtin).await?,
+            None => run_payload(&spec, never, builtin).await?,
+        };
+        results.push(judge(attempt, &ended, &stage.host.daemon));
     }
     Ok(results)
 }
@@ -97,8 +93,8 @@ fn spec(floor: Floor) -> Spec {
     Spec { cwd: "/".into(), floor, limits, ..Spec::new(["probe"]) }
 }
 
-fn judge(attempt: &Attempt, ended: &Ended) -> Tried {
-    let left = attempts::survivors();
+fn judge(attempt: &Attempt, ended: &Ended, daemon: &CStr) -> Tried {
+    let left = attempts::survivors(daemon);
     let (held, says) = match (attempt.ends, ended.status) {
         _ if left > 0 => (false, format!("{left} of its processes outlived it")),
         (Ends::Refused, Exit::Code(0)) => (true, "refused".to_owned()),
@@ -139,6 +135,8 @@ pub(crate) struct Host {
     socket: Vec<u8>,
     /// The home folder of whoever runs this.
     home: CString,
+    /// What a process that tries to stay calls itself; other runs of the probes use other names.
+    daemon: CString,
 }
 
 /// Keeps the host's side of the attempts alive.
@@ -155,14 +153,17 @@ impl Stage {
         let tcp = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).map_err(fail)?;
         let port = tcp.local_addr().map_err(fail)?.port();
         let pid = std::process::id();
-        let name = format!("regent-probe-{pid}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let count = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("regent-probe-{pid}-{count}");
+        // The kernel keeps fifteen characters.
+        let daemon = c(format!("rd{pid}-{}", count % 1000))?;
         let local =
             SocketAddr::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address));
         let mut socket = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
         socket.push(0);
         socket.extend_from_slice(name.as_bytes());
         let home = std::env::var_os("HOME").unwrap_or_else(|| OsString::from_vec(b"/root".to_vec()));
-        let host = Host { pid: i32::try_from(pid).unwrap_or(i32::MAX), port, socket, home: c(home)? };
+        let host = Host { pid: i32::try_from(pid).unwrap_or(i32::MAX), port, socket, home: c(home)?, daemon };
         Ok(Self { host: Arc::new(host), _tcp: tcp, _local: local.map_err(fail)? })
     }
 }
@@ -175,7 +176,7 @@ mod tests {
 
     async fn check(confinement: Confinement) {
         let means = Means { confinement, landlock_abi: sys::landlock_abi(), memory: LimitedBy::Rlimit };
-        let tried = try_with(means).await.unwrap();
+        let tried = try_with(Floor::Full, Some(means)).await.unwrap();
         let broken: Vec<_> = tried.iter().filter(|tried| !tried.held).collect();
         assert!(broken.is_empty(), "{broken:#?}");
         assert!(tried.len() >= 40);

@@ -9,7 +9,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::ended::{Confinement, Ended, EndedBy, Exit, Obtained};
 use crate::error::{SandboxError, Step};
-use crate::launch::Running;
+use crate::launch::{Running, SWEEP_S_MAX};
 use crate::plan::{self, Means};
 use crate::planted::Watch;
 use crate::probe;
@@ -18,8 +18,6 @@ use crate::spec::Spec;
 use crate::sys;
 use crate::wire::{RECORD_BYTES, Record, got};
 
-/// How long the fallback's first process gets to kill what is below it.
-const SWEEP_MS_MAX: u64 = 2_000;
 /// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
 const REMOVE_TRIES_MAX: u32 = 50;
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -126,7 +124,9 @@ async fn until_ended(
         }
         why = cause;
         running.kill();
-        deadline.as_mut().reset(tokio::time::Instant::now() + Duration::from_millis(SWEEP_MS_MAX));
+        deadline
+            .as_mut()
+            .reset(tokio::time::Instant::now() + Duration::from_secs(SWEEP_S_MAX.unsigned_abs()));
     }
 }
 

@@ -406,3 +406,35 @@ pub(crate) fn c(text: impl AsRef<OsStr>) -> Result<CString, SandboxError> {
 fn relative(path: &Path) -> Result<CString, SandboxError> {
     c(path.strip_prefix("/").unwrap_or(path))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_path_below_the_workspace_stays_there(text in "[a./\\x00]{0,12}") {
+            let path = Path::new(&text);
+            if beneath(path).is_ok() {
+                let joined = Path::new("/w").join(path);
+                prop_assert!(joined.starts_with("/w") && joined != Path::new("/w"));
+                prop_assert!(!joined.components().any(|part| part == Component::ParentDir));
+            }
+        }
+
+        #[test]
+        fn no_usable_place_replaces_a_part_of_the_view(
+            text in "/{0,2}(usr|etc|proc|dev|tmp|home|work|var|\\.\\.|\\.)?(/(agent|ssl|tmp|bin|\\.\\.|a)){0,3}/?",
+        ) {
+            let at = Path::new(&text);
+            if usable(at).is_ok() {
+                let own = SYSTEM.iter().chain(RESERVED).chain(&["/tmp", "/var/tmp", HOME, "/"]);
+                for path in own {
+                    prop_assert!(!Path::new(path).starts_with(at), "{text} would cover {path}");
+                }
+                prop_assert!(at.is_absolute() && !text.contains(".."));
+            }
+        }
+    }
+}

@@ -199,15 +199,12 @@ fn linger() -> ! {
     }
 }
 
-/// The name of the process that tries to stay.
-const DAEMON: &CStr = c"regent-daemon";
-
-fn outlive(_: &Host) -> i32 {
+fn outlive(host: &Host) -> i32 {
     match fork() {
         Ok(0) => {
             rustix::process::setsid().ok();
             if matches!(fork(), Ok(0)) {
-                rustix::thread::set_name(DAEMON).ok();
+                rustix::thread::set_name(&host.daemon).ok();
                 linger();
             }
             sys::exit(0)
@@ -218,11 +215,11 @@ fn outlive(_: &Host) -> i32 {
     }
 }
 
-/// Daemons of ours that are still there, seen from the host.
-pub(super) fn survivors() -> usize {
+/// Processes of that name, seen from the host.
+pub(super) fn survivors(daemon: &CStr) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let named = |path: std::path::PathBuf| {
-        std::fs::read(path.join("comm")).is_ok_and(|name| name.trim_ascii() == DAEMON.to_bytes())
+        std::fs::read(path.join("comm")).is_ok_and(|name| name.trim_ascii() == daemon.to_bytes())
     };
     entries.flatten().filter(|entry| named(entry.path())).count()
 }
