@@ -81,9 +81,10 @@ impl Core {
             recorded: None,
             named: Vec::new(),
         };
-        match &call.op {
-            Op::RunTool(run) => self.facts_of_tool(&mut sheet, &run.tool, run.args.clone()),
-            other => self.facts_of_own(&mut sheet, call, other),
+        if let Op::RunTool(run) = &call.op {
+            self.facts_of_tool(&mut sheet, &run.tool, run.args.clone());
+        } else {
+            self.facts_of_own(&mut sheet, call, &call.op);
         }
         sheet.fix_args();
         Ok(sheet)

@@ -231,7 +231,7 @@ impl Greeter {
 }
 
 /// The strict parser first: it bounds the depth, and refuses what two readers could understand differently.
-fn request_of(line: &[u8]) -> Result<Request, String> {
+pub(super) fn request_of(line: &[u8]) -> Result<Request, String> {
     let value = regent_ledger::canonical::parse(line.trim_ascii_end()).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| error.to_string())
 }

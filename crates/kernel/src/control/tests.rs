@@ -5,6 +5,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
+use proptest::strategy::Strategy as _;
+
 use super::*;
 use crate::state::world::{ASK, OPEN, World, work};
 use crate::{Answer, MemoryState, Scope};
@@ -236,4 +238,18 @@ async fn sockets_of_the_dead_are_swept_and_the_living_stay() {
     assert!(!path.exists());
     assert_eq!(processes(&served.folder).await.unwrap().len(), 1);
     assert!(processes(&served.folder.join("nowhere")).await.unwrap().is_empty());
+}
+
+proptest::proptest! {
+    #[test]
+    fn adv_001_no_line_is_more_than_a_request_or_an_error(
+        line in proptest::prop_oneof![
+            proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            "\\{\"v\":[0-9]{1,2},\"id\":[0-9]{1,3},\"(op|hello)\":[\\[\\]{}\",:a-z0-9]{0,40}\\}".prop_map(String::into_bytes),
+        ],
+    ) {
+        if let Ok(request) = server::request_of(&line) {
+            proptest::prop_assert!(serde_json::to_vec(&request).is_ok());
+        }
+    }
 }

@@ -91,6 +91,35 @@ async fn adv_097_a_call_without_an_outcome_is_noted_once_and_never_repeated() {
     assert!(site.in_doubt().iter().all(|call| call.noted), "and a person can still list them");
 }
 
+#[test]
+fn adv_097_a_kernel_torn_down_during_a_call_leaves_it_in_doubt() {
+    let site = Site::new();
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let dying = runtime();
+    dying.block_on(async {
+        let world = site.boot("dying").await;
+        let kernel = world.kernel.clone();
+        let begun = kernel.ledger().head().size;
+        let call = crate::state::world::work(json!({"text": "never end"}));
+        tokio::spawn(async move { kernel.syscall(&kernel.operator(), call).await });
+        while world.kernel.ledger().head().size == begun {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(dying);
+    runtime().block_on(async {
+        let world = site.boot("next").await;
+        let [call] = world.kernel.in_doubt() else { panic!("{:?}", world.kernel.in_doubt()) };
+        assert_eq!(
+            (call.op.as_str(), call.tool.as_deref(), call.caller.as_str()),
+            ("tool.run", Some("work"), "operator")
+        );
+        assert!(!call.idempotent && call.session == "dying" && call.ticket.is_some());
+        assert_eq!(world.runs(), 0);
+    });
+}
+
 #[tokio::test]
 async fn adv_097_several_crashes_in_a_row_lose_none_and_double_none() {
     let site = Site::new();
