@@ -12,7 +12,12 @@ use crate::failure::Failure;
 use crate::term;
 
 /// Makes one call. "No" and "not yet" are failures to the person who wanted it done.
-pub(crate) async fn call(context: &Context, running: &Running, caller: &Principal, op: Op) -> Result<Outcome, Failure> {
+pub(crate) async fn call(
+    context: &Context,
+    running: &Running,
+    caller: &Principal,
+    op: Op,
+) -> Result<Outcome, Failure> {
     let kernel = &running.kernel;
     let outcome = match interruptible(kernel, caller, op.clone()).await? {
         Reply::Done(outcome) => outcome,
@@ -55,7 +60,8 @@ async fn interruptible(kernel: &Kernel, caller: &Principal, op: Op) -> Result<Re
 /// Resolves when the person, or the system, wants us to end.
 async fn interrupt() {
     use tokio::signal::unix::{SignalKind, signal};
-    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
+    let signals =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
     match signals {
         (Ok(mut int), Ok(mut term), Ok(mut hup)) => {
             tokio::select! {
@@ -72,7 +78,8 @@ async fn interrupt() {
 /// What a call that waits for a person says where nobody can be asked.
 fn pending(ticket: &Ticket) -> Failure {
     let id = &ticket.id.0;
-    let message = format!("rule `{}` wants a person to agree first: {} (question {id})", ticket.rule, ticket.reason);
+    let message =
+        format!("rule `{}` wants a person to agree first: {} (question {id})", ticket.rule, ticket.reason);
     let data = json!({
         "verdict": "ask", "question": id, "rule": ticket.rule, "reason": ticket.reason, "summary": ticket.summary, "intent": ticket.intent,
     });
@@ -122,10 +129,9 @@ pub(crate) async fn spawn(context: &Context, running: &Running, name: &str) -> R
     let outcome = call(context, running, &operator, Op::Spawn(spec)).await?;
     let told: Value = result_json(&outcome)?;
     let id = told.get("agent").and_then(Value::as_str).unwrap_or_default();
-    running
-        .kernel
-        .principal_of(&operator, &id.into())
-        .ok_or_else(|| Failure::new(codes::INTERNAL, format!("the agent `{name}` was started but can't be found")))
+    running.kernel.principal_of(&operator, &id.into()).ok_or_else(|| {
+        Failure::new(codes::INTERNAL, format!("the agent `{name}` was started but can't be found"))
+    })
 }
 
 /// The JSON that a kernel operation answers with, or its failure.
@@ -143,7 +149,9 @@ pub(crate) fn succeeded(outcome: &Outcome) -> Result<(), Failure> {
             let exit = codes::find(&failure.code).map_or(codes::TOOL_FAILED.exit, |code| code.exit);
             Failure::named(failure.code.clone(), exit, failure.message.clone())
         }
-        Status::TimedOut => Failure::new(codes::TOOL_TIMED_OUT, "the wall clock limit ran out, and the call was stopped"),
+        Status::TimedOut => {
+            Failure::new(codes::TOOL_TIMED_OUT, "the wall clock limit ran out, and the call was stopped")
+        }
         Status::Cancelled => Failure::new(codes::TOOL_CANCELLED, "the call was stopped by a signal"),
         Status::Faulted(message) => Failure::new(codes::KERNEL_FAULT, message.clone()),
     };

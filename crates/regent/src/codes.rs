@@ -128,10 +128,11 @@ codes! {
 
 /// The code of this name, wherever it comes from.
 pub(crate) fn find(id: &str) -> Option<Code> {
-    let policy = regent_policy::codes::ALL
-        .iter()
-        .find(|(code, _)| *code == id)
-        .map(|(id, text)| Code { id, exit: exit::DENIED, text });
+    let policy = regent_policy::codes::ALL.iter().find(|(code, _)| *code == id).map(|(id, text)| Code {
+        id,
+        exit: exit::DENIED,
+        text,
+    });
     OWN.iter().chain(OTHERS).find(|code| code.id == id).copied().or(policy)
 }
 

@@ -20,8 +20,6 @@ use crate::trust::{self, Trust};
 pub(crate) struct Running {
     /// The kernel.
     pub(crate) kernel: Kernel,
-    /// The project it works in.
-    pub(crate) project: Project,
     listening: control::Listening,
 }
 
@@ -31,24 +29,30 @@ impl Running {
         let project = context.project()?;
         Trust::demand(&context.paths, &project)?;
         let policy = policy(&context.paths, Some(&project))?;
-        Self::boot_with(context, project, policy).await
+        Self::boot_with(context, &project, policy).await
     }
 
     /// The same with a policy that is loaded already.
-    pub(crate) async fn boot_with(context: &Context, project: Project, policy: Policy) -> Result<Self, Failure> {
+    pub(crate) async fn boot_with(
+        context: &Context,
+        project: &Project,
+        policy: Policy,
+    ) -> Result<Self, Failure> {
         context.paths.make()?;
         let catalogue = Catalogue::default();
-        regent_tools::register(&catalogue)
-            .map_err(|error| Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}")))?;
-        let workspace = Workspace::open(&project.root)
-            .map_err(|error| Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display())))?;
+        regent_tools::register(&catalogue).map_err(|error| {
+            Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
+        })?;
+        let workspace = Workspace::open(&project.root).map_err(|error| {
+            Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
+        })?;
         let state = SqliteState::open(&context.paths.state_db()).map_err(|error| {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
         let parts = Parts {
             policy,
-            ledger: ledger(context, &project)?,
+            ledger: ledger(context, project)?,
             executors: executors(context),
             catalogue,
             workspace,
@@ -58,16 +62,27 @@ impl Running {
             session: session_word()?,
         };
         let kernel = Kernel::boot(parts).await?;
-        let listening = control::listen(&kernel, &context.paths.runtime)
-            .await
-            .map_err(|error| Failure::new(codes::IO, format!("the control socket can't be opened: {error}")))?;
-        Ok(Self { kernel, project, listening })
+        tell_in_doubt(context, &kernel);
+        let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
+            Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
+        })?;
+        Ok(Self { kernel, listening })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed.
     pub(crate) async fn close(self) -> Result<(), Failure> {
         drop(self.listening);
         Ok(self.kernel.shutdown().await?)
+    }
+}
+
+/// Calls that a crash cut off: whether they took effect only a person can find out.
+fn tell_in_doubt(context: &Context, kernel: &Kernel) {
+    for one in kernel.in_doubt().iter().filter(|one| !one.idempotent) {
+        context.screen.say(&format!(
+            "regent: an earlier run ended in the middle of {}: it may or may not have happened; `regent audit show {}/{}` shows it\n",
+            crate::term::inline(one.tool.as_ref().unwrap_or(&one.op)), one.lane, one.seq
+        ));
     }
 }
 
@@ -84,7 +99,8 @@ pub(crate) fn policy(paths: &Paths, project: Option<&Project>) -> Result<Policy,
 pub(crate) fn user_policy(paths: &Paths) -> Result<Policy, Failure> {
     let path = paths.policy();
     if !path.exists() {
-        return Err(Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny").help("run `regent init`"));
+        return Err(Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
+            .help("run `regent init`"));
     }
     load_policy(&path, &path.display().to_string(), Layer::User)
 }
@@ -120,7 +136,10 @@ pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Fai
     });
     let marks: Vec<Mark> = marks.collect();
     let message = match marks.as_slice() {
-        [one] => format!("`{name}` is not a usable policy: line {}, column {}: {}", one.line, one.column, one.message),
+        [one] => format!(
+            "`{name}` is not a usable policy: line {}, column {}: {}",
+            one.line, one.column, one.message
+        ),
         many => format!("`{name}` is not a usable policy: {} mistakes", many.len()),
     };
     Failure::new(codes::POLICY_INVALID, message).excerpt(Excerpt { name: name.to_owned(), text, marks })
@@ -131,8 +150,12 @@ pub(crate) fn ledger_key(paths: &Paths) -> Result<LedgerKey, Failure> {
     LedgerKey::load_or_create(&paths.ledger_key()).map_err(|error| {
         let failure = Failure::new(codes::LEDGER_KEY, error_chain(&error));
         match error {
-            KeyError::Exposed { path } => failure.help(format!("chmod 600 {}, or `regent doctor --fix`", path.display())),
-            KeyError::Random(_) | KeyError::Io { .. } | KeyError::Malformed { .. } | KeyError::NotAKey(_) => failure,
+            KeyError::Exposed { path } => {
+                failure.help(format!("chmod 600 {}, or `regent doctor --fix`", path.display()))
+            }
+            KeyError::Random(_) | KeyError::Io { .. } | KeyError::Malformed { .. } | KeyError::NotAKey(_) => {
+                failure
+            }
         }
     })
 }
@@ -147,12 +170,15 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     Ledger::open(&root, ledger_key(&context.paths)?, options).map_err(|error| {
         let message = format!("`{}`: {}", root.display(), error_chain(&error));
         match error {
-            OpenError::Broken(broken) => Failure::new(codes::AUDIT_BROKEN, format!("the ledger is sealed: {broken}"))
-                .help("nothing was touched; `regent audit verify` says more"),
+            OpenError::Broken(broken) => {
+                Failure::new(codes::AUDIT_BROKEN, format!("the ledger is sealed: {broken}"))
+                    .help("nothing was touched; `regent audit verify` says more")
+            }
             OpenError::WrongKey => Failure::new(codes::AUDIT_BROKEN, message)
                 .help("this ledger was not written with your key; move it away if it came with a download"),
             OpenError::Busy => Failure::new(codes::LEDGER_UNWRITABLE, message).help("try again"),
-            OpenError::Io(_) => Failure::new(codes::LEDGER_UNWRITABLE, message).help("nothing was done; mend this and try again"),
+            OpenError::Io(_) => Failure::new(codes::LEDGER_UNWRITABLE, message)
+                .help("nothing was done; mend this and try again"),
         }
     })
 }
@@ -210,10 +236,8 @@ pub(crate) fn sandbox_view(context: &Context) -> Result<Explained, Failure> {
     let root = context.project().map_or_else(|_no_project| context.cwd.clone(), |project| project.root);
     let spec = Spec { argv: vec!["true".into()], ..ProcessTier::new(floor(context)).spec(&root) };
     regent_sandbox::explain(&spec).map_err(|error| {
-        let failure = Failure::new(codes::SANDBOX_UNAVAILABLE, error.to_string());
-        match error {
-            SandboxError::Unavailable { fix: Some(fix), .. } => failure.help(fix),
-            _ => failure.help("`regent doctor` says what this machine lacks"),
-        }
+        let fix = if let SandboxError::Unavailable { fix, .. } = &error { fix.clone() } else { None };
+        let help = fix.unwrap_or_else(|| "`regent doctor` says what this machine lacks".to_owned());
+        Failure::new(codes::SANDBOX_UNAVAILABLE, error.to_string()).help(help)
     })
 }

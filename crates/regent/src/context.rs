@@ -36,16 +36,26 @@ impl Context {
         let paths = Paths::from_env()?;
         let cwd = match &global.dir {
             Some(dir) => dir.canonicalize().map_err(|error| Failure::io("enter", dir, &error))?,
-            None => std::env::current_dir()
-                .map_err(|error| Failure::new(codes::IO, format!("the current folder can't be used: {error}")))?,
+            None => std::env::current_dir().map_err(|error| {
+                Failure::new(codes::IO, format!("the current folder can't be used: {error}"))
+            })?,
         };
         let project = Project::find(&cwd).ok().filter(|project| {
             // A damaged record trusts nothing here; the command that needs trust reports it.
-            Trust::load(&paths).and_then(|trust| trust.standing(project)).is_ok_and(|standing| standing == Standing::Trusted)
+            Trust::load(&paths)
+                .and_then(|trust| trust.standing(project))
+                .is_ok_and(|standing| standing == Standing::Trusted)
         });
         let settings = Settings::load(&paths, project.as_ref(), global.no_color)?;
         let screen = Screen::new(global.json, settings.color());
-        Ok(Self { paths, settings, screen, cwd, clock: Arc::new(SystemClock::default()), schema: schema.to_owned() })
+        Ok(Self {
+            paths,
+            settings,
+            screen,
+            cwd,
+            clock: Arc::new(SystemClock::default()),
+            schema: schema.to_owned(),
+        })
     }
 
     /// The project that the current folder is in.

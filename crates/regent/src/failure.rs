@@ -73,10 +73,9 @@ impl Failure {
 
     /// A file or folder could not be used.
     pub(crate) fn io(doing: &str, path: &Path, error: &std::io::Error) -> Self {
-        let code = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => codes::LEDGER_UNWRITABLE,
-            _ => codes::IO,
-        };
+        let is_full =
+            matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        let code = if is_full { codes::LEDGER_UNWRITABLE } else { codes::IO };
         Self::new(code, format!("can't {doing} `{}`: {error}", path.display()))
     }
 
@@ -121,7 +120,8 @@ impl From<Denial> for Failure {
     fn from(denial: Denial) -> Self {
         let reason = denial.reason;
         let by = reason.rule.as_ref().map(|rule| format!(" by rule {rule}")).unwrap_or_default();
-        let failure = Self::named(reason.code, codes::exit_of(reason.code), format!("denied{by}: {}", reason.message));
+        let failure =
+            Self::named(reason.code, codes::exit_of(reason.code), format!("denied{by}: {}", reason.message));
         let data = json!({"verdict": "deny", "code": reason.code, "reason": reason.message, "rule": reason.rule, "intent": denial.intent});
         Self { help: reason.help, ..failure }.data(data)
     }
@@ -139,8 +139,12 @@ impl From<Fault> for Failure {
             }
             Fault::State(_) => Self::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it"),
             Fault::Record(_) => Self::new(codes::INPUT_JSON, message),
-            Fault::Read(_) => Self::new(codes::AUDIT_UNREADABLE, message).help("`regent audit verify` says more"),
-            Fault::Executor { .. } => sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message)),
+            Fault::Read(_) => {
+                Self::new(codes::AUDIT_UNREADABLE, message).help("`regent audit verify` says more")
+            }
+            Fault::Executor { .. } => {
+                sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
+            }
             Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
         }
     }

@@ -28,7 +28,10 @@ pub(crate) fn from_argument(text: &str) -> Result<Value, Failure> {
 /// Reads one JSON value.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, Failure> {
     if u64::try_from(bytes.len()).is_ok_and(|length| length > INPUT_BYTES_MAX) {
-        return Err(Failure::new(codes::INPUT_SIZE, format!("the input has more than {INPUT_BYTES_MAX} bytes")));
+        return Err(Failure::new(
+            codes::INPUT_SIZE,
+            format!("the input has more than {INPUT_BYTES_MAX} bytes"),
+        ));
     }
     canonical::parse(bytes).map_err(|error| {
         Failure::new(codes::INPUT_JSON, format!("the arguments are not usable JSON: {error}"))

@@ -179,7 +179,10 @@ impl Screen {
         let theme = match (self.color_stderr, self.dumb) {
             (true, _) => GraphicalTheme::unicode(),
             (false, false) => GraphicalTheme::unicode_nocolor(),
-            (false, true) => GraphicalTheme { characters: miette::ThemeCharacters::ascii(), styles: miette::ThemeStyles::none() },
+            (false, true) => GraphicalTheme {
+                characters: miette::ThemeCharacters::ascii(),
+                styles: miette::ThemeStyles::none(),
+            },
         };
         let handler = GraphicalReportHandler::new_themed(theme).with_width(self.width).with_links(false);
         let shown = Report::of(failure);
@@ -229,10 +232,14 @@ impl Report {
             let Excerpt { name, text, marks } = excerpt.as_ref();
             source = Some(NamedSource::new(term::inline(name), term::same_length(text)));
             for mark in marks {
-                let length = mark.length.min(text.len().saturating_sub(mark.offset));
+                // A mark shows where to look; drawn over many lines it would hide the others.
+                let rest = text.get(mark.offset..).unwrap_or_default();
+                let length = mark.length.min(rest.lines().next().map_or(0, str::len));
                 let message = term::inline(&mark.message).into_owned();
                 labels.push(LabeledSpan::new(Some(message), mark.offset.min(text.len()), length));
-                help.extend(mark.help.iter().map(|help| format!("line {}: {}", mark.line, term::inline(help))));
+                help.extend(
+                    mark.help.iter().map(|help| format!("line {}: {}", mark.line, term::inline(help))),
+                );
             }
         }
         help.push(more);

@@ -34,7 +34,8 @@ impl Paths {
         Ok(Self {
             config: folder("XDG_CONFIG_HOME", ".config")?.join("regent"),
             data: folder("XDG_DATA_HOME", ".local/share")?.join("regent"),
-            runtime: absolute("XDG_RUNTIME_DIR").map_or_else(|| state.join("run"), |folder| folder.join("regent")),
+            runtime: absolute("XDG_RUNTIME_DIR")
+                .map_or_else(|| state.join("run"), |folder| folder.join("regent")),
             state,
         })
     }
@@ -127,7 +128,8 @@ pub(crate) struct Project {
 }
 
 /// Files that make a folder a project. Each that exists narrows further what may be done there.
-pub(crate) const POLICY_FILES: [&str; 3] = [".regent/policy.yml", ".agentzero/policy.yml", ".agents/security.md"];
+pub(crate) const POLICY_FILES: [&str; 3] =
+    [".regent/policy.yml", ".agentzero/policy.yml", ".agents/security.md"];
 
 impl Project {
     /// The nearest folder upwards that is a project.

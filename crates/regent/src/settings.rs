@@ -110,14 +110,16 @@ impl Settings {
         for (key, value, origin) in read_file(&paths.settings())? {
             settings.0.insert(key.name, (value, origin));
         }
-        for (key, value, origin) in project.map(|project| read_file(&project.settings())).transpose()?.into_iter().flatten()
+        for (key, value, origin) in
+            project.map(|project| read_file(&project.settings())).transpose()?.into_iter().flatten()
         {
             settings.narrow(key, value, origin)?;
         }
         for key in KEYS {
             let name = variable(key);
             if let Ok(value) = std::env::var(&name) {
-                check(key, &value).map_err(|why| Failure::new(codes::CONFIG_VALUE, format!("{name}: {why}")))?;
+                check(key, &value)
+                    .map_err(|why| Failure::new(codes::CONFIG_VALUE, format!("{name}: {why}")))?;
                 settings.0.insert(key.name, (value, Origin::Environment(name)));
             }
         }
@@ -131,7 +133,8 @@ impl Settings {
     fn narrow(&mut self, key: &'static Key, value: String, origin: Origin) -> Result<(), Failure> {
         if key.in_project == InProject::Refused {
             let message = format!("`{}` can't be set by a project ({origin})", key.name);
-            return Err(Failure::new(codes::CONFIG_INVALID, message).help("set it in your own file: `regent config set`"));
+            return Err(Failure::new(codes::CONFIG_INVALID, message)
+                .help("set it in your own file: `regent config set`"));
         }
         let Some((users, _)) = self.0.get(key.name) else { return Ok(()) };
         let rank = |text: &str| match key.kind {
@@ -195,8 +198,9 @@ pub(crate) fn set(path: &Path, name: &str, value: &str) -> Result<(), Failure> {
     check(key, value).map_err(|why| Failure::new(codes::CONFIG_VALUE, why))?;
     read_file(path)?;
     let text = if path.is_file() { trust::read_control_file(path)? } else { String::new() };
-    let mut document: DocumentMut =
-        text.parse().map_err(|error: toml_edit::TomlError| invalid(path, &text, error.span(), error.message()))?;
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| invalid(path, &text, error.span(), error.message()))?;
     let (section, field) = name.split_once('.').unwrap_or((name, ""));
     let table = document.entry(section).or_insert_with(toml_edit::table);
     let Some(table) = table.as_table_like_mut() else {
@@ -237,7 +241,8 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
         Kind::Duration => Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d")),
         Kind::Endpoints => {
             let is_endpoint = |part: &str| {
-                part.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+                part.rsplit_once(':')
+                    .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
             };
             match endpoints(value).find(|part| !is_endpoint(part)) {
                 None => Ok(()),
@@ -259,7 +264,12 @@ fn read_file(path: &Path) -> Result<Vec<Read>, Failure> {
     let mut values = Vec::new();
     for (section, item) in document.iter() {
         let Some(table) = item.as_table_like() else {
-            return Err(invalid(path, &text, item.span(), &format!("`{section}` is not a section of settings")));
+            return Err(invalid(
+                path,
+                &text,
+                item.span(),
+                &format!("`{section}` is not a section of settings"),
+            ));
         };
         for (field, item) in table.iter() {
             let fail = |why: &str| invalid(path, &text, item.span(), why);
@@ -287,7 +297,8 @@ fn scalar(item: &Item) -> Option<String> {
 fn invalid(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, why: &str) -> Failure {
     let span = span.unwrap_or(0..0);
     let (line, column) = place(text, span.start);
-    let mark = Mark { line, column, offset: span.start, length: span.len(), message: why.to_owned(), help: None };
+    let mark =
+        Mark { line, column, offset: span.start, length: span.len(), message: why.to_owned(), help: None };
     let excerpt = Excerpt { name: path.display().to_string(), text: text.to_owned(), marks: vec![mark] };
     Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display())).excerpt(excerpt)
 }

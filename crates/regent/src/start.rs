@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::Cli;
 use crate::codes;
@@ -70,7 +70,12 @@ fn usage(error: &clap::Error, json: bool) -> u8 {
         return if is_result { codes::exit::OK } else { codes::exit::USAGE };
     }
     let text = error.render().to_string();
-    let message = text.trim_start_matches("error: ").lines().next().unwrap_or("the command line is not usable").to_owned();
+    let message = text
+        .trim_start_matches("error: ")
+        .lines()
+        .next()
+        .unwrap_or("the command line is not usable")
+        .to_owned();
     let failure = Failure::new(codes::USAGE, message).help("`regent --help` lists the commands");
     Screen::new(true, Color::Never).finish("regent", Err(failure))
 }

@@ -95,7 +95,10 @@ mod tests {
     #[test]
     fn adv_010_terminal_escapes_are_inert() {
         for (hostile, shown) in [
-            ("\x1b]8;;http://evil.test\x07link\x1b]8;;\x07", "\\x1b]8;;http://evil.test\\x07link\\x1b]8;;\\x07"),
+            (
+                "\x1b]8;;http://evil.test\x07link\x1b]8;;\x07",
+                "\\x1b]8;;http://evil.test\\x07link\\x1b]8;;\\x07",
+            ),
             ("\x1b]52;c;cm0gLXJm\x07", "\\x1b]52;c;cm0gLXJm\\x07"),
             ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
             ("\x1bP$qm\x1b\\", "\\x1bP$qm\\x1b\\"),

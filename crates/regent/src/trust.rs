@@ -125,13 +125,17 @@ pub(crate) fn read_control_file(path: &Path) -> Result<String, Failure> {
     let fail = |error: &std::io::Error| Failure::io("read", path, error);
     let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
     if length > CONTROL_FILE_BYTES_MAX {
-        let message = format!("`{}` has {length} bytes; at most {CONTROL_FILE_BYTES_MAX} are read", path.display());
+        let message =
+            format!("`{}` has {length} bytes; at most {CONTROL_FILE_BYTES_MAX} are read", path.display());
         return Err(Failure::new(codes::POLICY_INVALID, message));
     }
     let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::new(codes::POLICY_INVALID, format!("`{}` is not text: byte {at} is not UTF-8", path.display()))
+        Failure::new(
+            codes::POLICY_INVALID,
+            format!("`{}` is not text: byte {at} is not UTF-8", path.display()),
+        )
     })
 }
 

@@ -5,8 +5,17 @@ use std::path::Path;
 use super::*;
 
 /// Calls whose first text is a code.
-const CODE_COMES_AFTER: [&str; 9] =
-    ["refuse(", "refusal(", "failed(", "with_failure(", "failure(", "code: ", "is_the_person(who, ", "Some((", "Self::Refused { code: "];
+const CODE_COMES_AFTER: [&str; 9] = [
+    "refuse(",
+    "refusal(",
+    "failed(",
+    "with_failure(",
+    "failure(",
+    "code: ",
+    "is_the_person(who, ",
+    "Some((",
+    "Self::Refused { code: ",
+];
 
 fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -38,7 +47,10 @@ fn every_code_that_other_parts_answer_with_is_explained() {
         let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
         for after in CODE_COMES_AFTER {
             for piece in text.split(after).skip(1) {
-                let Some(word) = piece.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next()) else { continue };
+                let Some(word) = piece.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next())
+                else {
+                    continue;
+                };
                 if is_code(word) && find(word).is_none() {
                     missing.push(format!("{}: {word}", file.display()));
                 }
@@ -58,6 +70,11 @@ fn codes_are_unique_and_their_exit_codes_are_documented() {
     assert_eq!(ids.len(), count, "a code is there twice");
     for code in all() {
         assert!([1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 20, 75, 130].contains(&code.exit), "{}", code.id);
-        assert!(!code.text.trim().is_empty() && code.text.ends_with(['.', 't', 'd', 'n', 'm', '`', 'r', 's', 'e', 'l']), "{}", code.id);
+        assert!(
+            !code.text.trim().is_empty()
+                && code.text.ends_with(['.', 't', 'd', 'n', 'm', '`', 'r', 's', 'e', 'l']),
+            "{}",
+            code.id
+        );
     }
 }

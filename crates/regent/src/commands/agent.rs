@@ -55,16 +55,18 @@ struct Seen {
 }
 
 async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
-    control::processes(&paths.runtime)
-        .await
-        .map_err(|error| Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}")))
+    control::processes(&paths.runtime).await.map_err(|error| {
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
+    })
 }
 
 async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
     let mut seen = Vec::new();
     for (at, peer) in peers.iter().enumerate() {
         let listed = answer(peer, Op::Agents).await?;
-        seen.extend(listed.as_array().into_iter().flatten().map(|agent| Seen { peer: at, agent: agent.clone() }));
+        seen.extend(
+            listed.as_array().into_iter().flatten().map(|agent| Seen { peer: at, agent: agent.clone() }),
+        );
     }
     Ok(seen)
 }
@@ -72,32 +74,43 @@ async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
 /// What a kernel answers, as JSON.
 async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
     let pid = peer.hello().pid;
-    let reply = peer
-        .call(op)
-        .await
-        .map_err(|error| Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} doesn't answer: {error}")))?;
+    let reply = peer.call(op).await.map_err(|error| {
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} doesn't answer: {error}"))
+    })?;
     match reply {
         RemoteReply::Done(outcome) => {
             if let Some(failure) = outcome.status.get("failed") {
-                let part = |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let part =
+                    |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
                 let code = part("code");
-                return Err(Failure::named(code.clone(), codes::find(&code).map_or(1, |code| code.exit), part("message")));
+                return Err(Failure::named(
+                    code.clone(),
+                    codes::find(&code).map_or(1, |code| code.exit),
+                    part("message"),
+                ));
             }
             let RemoteOutput::Text(text) = &outcome.output else {
-                return Err(Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} answers with bytes that are not text")));
+                return Err(Failure::new(
+                    codes::CONTROL_UNREACHABLE,
+                    format!("kernel {pid} answers with bytes that are not text"),
+                ));
             };
-            serde_json::from_str(text)
-                .map_err(|error| Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} answers nonsense: {error}")))
+            serde_json::from_str(text).map_err(|error| {
+                Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} answers nonsense: {error}"))
+            })
         }
         RemoteReply::Denied(denial) => {
             let exit = codes::exit_of(&denial.code);
             let failure = Failure::named(denial.code, exit, format!("denied: {}", denial.message));
             Err(Failure { help: denial.help, ..failure })
         }
-        RemoteReply::Pending(ticket) => {
-            Err(Failure::new(codes::APPROVAL_NEEDED, format!("a person has to agree first (question {})", ticket.id.0)))
+        RemoteReply::Pending(ticket) => Err(Failure::new(
+            codes::APPROVAL_NEEDED,
+            format!("a person has to agree first (question {})", ticket.id.0),
+        )),
+        RemoteReply::Fault { message } => {
+            Err(Failure::new(codes::KERNEL_FAULT, format!("kernel {pid}: {message}")))
         }
-        RemoteReply::Fault { message } => Err(Failure::new(codes::KERNEL_FAULT, format!("kernel {pid}: {message}"))),
     }
 }
 
@@ -116,7 +129,10 @@ async fn ps(context: &Context) -> CommandResult {
             many => format!("{many} kernels are running, without agents\n"),
         };
     } else {
-        text.push_str(&context.screen.strong(&format!("{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n", "ID", "NAME", "STATE", "TRUST", "CALLS", "KERNEL", "WORKSPACE")));
+        text.push_str(&context.screen.strong(&format!(
+            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n",
+            "ID", "NAME", "STATE", "TRUST", "CALLS", "KERNEL", "WORKSPACE"
+        )));
     }
     let mut rows = Vec::new();
     for one in &seen {
@@ -124,7 +140,12 @@ async fn ps(context: &Context) -> CommandResult {
         let agent = &one.agent;
         text.push_str(&format!(
             "{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n",
-            field(agent, "agent"), field(agent, "name"), field(agent, "state"), field(agent, "trust"), field(agent, "tool_calls"), hello.pid,
+            field(agent, "agent"),
+            field(agent, "name"),
+            field(agent, "state"),
+            field(agent, "trust"),
+            field(agent, "tool_calls"),
+            hello.pid,
             term::inline(&hello.workspace.display().to_string())
         ));
         rows.push(json!({"kernel": hello.pid, "workspace": hello.workspace, "agent": agent}));
@@ -150,15 +171,27 @@ async fn send(context: &Context, id: &str, signal: &str, group: bool) -> Command
 /// By name, with or without `SIG`, or by number.
 fn parse_signal(text: &str) -> Result<Signal, Failure> {
     const ALL: [Signal; 12] = [
-        Signal::Stop, Signal::Cont, Signal::Int, Signal::Kill, Signal::Term, Signal::Usr1, Signal::Usr2, Signal::Policy, Signal::Trust,
-        Signal::Budget, Signal::Loop, Signal::Drift,
+        Signal::Stop,
+        Signal::Cont,
+        Signal::Int,
+        Signal::Kill,
+        Signal::Term,
+        Signal::Usr1,
+        Signal::Usr2,
+        Signal::Policy,
+        Signal::Trust,
+        Signal::Budget,
+        Signal::Loop,
+        Signal::Drift,
     ];
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let is_meant = |signal: &&Signal| json!(signal).as_str() == Some(name) || (**signal as u8).to_string() == name;
+    let is_meant =
+        |signal: &&Signal| json!(signal).as_str() == Some(name) || (**signal as u8).to_string() == name;
     ALL.iter().find(is_meant).copied().ok_or_else(|| {
-        Failure::new(codes::USAGE, format!("`{text}` is not a signal"))
-            .help("one of STOP CONT INT KILL TERM USR1 USR2 POLICY TRUST BUDGET LOOP DRIFT, or its number 1 to 12")
+        Failure::new(codes::USAGE, format!("`{text}` is not a signal")).help(
+            "one of STOP CONT INT KILL TERM USR1 USR2 POLICY TRUST BUDGET LOOP DRIFT, or its number 1 to 12",
+        )
     })
 }
 
@@ -172,7 +205,8 @@ fn agent_ids() -> Vec<CompletionCandidate> {
         })
     };
     let seen = running().unwrap_or_default().into_iter();
-    seen.filter_map(|one| Some(CompletionCandidate::new(one.agent.get("agent")?.as_str()?.to_owned()))).collect()
+    seen.filter_map(|one| Some(CompletionCandidate::new(one.agent.get("agent")?.as_str()?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -181,7 +215,13 @@ mod tests {
 
     #[test]
     fn signals_go_by_name_or_number() {
-        for (text, signal) in [("KILL", Signal::Kill), ("sigkill", Signal::Kill), ("4", Signal::Kill), ("drift", Signal::Drift), ("12", Signal::Drift)] {
+        for (text, signal) in [
+            ("KILL", Signal::Kill),
+            ("sigkill", Signal::Kill),
+            ("4", Signal::Kill),
+            ("drift", Signal::Drift),
+            ("12", Signal::Drift),
+        ] {
             assert_eq!(parse_signal(text).unwrap(), signal, "{text}");
         }
         for text in ["", "0", "13", "HUP", "SIG"] {

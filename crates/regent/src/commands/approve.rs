@@ -69,7 +69,8 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResu
     let valid_ms = match &args.valid_for {
         None => context.settings.approve_valid_ms(),
         Some(text) => settings::duration_ms(text).filter(|ms| *ms > 0).ok_or_else(|| {
-            Failure::new(codes::USAGE, format!("`{text}` is not a time")).help("give a time such as 90s, 10m, 2h or 1d")
+            Failure::new(codes::USAGE, format!("`{text}` is not a time"))
+                .help("give a time such as 90s, 10m, 2h or 1d")
         })?,
     };
     let scope = match args.scope {
@@ -129,7 +130,11 @@ async fn give(context: &Context, running: &Running, id: &str, answer: Answer) ->
         return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("there is no one open question `{id}`"))
             .help("`regent approve list` shows those that wait"));
     };
-    let word = if matches!(answer, Answer::Approve { .. }) { context.screen.good("approved") } else { context.screen.bad("denied") };
+    let word = if matches!(answer, Answer::Approve { .. }) {
+        context.screen.good("approved")
+    } else {
+        context.screen.bad("denied")
+    };
     let ticket = TicketId(question.id.0.clone());
     let op = Op::Answer { ticket, answer: answer.clone() };
     let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
@@ -153,5 +158,7 @@ fn open_ids() -> Vec<CompletionCandidate> {
         })
     };
     let questions = asked().unwrap_or_default().into_iter();
-    questions.map(|one| CompletionCandidate::new(one.id.0).help(Some(term::short(&one.summary, 60).into()))).collect()
+    questions
+        .map(|one| CompletionCandidate::new(one.id.0).help(Some(term::short(&one.summary, 60).into())))
+        .collect()
 }

@@ -163,7 +163,8 @@ pub(super) fn place(text: &str) -> Result<(LaneId, u64), Failure> {
         None => text.parse().ok().map(|seq| (LaneId::FIRST, seq)),
     };
     parsed.ok_or_else(|| {
-        Failure::new(codes::USAGE, format!("`{text}` is not an entry")).help("give LANE/SEQ as `regent audit tail` shows it, e.g. 0000/12")
+        Failure::new(codes::USAGE, format!("`{text}` is not an entry"))
+            .help("give LANE/SEQ as `regent audit tail` shows it, e.g. 0000/12")
     })
 }
 
@@ -178,7 +179,8 @@ const ENTRIES_PER_LINE: usize = 4;
 const FOLLOW_PAUSE_MS: u64 = 250;
 
 fn newest(reader: &Reader, wanted: Wanted) -> Result<Vec<Entry>, Failure> {
-    let mut entries = reader.tail(wanted.count.saturating_mul(ENTRIES_PER_LINE)).map_err(|error| unreadable(&error))?;
+    let mut entries =
+        reader.tail(wanted.count.saturating_mul(ENTRIES_PER_LINE)).map_err(|error| unreadable(&error))?;
     entries.retain(|entry| wanted.all || !entry.kind.is_internal());
     let surplus = entries.len().saturating_sub(wanted.count);
     Ok(entries.split_off(surplus))
@@ -250,7 +252,8 @@ fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResul
 
 pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Failure> {
     reader.get(lane, seq).map_err(|error| unreadable(&error))?.ok_or_else(|| {
-        Failure::new(codes::AUDIT_NO_ENTRY, format!("there is no entry {lane}/{seq}")).help("`regent audit tail` shows the newest ones")
+        Failure::new(codes::AUDIT_NO_ENTRY, format!("there is no entry {lane}/{seq}"))
+            .help("`regent audit tail` shows the newest ones")
     })
 }
 
@@ -267,7 +270,8 @@ fn outcome_of(reader: &Reader, lane: LaneId, intent: u64) -> Result<Option<Entry
 
 /// What an entry's reference stands for; `None` if it names none, or it was erased.
 fn payload_of(reader: &Reader, entry: &Entry, name: &str) -> Result<Option<Vec<u8>>, Failure> {
-    let reference = entry.body.get(name).and_then(|reference| reference.get("sha256")).and_then(Value::as_str);
+    let reference =
+        entry.body.get(name).and_then(|reference| reference.get("sha256")).and_then(Value::as_str);
     let Some(Ok(digest)) = reference.map(str::parse::<Digest>) else { return Ok(None) };
     reader.payload(&digest, None).map_err(|error| unreadable(&error))
 }
@@ -276,12 +280,16 @@ fn backup(context: &Context, folder: &std::path::Path, to: &std::path::Path) -> 
     let to = context.cwd.join(to);
     Reader::new(folder).backup(&to).map_err(|error| unreadable(&error))?;
     let shown = term::inline(&to.display().to_string()).into_owned();
-    Ok(Done::new(json!({"folder": to.display().to_string()}), format!("copied to {shown}; `regent audit verify --ledger {shown}` verifies it\n")))
+    Ok(Done::new(
+        json!({"folder": to.display().to_string()}),
+        format!("copied to {shown}; `regent audit verify --ledger {shown}` verifies it\n"),
+    ))
 }
 
 async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult {
     let digest: Digest = digest.parse().map_err(|_| {
-        Failure::new(codes::USAGE, format!("`{digest}` is not a SHA-256")).help("`regent audit show LANE/SEQ` prints the digests")
+        Failure::new(codes::USAGE, format!("`{digest}` is not a SHA-256"))
+            .help("`regent audit show LANE/SEQ` prints the digests")
     })?;
     let running = Running::boot(context).await?;
     let erased = running.kernel.ledger().erase(&digest, because, context.clock.now_ms());
@@ -290,5 +298,8 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
     if erased == 0 {
         return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}")));
     }
-    Ok(Done::new(json!({"digest": digest, "records": erased}), format!("erased {digest} ({erased} records); the ledger keeps the digest\n")))
+    Ok(Done::new(
+        json!({"digest": digest, "records": erased}),
+        format!("erased {digest} ({erased} records); the ledger keeps the digest\n"),
+    ))
 }

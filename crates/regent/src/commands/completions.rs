@@ -10,7 +10,9 @@ use crate::output::{CommandResult, Done};
 
 /// Print the script that makes a shell complete regent's commands and ids
 #[derive(Debug, Args)]
-#[command(after_help = "For bash: regent completions bash > ~/.local/share/bash-completion/completions/regent")]
+#[command(
+    after_help = "For bash: regent completions bash > ~/.local/share/bash-completion/completions/regent"
+)]
 pub(crate) struct CompletionsArgs {
     /// Which shell
     #[arg(value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]

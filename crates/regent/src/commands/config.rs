@@ -57,7 +57,8 @@ pub(crate) fn run(context: &Context, command: &ConfigCommand) -> CommandResult {
 fn get(context: &Context, name: &str) -> CommandResult {
     let key = settings::key(name)?;
     let found = context.settings.all().find(|(name, ..)| *name == key.name);
-    let (value, origin) = found.map_or((key.default, String::new()), |(_, value, origin)| (value, origin.to_string()));
+    let (value, origin) =
+        found.map_or((key.default, String::new()), |(_, value, origin)| (value, origin.to_string()));
     Ok(Done::new(json!({"key": key.name, "value": value, "origin": origin}), format!("{value}\n")))
 }
 
@@ -76,7 +77,11 @@ fn show(context: &Context, with_origin: bool) -> Done {
     let mut rows = Vec::new();
     for (name, value, origin) in context.settings.all() {
         let key = settings::KEYS.iter().find(|key| key.name == name);
-        let from = if with_origin { format!("  {}", context.screen.faint(&origin.to_string())) } else { String::new() };
+        let from = if with_origin {
+            format!("  {}", context.screen.faint(&origin.to_string()))
+        } else {
+            String::new()
+        };
         text.push_str(&format!("{name:<24} {value:<18}{from}\n"));
         rows.push(json!({
             "key": name, "value": value, "origin": origin.to_string(),

@@ -31,7 +31,7 @@ pub(crate) async fn run(context: &Context, _args: &DemoArgs) -> CommandResult {
     let project = Project::at(&world.project)?;
     let policy = compose::policy(&inside.paths, Some(&project))?;
     let rules: usize = policy.outline().iter().map(|one| one.rules).sum();
-    let running = Running::boot_with(&inside, project.clone(), policy).await?;
+    let running = Running::boot_with(&inside, &project, policy).await?;
     let mut show = Show { context, rows: Vec::new(), unexpected: Vec::new() };
     show.print(&format!("A kernel is up in a temporary folder, with the policy that `regent init` writes ({rules} rules).\nAn agent named scout gets to work.\n"));
 
@@ -63,10 +63,21 @@ struct Came {
 }
 
 async fn make(running: &Running, agent: &Principal, step: &Step) -> Came {
-    let nothing = |verdict, by: String, says: String| Came { verdict, by, tier: None, says, is_stopped: false, is_refused_for_want: false };
+    let nothing = |verdict, by: String, says: String| Came {
+        verdict,
+        by,
+        tier: None,
+        says,
+        is_stopped: false,
+        is_refused_for_want: false,
+    };
     match running.kernel.syscall(agent, step.op.clone()).await {
         Ok(Reply::Done(outcome)) => {
-            let confinement = outcome.obtained.as_ref().and_then(|obtained| obtained.get("confinement")).and_then(Value::as_str);
+            let confinement = outcome
+                .obtained
+                .as_ref()
+                .and_then(|obtained| obtained.get("confinement"))
+                .and_then(Value::as_str);
             let (is_stopped, says) = match calls::succeeded(&outcome) {
                 Ok(()) => (false, term::short(outcome.output.text().trim(), 60)),
                 Err(failure) => (true, format!("{} ({})", failure.message, failure.code)),
@@ -74,7 +85,11 @@ async fn make(running: &Running, agent: &Principal, step: &Step) -> Came {
             Came { tier: confinement.map(str::to_owned), is_stopped, ..nothing("allow", String::new(), says) }
         }
         Ok(Reply::Denied(denial)) => {
-            let by = denial.reason.rule.as_ref().map_or_else(|| denial.reason.code.to_owned(), |rule| rule.id.to_string());
+            let by = denial
+                .reason
+                .rule
+                .as_ref()
+                .map_or_else(|| denial.reason.code.to_owned(), |rule| rule.id.to_string());
             let is_refused_for_want = denial.reason.code == "tier.unavailable";
             Came { is_refused_for_want, ..nothing("deny", by, denial.reason.message) }
         }
@@ -119,7 +134,8 @@ impl Show<'_> {
             Expected::Contained => came.verdict == "allow" && came.is_stopped,
         };
         // Where the machine gives no confinement at all, refusing to run the program is what must happen.
-        let is_less = step.needs_sandbox && came.is_refused_for_want && regent_sandbox::probe().fallback.is_some();
+        let is_less =
+            step.needs_sandbox && came.is_refused_for_want && regent_sandbox::probe().fallback.is_some();
         let word = match (came.verdict, came.is_stopped) {
             ("allow", false) => screen.good("allowed  "),
             ("allow", true) => screen.warn("contained"),
@@ -130,7 +146,11 @@ impl Show<'_> {
         let by = if came.by.is_empty() { String::new() } else { format!("{}: ", came.by) };
         let tier = came.tier.as_ref().map(|tier| format!(" [sandbox: {tier}]")).unwrap_or_default();
         let room = screen.width.saturating_sub(16);
-        self.print(&format!("  {word}  {}\n             {}\n", term::short(step.title, room), screen.faint(&term::short(&format!("{by}{}{tier}", came.says), room))));
+        self.print(&format!(
+            "  {word}  {}\n             {}\n",
+            term::short(step.title, room),
+            screen.faint(&term::short(&format!("{by}{}{tier}", came.says), room))
+        ));
         if !is_expected && !is_less {
             self.unexpected.push(step.title.to_owned());
             self.print(&format!("             {}\n", screen.bad("this is not what should have happened")));
@@ -151,11 +171,21 @@ impl Show<'_> {
         if report.verdict != LedgerVerdict::Ok {
             self.unexpected.push("the ledger verifies".to_owned());
         }
-        self.print(&format!("\n{}\n", self.context.screen.strong("The ledger has it all: attempts, verdicts, outcomes")));
+        self.print(&format!(
+            "\n{}\n",
+            self.context.screen.strong("The ledger has it all: attempts, verdicts, outcomes")
+        ));
         for lane in &report.lanes {
-            self.print(&format!("  {}   {} entries verify, Merkle root {}\n", self.context.screen.good("verified"), lane.entries, lane.root));
+            self.print(&format!(
+                "  {}   {} entries verify, Merkle root {}\n",
+                self.context.screen.good("verified"),
+                lane.entries,
+                lane.root
+            ));
         }
-        regent_ledger::Reader::new(audit).backup(copy).map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error_chain(&error)))?;
+        regent_ledger::Reader::new(audit)
+            .backup(copy)
+            .map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error_chain(&error)))?;
         flip_a_bit(copy)?;
         let found = match verified(copy)?.verdict {
             LedgerVerdict::Broken(broken) => broken.to_string(),
@@ -164,13 +194,20 @@ impl Show<'_> {
                 "nothing".to_owned()
             }
         };
-        self.print(&format!("  {}     one bit flipped in a copy: {}\n", self.context.screen.bad("found"), term::inline(&found)));
+        self.print(&format!(
+            "  {}     one bit flipped in a copy: {}\n",
+            self.context.screen.bad("found"),
+            term::inline(&found)
+        ));
         Ok(Evidence { report, found })
     }
 
     fn end(self, evidence: &Evidence) -> CommandResult {
         let sandbox = regent_sandbox::probe();
-        let less = sandbox.full.as_ref().map(|closed| format!("this machine gives less than the full sandbox: {}", closed.reason));
+        let less = sandbox
+            .full
+            .as_ref()
+            .map(|closed| format!("this machine gives less than the full sandbox: {}", closed.reason));
         if let Some(less) = &less {
             self.print(&format!("\n{}\n", self.context.screen.warn(&term::inline(less))));
         }
@@ -179,9 +216,14 @@ impl Show<'_> {
         });
         if !self.unexpected.is_empty() {
             let message = format!("not as it must be: {}", self.unexpected.join("; "));
-            return Err(Failure::new(codes::DEMO_UNEXPECTED, message).help("`regent doctor` says what this machine lacks").data(data));
+            return Err(Failure::new(codes::DEMO_UNEXPECTED, message)
+                .help("`regent doctor` says what this machine lacks")
+                .data(data));
         }
-        Ok(Done::new(data, "\nEverything came out as it must. `regent init` sets this up in a folder of yours.\n"))
+        Ok(Done::new(
+            data,
+            "\nEverything came out as it must. `regent init` sets this up in a folder of yours.\n",
+        ))
     }
 }
 
@@ -198,7 +240,9 @@ fn flip_a_bit(ledger: &Path) -> Result<(), Failure> {
 
 fn first_segment(ledger: &Path) -> Result<PathBuf, Failure> {
     let lane = ledger.join("lanes/0000");
-    let entries = std::fs::read_dir(&lane).map_err(|error| Failure::io("read", &lane, &error))?.filter_map(Result::ok);
-    let segment = entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    let entries =
+        std::fs::read_dir(&lane).map_err(|error| Failure::io("read", &lane, &error))?.filter_map(Result::ok);
+    let segment =
+        entries.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "jsonl"));
     segment.ok_or_else(|| Failure::new(codes::DEMO_UNEXPECTED, "the copied ledger has no segment"))
 }

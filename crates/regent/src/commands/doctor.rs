@@ -89,19 +89,32 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
             json!({"id": check.id, "health": health, "says": check.says, "help": check.help, "fixable": check.fix.is_some()})
         })
         .collect();
-    let data = json!({"checks": rows, "ok": count(Health::Good), "less": less, "failed": bad, "mended": mended});
+    let data =
+        json!({"checks": rows, "ok": count(Health::Good), "less": less, "failed": bad, "mended": mended});
     if bad == 0 {
         return Ok(Done::new(data, text));
     }
     if !context.screen.json {
         // The checks are what was asked for, so they are the result even if some failed.
-        crate::output::write_all(text.as_bytes()).map_err(|error| Failure::new(codes::IO, error.to_string()))?;
+        crate::output::write_all(text.as_bytes())
+            .map_err(|error| Failure::new(codes::IO, error.to_string()))?;
     }
-    let failed: Vec<&str> = checks.iter().filter(|check| check.health == Health::Bad).map(|check| check.id.as_str()).collect();
-    let code = if failed.iter().any(|id| id.starts_with("escape.")) { codes::SANDBOX_ESCAPE } else { codes::DOCTOR_FAILED };
-    let failure = Failure::new(code, format!("{bad} of {} checks failed: {}", checks.len(), failed.join(", "))).data(data);
+    let failed: Vec<&str> =
+        checks.iter().filter(|check| check.health == Health::Bad).map(|check| check.id.as_str()).collect();
+    let code = if failed.iter().any(|id| id.starts_with("escape.")) {
+        codes::SANDBOX_ESCAPE
+    } else {
+        codes::DOCTOR_FAILED
+    };
+    let failure =
+        Failure::new(code, format!("{bad} of {} checks failed: {}", checks.len(), failed.join(", ")))
+            .data(data);
     let fixable = checks.iter().any(|check| check.fix.is_some());
-    Err(if fixable { failure.help("`regent doctor --fix` mends what can be mended without risk") } else { failure })
+    Err(if fixable {
+        failure.help("`regent doctor --fix` mends what can be mended without risk")
+    } else {
+        failure
+    })
 }
 
 fn shown(context: &Context, checks: &[Check], mended: &[String]) -> String {
@@ -124,7 +137,10 @@ fn shown(context: &Context, checks: &[Check], mended: &[String]) -> String {
     let count = |health: Health| checks.iter().filter(|check| check.health == health).count();
     text.push_str(&format!(
         "\n{} checks: {} ok, {} less than they could be, {} failed\n",
-        checks.len(), count(Health::Good), count(Health::Less), count(Health::Bad)
+        checks.len(),
+        count(Health::Good),
+        count(Health::Less),
+        count(Health::Bad)
     ));
     text
 }

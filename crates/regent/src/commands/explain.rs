@@ -21,15 +21,23 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> CommandResult {
     let screen = &context.screen;
     let Some(wanted) = &args.code else {
         let all = codes::all();
-        let rows = all.iter().map(|code| format!("{:<28} exit {:<3} {}\n", code.id, code.exit, first_sentence(code.text)));
-        let list: Vec<_> = all.iter().map(|code| json!({"code": code.id, "exit": code.exit, "text": code.text})).collect();
+        let rows = all
+            .iter()
+            .map(|code| format!("{:<28} exit {:<3} {}\n", code.id, code.exit, first_sentence(code.text)));
+        let list: Vec<_> =
+            all.iter().map(|code| json!({"code": code.id, "exit": code.exit, "text": code.text})).collect();
         return Ok(Done::new(json!({"codes": list}), rows.collect::<String>()));
     };
     let Some(code) = codes::find(wanted) else {
         return Err(Failure::new(codes::UNKNOWN_CODE, format!("there is no code `{wanted}`"))
             .help("`regent explain` lists them all"));
     };
-    let text = format!("{} {}\n\n{}\n", screen.strong(code.id), screen.faint(&format!("(exit code {})", code.exit)), wrap(code.text, screen.width));
+    let text = format!(
+        "{} {}\n\n{}\n",
+        screen.strong(code.id),
+        screen.faint(&format!("(exit code {})", code.exit)),
+        wrap(code.text, screen.width)
+    );
     Ok(Done::new(json!({"code": code.id, "exit": code.exit, "text": code.text}), text))
 }
 

@@ -35,12 +35,21 @@ const USERS_HEAD: &str = "\
 
 /// Names of variables that hold keys of model providers. Only whether they are set is looked at, never what they hold.
 const KEY_NAMES: [&str; 10] = [
-    "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MISTRAL_API_KEY", "DEEPSEEK_API_KEY", "GROQ_API_KEY",
-    "OPENROUTER_API_KEY", "TOGETHER_API_KEY", "XAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "MISTRAL_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "GROQ_API_KEY",
+    "OPENROUTER_API_KEY",
+    "TOGETHER_API_KEY",
+    "XAI_API_KEY",
 ];
 
 /// Where model servers listen on a machine of one's own.
-const LOCAL_SERVERS: [(&str, u16); 4] = [("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000)];
+const LOCAL_SERVERS: [(&str, u16); 4] =
+    [("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000)];
 const CONNECT_MS_MAX: u64 = 120;
 const MCP_FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -66,17 +75,27 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     let sandbox = sandbox_word();
     let names: Vec<String> = project.policies().iter().map(|path| project.short(path).into_owned()).collect();
     let mut text = format!("Regent is on in {}.\n\n", term::inline(&project.root.display().to_string()));
-    let mut row = |name: &str, value: &str| text.push_str(&format!("  {}  {value}\n", screen.faint(&format!("{name:<8}"))));
+    let mut row = |name: &str, value: &str| {
+        text.push_str(&format!("  {}  {value}\n", screen.faint(&format!("{name:<8}"))))
+    };
     for outline in policy.outline() {
         let name = term::inline(&outline.name).into_owned();
-        row("policy", &format!("{name}: {}, {} rules ({} policy)", outline.mode, outline.rules, outline.layer));
+        row(
+            "policy",
+            &format!("{name}: {}, {} rules ({} policy)", outline.mode, outline.rules, outline.layer),
+        );
     }
     row("ledger", &format!(".regent/audit, signed with {key}"));
     row("sandbox", &sandbox);
     for line in &found.lines {
         row("found", line);
     }
-    text.push_str(&format!("\nNext: {}, {}, or read {}.\n", screen.strong("regent run -- CMD…"), screen.strong("regent tool list"), names.join(", ")));
+    text.push_str(&format!(
+        "\nNext: {}, {}, or read {}.\n",
+        screen.strong("regent run -- CMD…"),
+        screen.strong("regent tool list"),
+        names.join(", ")
+    ));
     let data = json!({
         "folder": project.root.display().to_string(), "policies": policy.outline().iter().map(|one| json!({
             "name": one.name, "layer": one.layer, "mode": one.mode, "rules": one.rules})).collect::<Vec<_>>(),
@@ -97,16 +116,24 @@ fn agree(context: &Context, project: &Project, quick: bool) -> Result<(), Failur
     let names: Vec<_> = files.iter().map(|file| project.short(file)).collect();
     let names = term::inline(&names.join(", ")).into_owned();
     if !context.screen.can_ask {
-        return Err(Failure::new(codes::TERMINAL_NEEDED, format!("this folder already has {names}; trusting it has to be agreed to"))
-            .help("look at it, then run `regent init --quick`"));
+        return Err(Failure::new(
+            codes::TERMINAL_NEEDED,
+            format!("this folder already has {names}; trusting it has to be agreed to"),
+        )
+        .help("look at it, then run `regent init --quick`"));
     }
     context.screen.say(&format!("This folder already has {names}. It can only narrow what your own policy allows.\nTrust it as it is? [y/N] "));
     std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
     match line.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _no => Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed")),
+        _no => {
+            Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed"))
+        }
     }
 }
 
@@ -122,7 +149,9 @@ fn sandbox_word() -> String {
     let probe = regent_sandbox::probe();
     match (&probe.full, &probe.fallback) {
         (None, _) => "namespaces, Landlock and seccomp".to_owned(),
-        (Some(closed), None) => format!("Landlock and seccomp only ({}); `regent doctor` says more", closed.reason),
+        (Some(closed), None) => {
+            format!("Landlock and seccomp only ({}); `regent doctor` says more", closed.reason)
+        }
         (Some(closed), Some(_)) => format!("not available: {}; `regent doctor` says more", closed.reason),
     }
 }
@@ -135,14 +164,19 @@ struct Found {
 }
 
 async fn look_around(root: &Path) -> Found {
-    let keys: Vec<&str> = KEY_NAMES.into_iter().filter(|name| std::env::var_os(name).is_some_and(|set| !set.is_empty())).collect();
+    let keys: Vec<&str> = KEY_NAMES
+        .into_iter()
+        .filter(|name| std::env::var_os(name).is_some_and(|set| !set.is_empty()))
+        .collect();
     let servers = tokio::task::spawn_blocking(local_servers).await.unwrap_or_default();
     let mcp = mcp_servers(&root.join(".mcp.json"));
     let mut lines = Vec::new();
     if !keys.is_empty() {
         lines.push(format!("{} in the environment (programs in the sandbox don't see it)", keys.join(", ")));
     }
-    lines.extend(servers.iter().map(|(name, port)| format!("something listens where {name} does: 127.0.0.1:{port}")));
+    lines.extend(
+        servers.iter().map(|(name, port)| format!("something listens where {name} does: 127.0.0.1:{port}")),
+    );
     if let Some(names) = &mcp {
         let names: Vec<String> = names.iter().map(|name| term::short(name, 40)).collect();
         lines.push(format!(".mcp.json with {} servers: {}", names.len(), names.join(", ")));

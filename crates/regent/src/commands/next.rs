@@ -9,7 +9,8 @@ use crate::trust::{Standing, Trust};
 pub(crate) fn run(context: &Context) -> CommandResult {
     let (why, commands): (String, &[(&str, &str)]) = if !context.paths.policy().is_file() {
         (
-            "Regent governs what agents do: every act is judged by policy, run in a sandbox, and recorded.".to_owned(),
+            "Regent governs what agents do: every act is judged by policy, run in a sandbox, and recorded."
+                .to_owned(),
             &[
                 ("regent demo", "watch it, in a temporary folder"),
                 ("regent init", "set it up in this folder"),
@@ -24,12 +25,18 @@ pub(crate) fn run(context: &Context) -> CommandResult {
             ),
             Ok(project) => match Trust::load(&context.paths)?.standing(&project)? {
                 Standing::Never => (
-                    format!("You have not trusted {} yet; nothing in it acts before you do.", project.root.display()),
+                    format!(
+                        "You have not trusted {} yet; nothing in it acts before you do.",
+                        project.root.display()
+                    ),
                     &[("regent policy check", "look at its policy"), ("regent trust", "trust it")],
                 ),
                 Standing::Changed(file) => (
                     format!("{file} has changed since you trusted this folder."),
-                    &[("regent policy check", "look at the policy"), ("regent trust", "trust it as it is now")],
+                    &[
+                        ("regent policy check", "look at the policy"),
+                        ("regent trust", "trust it as it is now"),
+                    ],
                 ),
                 Standing::Trusted => (
                     format!("{} is under Regent.", project.root.display()),
@@ -48,6 +55,7 @@ pub(crate) fn run(context: &Context) -> CommandResult {
         text.push_str(&format!("  {}  {does}\n", context.screen.strong(&format!("{command:<20}"))));
     }
     text.push_str("\nregent --help lists all commands.\n");
-    let next: Vec<_> = commands.iter().map(|(command, does)| json!({"command": command, "does": does})).collect();
+    let next: Vec<_> =
+        commands.iter().map(|(command, does)| json!({"command": command, "does": does})).collect();
     Ok(Done::new(json!({"why": why, "next": next}), text))
 }

@@ -92,7 +92,8 @@ fn files(context: &Context, named: Option<PathBuf>) -> Vec<(PathBuf, String, Lay
 }
 
 fn none() -> Failure {
-    Failure::new(codes::POLICY_NONE, "there is no policy here, and no policy means deny").help("run `regent init`")
+    Failure::new(codes::POLICY_NONE, "there is no policy here, and no policy means deny")
+        .help("run `regent init`")
 }
 
 fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
@@ -106,7 +107,13 @@ fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
             Ok(policy) => {
                 for one in policy.outline() {
                     let shown = term::inline(&one.name).into_owned();
-                    text.push_str(&format!("{} {shown}: {}, {} rules, {} examples hold\n", context.screen.good("ok"), one.mode, one.rules, one.examples));
+                    text.push_str(&format!(
+                        "{} {shown}: {}, {} rules, {} examples hold\n",
+                        context.screen.good("ok"),
+                        one.mode,
+                        one.rules,
+                        one.examples
+                    ));
                     rows.push(json!({"file": one.name, "ok": true, "layer": one.layer, "mode": one.mode, "rules": one.rules, "examples": one.examples}));
                 }
             }
@@ -139,7 +146,8 @@ fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
     };
     let (path, name) = (context.cwd.join(&file), file.display().to_string());
     let text = trust::read_control_file(&path)?;
-    let report = regent_policy::run_cases(&policy, &text).map_err(|error| compose::invalid_policy(&name, text, &error))?;
+    let report = regent_policy::run_cases(&policy, &text)
+        .map_err(|error| compose::invalid_policy(&name, text, &error))?;
     let data = json!({"passed": report.passed, "failed": report.failed});
     if report.is_ok() {
         return Ok(Done::new(data, format!("{} {} cases\n", context.screen.good("ok"), report.passed)));
@@ -147,10 +155,16 @@ fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
     let lines: Vec<String> = report
         .failed
         .iter()
-        .map(|case| format!("{name}:{}: `{}`: expected {}, got {}", case.line, case.name, case.expected, case.got))
+        .map(|case| {
+            format!("{name}:{}: `{}`: expected {}, got {}", case.line, case.name, case.expected, case.got)
+        })
         .collect();
     let total = report.passed + report.failed.len();
-    Err(Failure::new(codes::POLICY_CASES, format!("{} of {total} cases failed\n{}", report.failed.len(), lines.join("\n"))).data(data))
+    Err(Failure::new(
+        codes::POLICY_CASES,
+        format!("{} of {total} cases failed\n{}", report.failed.len(), lines.join("\n")),
+    )
+    .data(data))
 }
 
 fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
@@ -171,9 +185,17 @@ fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
     }
     let data = json!({"findings": rows});
     if is_warned {
-        return Err(Failure::new(codes::POLICY_LINT, format!("{} findings\n{}", lines.len(), lines.join("\n"))).data(data));
+        return Err(Failure::new(
+            codes::POLICY_LINT,
+            format!("{} findings\n{}", lines.len(), lines.join("\n")),
+        )
+        .data(data));
     }
-    let text = if lines.is_empty() { format!("{} nothing to remark\n", context.screen.good("ok")) } else { lines.join("\n") + "\n" };
+    let text = if lines.is_empty() {
+        format!("{} nothing to remark\n", context.screen.good("ok"))
+    } else {
+        lines.join("\n") + "\n"
+    };
     Ok(Done::new(data, text))
 }
 
@@ -184,7 +206,8 @@ fn line(name: &str, finding: &Finding) -> String {
         Level::Note => "note",
     };
     let help = finding.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
-    term::inline(&format!("{name}:{}:{}: {level}: {}{help}", finding.line, finding.column, finding.message)).into_owned()
+    term::inline(&format!("{name}:{}:{}: {level}: {}{help}", finding.line, finding.column, finding.message))
+        .into_owned()
 }
 
 async fn why(context: &Context, tool: &str, arguments: Option<&str>, agent: Option<&str>) -> CommandResult {
@@ -200,7 +223,13 @@ async fn why(context: &Context, tool: &str, arguments: Option<&str>, agent: Opti
     result
 }
 
-async fn ask(context: &Context, running: &Running, tool: &str, args: Value, agent: Option<&str>) -> CommandResult {
+async fn ask(
+    context: &Context,
+    running: &Running,
+    tool: &str,
+    args: Value,
+    agent: Option<&str>,
+) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
         None => running.kernel.operator(),
@@ -214,7 +243,8 @@ async fn ask(context: &Context, running: &Running, tool: &str, args: Value, agen
 
 fn shown(context: &Context, tool: &str, said: &Value) -> String {
     let screen = &context.screen;
-    let field = |name: &str| said.get(name).and_then(Value::as_str).map(|text| term::inline(text).into_owned());
+    let field =
+        |name: &str| said.get(name).and_then(Value::as_str).map(|text| term::inline(text).into_owned());
     let effect = field("effect").unwrap_or_default();
     let verdict = match effect.as_str() {
         "allow" => screen.good("allow"),
@@ -230,14 +260,29 @@ fn shown(context: &Context, tool: &str, said: &Value) -> String {
             text.push_str(&format!("  {label:<7} {value}\n"));
         }
     }
-    let considered = said.get("considered").and_then(Value::as_array);
-    for one in considered.into_iter().flatten() {
+    let considered = said.get("considered").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (told, missed): (Vec<_>, Vec<_>) = considered
+        .iter()
+        .partition(|one| one.pointer("/outcome/fared").and_then(Value::as_str) != Some("missed"));
+    for one in told {
         let rule = one.get("rule").map(rule_text).unwrap_or_default();
         let effect = one.get("effect").and_then(Value::as_str).unwrap_or_default();
-        text.push_str(&screen.faint(&format!("  looked at {rule}, {effect}: {}\n", fared(one))));
+        text.push_str(&screen.faint(&format!("  also    {rule}, {effect}: {}\n", fared(one))));
+    }
+    if !missed.is_empty() {
+        let mut missed: Vec<String> =
+            missed.iter().filter_map(|one| one.get("rule")).map(rule_text).collect();
+        let more = missed.len().saturating_sub(MISSED_SHOWN_MAX);
+        missed.truncate(MISSED_SHOWN_MAX);
+        let more =
+            if more == 0 { String::new() } else { format!(" and {more} more; --json says what each missed") };
+        text.push_str(&screen.faint(&format!("  missed  {}{more}\n", missed.join(", "))));
     }
     text
 }
+
+/// Rules that were looked at and didn't match are many; a few are enough to see which.
+const MISSED_SHOWN_MAX: usize = 4;
 
 fn rule_text(rule: &Value) -> String {
     let part = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -249,7 +294,6 @@ fn fared(one: &Value) -> String {
     let outcome = one.get("outcome").unwrap_or(&Value::Null);
     let line = outcome.get("line").and_then(Value::as_u64).unwrap_or_default();
     let text = match outcome.get("fared").and_then(Value::as_str).unwrap_or_default() {
-        "missed" => format!("`{}` (line {line}) doesn't hold", outcome.get("condition").and_then(Value::as_str).unwrap_or_default()),
         "excepted" => format!("its exception in line {line} holds"),
         "used_up" => "its rate is used up".to_owned(),
         other => other.to_owned(),
@@ -259,5 +303,8 @@ fn fared(one: &Value) -> String {
 
 /// Names of tools, for completion.
 pub(crate) fn tool_names() -> Vec<CompletionCandidate> {
-    regent_tools::specs().into_iter().map(|spec| CompletionCandidate::new(spec.name).help(Some(spec.description.into()))).collect()
+    regent_tools::specs()
+        .into_iter()
+        .map(|spec| CompletionCandidate::new(spec.name).help(Some(spec.description.into())))
+        .collect()
 }

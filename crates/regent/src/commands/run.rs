@@ -17,7 +17,9 @@ use crate::term;
 
 /// Run a program in the sandbox, under policy and ledger
 #[derive(Debug, Args)]
-#[command(after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours; it has no network and none of your environment.")]
+#[command(
+    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours; it has no network and none of your environment."
+)]
 pub(crate) struct RunArgs {
     /// As an agent of this name, not as yourself
     #[arg(long, value_name = "NAME")]
@@ -57,7 +59,8 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
     };
     if let Some(text) = &args.timeout {
         let ms = settings::duration_ms(text).filter(|ms| *ms > 0).ok_or_else(|| {
-            Failure::new(codes::USAGE, format!("`{text}` is not a time")).help("give a time such as 90s, 10m, 2h or 1d")
+            Failure::new(codes::USAGE, format!("`{text}` is not a time"))
+                .help("give a time such as 90s, 10m, 2h or 1d")
         })?;
         set("timeout_ms", json!(ms));
     }
@@ -75,7 +78,12 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
     Ok(fields)
 }
 
-async fn confined(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {
+async fn confined(
+    context: &Context,
+    running: &Running,
+    call: ToolCall,
+    agent: Option<&str>,
+) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
         None => running.kernel.operator(),
@@ -92,7 +100,9 @@ async fn confined(context: &Context, running: &Running, call: ToolCall, agent: O
     }
     for planted in &ran.planted {
         let shown = term::inline(planted);
-        context.screen.say(&format!("regent: the program left a control file, which was moved aside: {shown}\n"));
+        context
+            .screen
+            .say(&format!("regent: the program left a control file, which was moved aside: {shown}\n"));
     }
     if let Some(limit) = ran.limit {
         let failure = Failure::new(codes::LIMIT_HIT, format!("the program was stopped: {limit}"))

@@ -50,7 +50,11 @@ fn probe(context: &Context) -> CommandResult {
     if probe.full.is_some() && probe.fallback.is_some() {
         let why = probe.full.as_ref().map(|closed| closed.reason.clone()).unwrap_or_default();
         screen.say(&text);
-        return Err(Failure::new(codes::SANDBOX_UNAVAILABLE, format!("no confinement can be had here: {why}")).data(data));
+        return Err(Failure::new(
+            codes::SANDBOX_UNAVAILABLE,
+            format!("no confinement can be had here: {why}"),
+        )
+        .data(data));
     }
     Ok(Done::new(data, text))
 }

@@ -61,7 +61,12 @@ fn list(context: &Context) -> Done {
         let tier = spec.tiers.first().map(ToString::to_string).unwrap_or_default();
         let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
         let room = context.screen.width.saturating_sub(28).max(20);
-        text.push_str(&format!("{} {}  {}\n", context.screen.strong(&format!("{:<14}", spec.name)), context.screen.faint(&format!("{tier:<8}")), term::short(first, room)));
+        text.push_str(&format!(
+            "{} {}  {}\n",
+            context.screen.strong(&format!("{:<14}", spec.name)),
+            context.screen.faint(&format!("{tier:<8}")),
+            term::short(first, room)
+        ));
     }
     Done::new(json!({"tools": specs}), text)
 }
@@ -84,7 +89,8 @@ async fn call(context: &Context, running: &Running, call: ToolCall, agent: Optio
 
 /// JSON results end in a line end, so that a prompt doesn't stick to them; a file's text stays as it is.
 fn with_line_end(outcome: Outcome) -> Vec<u8> {
-    let is_object = serde_json::from_slice::<Value>(outcome.output.bytes()).is_ok_and(|value| value.is_object());
+    let is_object =
+        serde_json::from_slice::<Value>(outcome.output.bytes()).is_ok_and(|value| value.is_object());
     let mut bytes = outcome.output.into_bytes();
     if is_object {
         bytes.push(b'\n');

@@ -32,14 +32,22 @@ pub(crate) fn run(context: &Context, args: &TrustArgs) -> CommandResult {
     let shown = term::inline(&root).into_owned();
     if args.revoke {
         let was = Trust::revoke(&context.paths, &project)?;
-        let text = if was { format!("{shown} is no longer trusted\n") } else { format!("{shown} was not trusted\n") };
+        let text = if was {
+            format!("{shown} is no longer trusted\n")
+        } else {
+            format!("{shown} was not trusted\n")
+        };
         return Ok(Done::new(json!({"folder": root, "trusted": false, "was_trusted": was}), text));
     }
     // A policy that can't be read must not be agreed to: the mistakes are shown instead.
     compose::project_policies(&project)?;
     let files = Trust::grant(&context.paths, &project, context.clock.now_ms())?;
     let names: Vec<_> = files.iter().map(|file| term::inline(file).into_owned()).collect();
-    let with = if names.is_empty() { "which has no policy of its own".to_owned() } else { format!("with {}", names.join(", ")) };
+    let with = if names.is_empty() {
+        "which has no policy of its own".to_owned()
+    } else {
+        format!("with {}", names.join(", "))
+    };
     let text = format!("trusted {shown}, {with}\n");
     Ok(Done::new(json!({"folder": root, "trusted": true, "files": files}), text))
 }

@@ -13,7 +13,15 @@ fn world() -> (tempfile::TempDir, Paths, Project) {
 
 #[test]
 fn durations_have_a_unit() {
-    let cases = [("90s", Some(90_000)), ("10m", Some(600_000)), ("1d", Some(86_400_000)), ("10", None), ("", None), ("ä", None), ("-1s", None)];
+    let cases = [
+        ("90s", Some(90_000)),
+        ("10m", Some(600_000)),
+        ("1d", Some(86_400_000)),
+        ("10", None),
+        ("", None),
+        ("ä", None),
+        ("-1s", None),
+    ];
     for (text, ms) in cases {
         assert_eq!(duration_ms(text), ms, "{text}");
     }

@@ -13,11 +13,18 @@ pub(super) fn one(screen: &Screen, entry: &Entry) -> String {
         Kind::Intent => intent(screen, &entry.body),
         Kind::Outcome => outcome(screen, &entry.body),
         Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => {
-            format!("{} {}", entry.kind, term::short(&entry.body.to_string(), screen.width.saturating_sub(44)))
+            format!(
+                "{} {}",
+                entry.kind,
+                term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
+            )
         }
-        Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => {
-            screen.faint(&format!("{} {}", entry.kind, term::short(&entry.body.to_string(), screen.width.saturating_sub(44))))
-        }
+        Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => screen
+            .faint(&format!(
+                "{} {}",
+                entry.kind,
+                term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
+            )),
     };
     let unproven = if entry.proven { "" } else { " (unproven)" };
     format!("{head} {rest}{unproven}\n")
@@ -49,7 +56,11 @@ fn outcome(screen: &Screen, body: &Value) -> String {
         Some(Value::String(word)) if word == "ok" => screen.good("ok"),
         Some(Value::String(word)) => screen.warn(&term::inline(word)),
         Some(Value::Object(fields)) => {
-            let (word, detail) = fields.iter().next().map(|(word, detail)| (word.as_str(), detail)).unwrap_or(("?", &Value::Null));
+            let (word, detail) = fields
+                .iter()
+                .next()
+                .map(|(word, detail)| (word.as_str(), detail))
+                .unwrap_or(("?", &Value::Null));
             let code = detail.get("code").and_then(Value::as_str).or(detail.as_str()).unwrap_or_default();
             screen.warn(&term::short(&format!("{word} {code}"), 60))
         }
@@ -65,9 +76,10 @@ fn outcome(screen: &Screen, body: &Value) -> String {
 fn targets(body: &Value) -> String {
     let shown = body.get("targets").and_then(Value::as_array).into_iter().flatten().map(|target| {
         let path = target.pointer("/path/path").and_then(Value::as_str).map(str::to_owned);
-        let argv = target.get("argv").and_then(Value::as_array).map(|argv| {
-            argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
-        });
+        let argv = target
+            .get("argv")
+            .and_then(Value::as_array)
+            .map(|argv| argv.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
         let host = target.get("endpoint").map(|endpoint| {
             let part = |name: &str| endpoint.get(name).and_then(Value::as_str).unwrap_or_default();
             format!("{} {}://{}{}", part("method"), part("scheme"), part("host"), part("path"))

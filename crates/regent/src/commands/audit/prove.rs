@@ -14,8 +14,9 @@ use crate::term;
 
 /// The key that signed the ledger's index, which the proof is checked against.
 fn signer(folder: &Path) -> Result<PublicKey, Failure> {
-    let report = regent_ledger::verify(folder, &VerifyOptions { skip_payloads: true, ..VerifyOptions::default() })
-        .map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error.to_string()))?;
+    let report =
+        regent_ledger::verify(folder, &VerifyOptions { skip_payloads: true, ..VerifyOptions::default() })
+            .map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error.to_string()))?;
     report.key.parse().map_err(|_| {
         Failure::new(codes::AUDIT_BROKEN, "the ledger doesn't verify, so nothing can be proved from it")
             .help("`regent audit verify` says what is wrong")
@@ -27,7 +28,8 @@ pub(super) fn prove(context: &Context, folder: &Path, text: &str) -> CommandResu
     let proof = Reader::new(folder).prove(lane, seq).map_err(|error| unreadable(&error))?;
     let key = signer(folder)?;
     proof.verify(&[key]).map_err(|error| Failure::new(codes::AUDIT_PROOF, error.to_string()))?;
-    let mut out = format!("{} entry {lane}/{seq} is in the ledger, signed by {key}\n\n", context.screen.good("proved"));
+    let mut out =
+        format!("{} entry {lane}/{seq} is in the ledger, signed by {key}\n\n", context.screen.good("proved"));
     out.push_str(&format!("{}\n\n", term::inline(&proof.line)));
     for (step, digest) in proof.path.iter().enumerate() {
         out.push_str(&format!("  {step:>3}  {digest}\n"));
@@ -40,8 +42,11 @@ pub(super) fn export(context: &Context, folder: &Path, session: &str, out: Optio
     let export = Reader::new(folder).export(session).map_err(|error| unreadable(&error))?;
     let entries: usize = export.lanes.iter().map(|lane| lane.entries.len()).sum();
     if entries == 0 {
-        return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no entry belongs to the session `{session}`"))
-            .help("`regent audit tail --json` shows the sessions"));
+        return Err(Failure::new(
+            codes::AUDIT_NO_ENTRY,
+            format!("no entry belongs to the session `{session}`"),
+        )
+        .help("`regent audit tail --json` shows the sessions"));
     }
     export.verify(&[signer(folder)?]).map_err(|error| Failure::new(codes::AUDIT_PROOF, error.to_string()))?;
     let text = serde_json::to_string_pretty(&export)
@@ -52,5 +57,8 @@ pub(super) fn export(context: &Context, folder: &Path, session: &str, out: Optio
     let path = context.cwd.join(path);
     std::fs::write(&path, text + "\n").map_err(|error| Failure::io("write", &path, &error))?;
     let shown = path.display().to_string();
-    Ok(Done::new(json!({"file": shown, "entries": entries}), format!("{entries} entries with proofs in {}\n", term::inline(&shown))))
+    Ok(Done::new(
+        json!({"file": shown, "entries": entries}),
+        format!("{entries} entries with proofs in {}\n", term::inline(&shown)),
+    ))
 }

@@ -32,7 +32,8 @@ pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
             let fail = |error: &std::io::Error| Failure::io("close to others", path, error);
             let folder = std::fs::metadata(path).map_err(|error| fail(&error))?.is_dir();
             let mode = if folder { 0o700 } else { 0o600 };
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(|error| fail(&error))?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+                .map_err(|error| fail(&error))?;
             Ok(format!("{} is closed to others", path.display()))
         }
         Fix::Folders => {
