@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason, Resource,
-    Tier, Verdict,
+    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
+    Policy, Reason, Resource, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -150,6 +150,24 @@ impl Core {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
         }
+        self.with_facts(call, sheet, |policy, facts| {
+            let own = policy.decide(&facts);
+            call.principal.agents_above().fold(own, |so_far, above| {
+                let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
+                narrowed(so_far, policy.decide(&facts), above)
+            })
+        })
+    }
+
+    /// The rules that policy looks at for a call, and how each fares; for people, not for the path of a call.
+    pub(crate) fn considered(&self, call: &Call, sheet: &Sheet) -> Vec<Consideration> {
+        if sheet.refusal.is_some() {
+            return Vec::new();
+        }
+        self.with_facts(call, sheet, |policy, facts| policy.explain(&facts).considered)
+    }
+
+    fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let facts = Facts {
             caller: call.principal.as_caller(sheet.trust),
@@ -166,12 +184,7 @@ impl Core {
             session: sheet.slot.session,
             rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
         };
-        let policy = self.policy();
-        let own = policy.policy.decide(&facts);
-        call.principal.agents_above().fold(own, |so_far, above| {
-            let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
-            narrowed(so_far, policy.policy.decide(&facts), above)
-        })
+        ask(&self.policy().policy, facts)
     }
 
     /// What an allow still needs: an executor at the tier, room in the rate, room in the budgets. Each is taken, not looked at.

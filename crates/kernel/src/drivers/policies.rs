@@ -32,7 +32,7 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
         }
     };
     let body = json!({
-        "code": code, "effect": verdict.word(), "help": help, "reason": reason, "rule": verdict.rule(), "tier": tier,
+        "code": code, "considered": core.considered(&call, &sheet), "effect": verdict.word(), "help": help, "reason": reason, "rule": verdict.rule(), "tier": tier,
     });
     Ok(RawOutput::json(&body))
 }
