@@ -273,7 +273,11 @@ impl Sheet {
         self.recorded = match &self.args {
             Value::Null => None,
             Value::Object(fields) if fields.is_empty() => None,
-            args => match CanonicalJson::of(args) {
+            args @ (Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_)) => match CanonicalJson::of(args) {
                 Ok(text) if text.as_str().len() <= ARGS_BYTES_MAX => {
                     Some(Payload::new(text.as_str().as_bytes().to_vec()))
                 }

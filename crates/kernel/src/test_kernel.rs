@@ -122,7 +122,7 @@ impl World {
         let name = op.name();
         match self.kernel.syscall(who, op).await.unwrap() {
             Reply::Done(outcome) => outcome,
-            other => panic!("{name}: {other:?}"),
+            other @ (Reply::Denied(_) | Reply::Pending(_)) => panic!("{name}: {other:?}"),
         }
     }
 
@@ -135,17 +135,16 @@ impl World {
 
     /// The code of a failure.
     pub(crate) async fn failed(&self, who: &Principal, op: Op) -> String {
-        match self.outcome(who, op).await.status {
-            Status::Failed(failure) => failure.code,
-            other => panic!("{other:?}"),
-        }
+        let status = self.outcome(who, op).await.status;
+        let Status::Failed(failure) = status else { panic!("{status:?}") };
+        failure.code
     }
 
     /// The code of a refusal.
     pub(crate) async fn denied(&self, who: &Principal, op: Op) -> &'static str {
         match self.kernel.syscall(who, op).await.unwrap() {
             Reply::Denied(denial) => denial.reason.code,
-            other => panic!("{other:?}"),
+            other @ (Reply::Done(_) | Reply::Pending(_)) => panic!("{other:?}"),
         }
     }
 }

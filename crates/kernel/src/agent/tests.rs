@@ -340,10 +340,8 @@ async fn the_waiting_call_of_a_stopped_agent_is_refused_when_the_agent_ends() {
         let call = tokio::spawn(async move { kernel.syscall(&caller, run("test.echo")).await });
         tokio::task::yield_now().await;
         world.done(&person, signal(&agent, ending)).await;
-        match call.await.unwrap().unwrap() {
-            Reply::Denied(denial) => assert_eq!(denial.reason.code, "agent.ended"),
-            other => panic!("{other:?}"),
-        }
+        let reply = call.await.unwrap().unwrap();
+        assert!(matches!(&reply, Reply::Denied(denial) if denial.reason.code == "agent.ended"), "{reply:?}");
         assert_eq!(stage(&world, &agent), Lifecycle::Terminated);
     }
 }
