@@ -21,7 +21,8 @@ use crate::storage::{Lock, Storage, read_all};
 use crate::why::{Break, Why};
 use crate::{Digest, LaneId, LedgerKey, PublicKey};
 
-const LOCK_TRIES_MAX: u32 = 400;
+/// How often the lock is tried by someone who can't go on without it.
+pub(crate) const PATIENT_TRIES: u32 = 400;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// What is known of one lane.
@@ -192,9 +193,10 @@ impl Index {
         storage: &dyn Storage,
         key: &LedgerKey,
         witness: Option<&Path>,
+        lock_tries: u32,
         change: impl FnOnce(&mut Index),
     ) -> Result<(), IndexError> {
-        let _lock = lock(storage)?;
+        let _lock = lock(storage, lock_tries)?;
         let (mut index, _) =
             Index::load(storage, &[key.public()])?.ok_or_else(|| unusable(&"it is missing"))?;
         change(&mut index);
@@ -202,13 +204,15 @@ impl Index {
     }
 }
 
-/// Takes the index lock, waiting a little for others.
-pub(crate) fn lock(storage: &dyn Storage) -> Result<Box<dyn Lock>, IndexError> {
-    for _ in 0..LOCK_TRIES_MAX {
+/// Takes the index lock, waiting a little for others between tries.
+pub(crate) fn lock(storage: &dyn Storage, tries: u32) -> Result<Box<dyn Lock>, IndexError> {
+    for attempt in 1..=tries {
         if let Some(lock) = storage.lock(INDEX_LOCK)? {
             return Ok(lock);
         }
-        std::thread::sleep(LOCK_PAUSE);
+        if attempt < tries {
+            std::thread::sleep(LOCK_PAUSE);
+        }
     }
     Err(IndexError::Busy)
 }
@@ -264,7 +268,7 @@ mod tests {
         let lane = LaneId::new(3).unwrap();
         let anchor = |size| Anchor { key: key.public(), size, root: Digest::of(b"r") };
         for size in [5, 9, 7] {
-            Index::update(&storage, &key, None, |index| index.anchor(lane, anchor(size))).unwrap();
+            Index::update(&storage, &key, None, 1, |index| index.anchor(lane, anchor(size))).unwrap();
         }
         let (read, signer) = Index::load(&storage, &[key.public()]).unwrap().unwrap();
         assert_eq!((read.counter, signer), (4, key.public()));

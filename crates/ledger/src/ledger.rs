@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use crate::entry::{AT_MS_MAX, BODY_BYTES_MAX, Prepared};
 use crate::open::OpenError;
+use crate::options::Options;
 use crate::payload::PAYLOAD_BYTES_MAX;
 use crate::queue::{Appending, Lane};
 use crate::storage::{Files, Memory, Storage};
-use crate::writer::{Home, Item, LaneWriter, Options};
+use crate::writer::{Home, Item, LaneWriter};
 use crate::{Digest, Draft, Kind, LaneId, LedgerKey, Receipt};
 
 /// An open ledger. Clones are handles to the same one.

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use crate::chain::Known;
 use crate::entry::lane_origin;
-use crate::index::{Anchor, Index, IndexError, check_witness, index_break};
+use crate::index::{Anchor, Index, IndexError, PATIENT_TRIES, check_witness, index_break};
 use crate::internal::RecoveryBody;
 use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, last_checkpoint, read_head};
 use crate::layout::{LANES, OPEN_LOCK, lane_folder, lane_lock, lanes, pack_path, segment_path};
+use crate::options::Options;
 use crate::seen::Seen;
 use crate::storage::{Lock, Storage};
 use crate::why::{Break, Why};
-use crate::writer::{Home, LaneWriter, Options, Resumed};
+use crate::writer::{Home, LaneWriter, Resumed};
 use crate::{LaneId, LedgerKey};
 
 const OPEN_TRIES_MAX: u32 = 200;
@@ -78,8 +79,8 @@ pub(crate) fn open(
     drop(locks);
     if !unknown.is_empty() {
         // Lanes whose maker died before they were in the index.
-        let witness = writer.home.options.witness.clone();
-        Index::update(writer.home.storage.as_ref(), &writer.home.key, witness.as_deref(), |index| {
+        let Home { storage, key, options, .. } = &writer.home;
+        Index::update(storage.as_ref(), key, options.witness.as_deref(), PATIENT_TRIES, |index| {
             unknown.iter().for_each(|(lane, anchor)| index.anchor(*lane, *anchor));
         })?;
     }
@@ -113,7 +114,7 @@ fn load_or_start(storage: &dyn Storage, key: &LedgerKey, options: &Options) -> R
                 return Err(OpenError::Broken(Box::new(broken)));
             }
         }
-        let _lock = crate::index::lock(storage)?;
+        let _lock = crate::index::lock(storage, PATIENT_TRIES)?;
         found = Index::load(storage, &keys)?.map(|(index, _)| index);
         if found.is_none() {
             let mut index = Index::new()?;
@@ -186,7 +187,11 @@ impl<'a> Survey<'a> {
         // The lane that we may take is verified to its end, whatever it looks like from outside.
         let candidate = lock.is_some() && self.taken.is_none() && plan.settled.is_none();
         let state = self.walk(&plan, candidate)?;
-        let unindexed = !self.index.lanes.contains_key(&lane);
+        if state.end == LaneEnd::Clean && lock.is_some() && !self.index.lanes.contains_key(&lane) {
+            let key = read_head(self.storage, lane)?.key.unwrap_or(self.home.key.public());
+            let (size, root) = (state.tip.size(), state.tip.frontier.root());
+            self.unknown.push((lane, Anchor { key, size, root }));
+        }
         match (&state.end, lock) {
             (LaneEnd::Broken(broken), _) => return Err(OpenError::Broken(Box::new(broken.clone()))),
             (LaneEnd::Unproven(tail), Some(lock)) => {
@@ -201,7 +206,7 @@ impl<'a> Survey<'a> {
                 });
                 self.locks.push(lock);
             }
-            (LaneEnd::Clean, Some(lock)) if candidate => self.consider(&plan, state, lock, unindexed)?,
+            (LaneEnd::Clean, Some(lock)) if candidate => self.consider(&plan, state, lock)?,
             (
                 LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Unproven(_),
                 _,
@@ -243,13 +248,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Takes a lane that ends cleanly, if it is ours to go on with.
-    fn consider(
-        &mut self,
-        plan: &LanePlan,
-        state: LaneState,
-        lock: Box<dyn Lock>,
-        unindexed: bool,
-    ) -> Result<(), OpenError> {
+    fn consider(&mut self, plan: &LanePlan, state: LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
         let Some(first) = plan.segments.last().copied() else { return Ok(()) };
         let bytes = self.storage.stat(&segment_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
         let pack_bytes = state.packs.last().map_or(0, |(_, recorded)| *recorded);
@@ -268,10 +267,6 @@ impl<'a> Survey<'a> {
         let Some(end) = last_checkpoint(self.storage, plan.lane, ends_in, &plan.origin)? else {
             return Ok(());
         };
-        if unindexed {
-            let (size, root) = (end.checkpoint.size, end.checkpoint.root);
-            self.unknown.push((plan.lane, Anchor { key: self.home.key.public(), size, root }));
-        }
         let checkpoint = (end.checkpoint, end.note);
         let (lane, tip) = (plan.lane, end.tip);
         self.taken = Some(Resumed { lane, lock, first, bytes, pack_bytes, tip, checkpoint });

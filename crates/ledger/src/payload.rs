@@ -218,6 +218,21 @@ pub(crate) fn write_record(
     Ok(())
 }
 
+/// Reads a pack and counts its records; the error is where the first bad one starts.
+///
+/// Whether a record that is marked as erased should be, only the ledger's entries tell.
+pub fn check_pack(bytes: &[u8]) -> Result<u64, u64> {
+    let mut count = 0;
+    for record in Records::new(bytes) {
+        let (at, header, stored) = record?;
+        if !header.fits(stored) {
+            return Err(at);
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
 /// The records of a pack in order: where each starts, its header, and its stored bytes.
 ///
 /// Ends with an error at the first byte that doesn't belong to a whole record.
@@ -309,6 +324,7 @@ mod tests {
             let mut spliced = pack(None);
             let at = at % spliced.len();
             spliced.splice(at..at, bytes.iter().copied());
+            prop_assert!(check_pack(&bytes).is_ok_and(|count| count == 0) == bytes.is_empty());
             prop_assert!(Records::new(&bytes).count() <= 5);
             prop_assert!(Records::new(&spliced).count() <= 10);
         }

@@ -19,7 +19,7 @@ const WAITING_BYTES_MAX: usize = 256 << 20;
 /// Bytes committed at once.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// A caller that was just served often comes back at once: look for it before going to sleep.
-const SPINS_BEFORE_SLEEP: u32 = 400;
+const SPINS_BEFORE_SLEEP: u32 = 1000;
 
 /// A draft being recorded. Resolves to its receipt once it is durable and signed.
 #[derive(Debug)]
@@ -102,6 +102,28 @@ impl Slot {
 
     fn is_complete(&self) -> bool {
         held(&self.0).result.is_some()
+    }
+}
+
+/// The callers of one batch. Whatever happens, each hears something.
+struct Batch(Vec<Arc<Slot>>);
+
+impl Batch {
+    fn complete(mut self, result: Result<Vec<Receipt>, AppendError>) {
+        let slots = std::mem::take(&mut self.0);
+        match result {
+            Ok(receipts) => {
+                slots.iter().zip(receipts).for_each(|(slot, receipt)| slot.complete(Ok(receipt)));
+            }
+            Err(error) => slots.iter().for_each(|slot| slot.complete(Err(error.clone()))),
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let error = AppendError::Sealed("the writer has failed".to_owned());
+        self.0.iter().for_each(|slot| slot.complete(Err(error.clone())));
     }
 }
 
@@ -257,15 +279,11 @@ impl Lane {
                 return;
             }
             let (items, slots): (Vec<Item>, Vec<Arc<Slot>>) = batch.into_iter().unzip();
-            let mut receipts = Vec::with_capacity(slots.len());
+            let slots = Batch(slots);
+            let mut receipts = Vec::with_capacity(slots.0.len());
             let result = writer.commit(items, &mut receipts);
             self.publish_head(writer);
-            match result {
-                Ok(()) => {
-                    slots.iter().zip(receipts).for_each(|(slot, receipt)| slot.complete(Ok(receipt)));
-                }
-                Err(error) => slots.iter().for_each(|slot| slot.complete(Err(error.clone()))),
-            }
+            slots.complete(result.map(|()| receipts));
             writer.upkeep();
         }
     }
@@ -273,7 +291,10 @@ impl Lane {
     /// The lane's thread: commits until the lane is stopped and nobody waits.
     pub(crate) fn run(&self) {
         loop {
-            self.commit_waiting(&mut held(&self.writer));
+            let commit = || self.commit_waiting(&mut held(&self.writer));
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)).is_err() {
+                return self.abandon();
+            }
             let mut spins = 0;
             while spins < SPINS_BEFORE_SLEEP && !self.has_work.load(Ordering::Acquire) {
                 std::hint::spin_loop();
@@ -289,6 +310,16 @@ impl Lane {
             }
             queue.asleep = false;
         }
+    }
+
+    /// The thread met a defect: nobody may wait for it any longer.
+    fn abandon(&self) {
+        let mut queue = held(&self.queue);
+        queue.stopped = true;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        let error = AppendError::Sealed("the ledger's thread has failed".to_owned());
+        waiting.iter().for_each(|(_, slot)| slot.complete(Err(error.clone())));
     }
 
     /// Refuses further drafts; those waiting are still committed.

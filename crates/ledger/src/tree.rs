@@ -335,6 +335,30 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "a minute in release; `cargo xtask torture` runs it"]
+    fn adv_093_a_million_random_trees_agree_with_the_rfc() {
+        let all = leaves(80);
+        let tree = Tree::new(all.clone());
+        let mut random = 88_172_645_463_325_252_u64;
+        for _ in 0..1_000_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let new = usize::try_from(random % 80).unwrap() + 1;
+            let old = usize::try_from((random >> 16) % 81).unwrap() % (new + 1);
+            let index = usize::try_from((random >> 32) % 80).unwrap() % new;
+            let root = naive_root(&all[..new]);
+            assert_eq!(tree.root(new as u64), Some(root));
+            let path = tree.inclusion(index as u64, new as u64).unwrap();
+            assert_eq!(path, naive_path(index, &all[..new]));
+            assert!(verify_inclusion(&all[index], index as u64, new as u64, &path, &root));
+            let proof = tree.consistency(old as u64, new as u64).unwrap();
+            let old_head = (old as u64, naive_root(&all[..old]));
+            assert!(Consistency { old: old_head, new: (new as u64, root), proof: &proof }.holds());
+        }
+    }
+
+    #[test]
     fn known_roots_of_the_certificate_transparency_test_tree() {
         let inputs: [&[u8]; 4] = [b"", b"\x00", b"\x10", b"\x20\x21"];
         let mut frontier = Frontier::default();

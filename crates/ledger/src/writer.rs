@@ -15,56 +15,22 @@
 //! sync has failed, what the file holds is anyone's guess, and asking again would be told "fine".
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::canonical::CanonicalJson;
 use crate::chain::{Route, Walk};
 use crate::entry::{Prepared, lane_origin};
-use crate::index::{Anchor, Index, IndexError};
+use crate::index::{Anchor, Index, IndexError, PATIENT_TRIES};
 use crate::internal::{KeyBody, LaneBody, PackBody, RecoveryBody, Tip, sign_checkpoint};
 use crate::layout::{LANES, lane_folder, lane_lock, lanes, pack_path, segment_path, segments};
 use crate::note::Checkpoint;
-use crate::payload::{Payload, PayloadKey, write_record};
+use crate::options::Options;
+use crate::payload::{Payload, write_record};
 use crate::storage::{Appender, Existing, Lock, Storage, is_full};
 use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
 
 /// A segment is also left when its pack gets this long.
 const PACK_BYTES_MAX: u64 = 256 << 20;
-
-/// How a ledger behaves.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The caller's clock at the moment of opening; the ledger has none of its own.
-    pub opened_at_ms: i64,
-    /// A segment that reached this size is followed by a new one.
-    pub segment_bytes_max: u64,
-    /// Whether every batch ends in a checkpoint, so that all that is acknowledged is under a
-    /// signature. If not, a crash leaves acknowledged entries in an unproven tail.
-    pub checkpoint_every_batch: bool,
-    /// Otherwise a checkpoint follows after this many entries.
-    pub checkpoint_entries_max: u64,
-    /// The index is renewed after this many checkpoints, besides on opening, rotation and closing.
-    pub index_checkpoints_max: u32,
-    /// A small file outside the ledger that remembers the index's version, against rollback.
-    pub witness: Option<PathBuf>,
-    /// Payloads are encrypted with this key.
-    pub payload_key: Option<PayloadKey>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            opened_at_ms: 0,
-            segment_bytes_max: 16 << 20,
-            checkpoint_every_batch: true,
-            checkpoint_entries_max: 1024,
-            index_checkpoints_max: 4096,
-            witness: None,
-            payload_key: None,
-        }
-    }
-}
 
 /// A draft on its way to disk.
 #[derive(Debug)]
@@ -410,21 +376,24 @@ impl LaneWriter {
         if !self.index_due || !matches!(self.health, Health::Sound) {
             return;
         }
-        match self.renew_index() {
+        match self.renew_index(1) {
             Ok(()) => {}
-            Err(IndexError::Busy | IndexError::Io(_)) => self.checkpoints_since_index = 0,
+            Err(IndexError::Busy | IndexError::Io(_)) => {
+                self.checkpoints_since_index = 0;
+                self.index_due = false;
+            }
             Err(error @ (IndexError::Broken(_) | IndexError::WrongKey)) => {
                 self.health = Health::Sealed(error.to_string());
             }
         }
     }
 
-    fn renew_index(&mut self) -> Result<(), IndexError> {
+    fn renew_index(&mut self, lock_tries: u32) -> Result<(), IndexError> {
         let Some((checkpoint, _)) = &self.checkpoint else { return Ok(()) };
         let anchor = Anchor { key: self.home.key.public(), size: checkpoint.size, root: checkpoint.root };
-        let witness = self.home.options.witness.clone();
+        let Home { storage, key, options, .. } = &self.home;
         let lane = self.lane;
-        Index::update(self.home.storage.as_ref(), &self.home.key, witness.as_deref(), |index| {
+        Index::update(storage.as_ref(), key, options.witness.as_deref(), lock_tries, |index| {
             index.anchor(lane, anchor);
         })?;
         self.checkpoints_since_index = 0;
@@ -451,7 +420,7 @@ impl LaneWriter {
         if self.entries_since_checkpoint > 0 {
             self.write_batch(Vec::new(), true, &mut Vec::new()).map_err(|error| self.fail(&error))?;
         }
-        self.renew_index().map_err(|error| AppendError::Io(error.to_string()))
+        self.renew_index(PATIENT_TRIES).map_err(|error| AppendError::Io(error.to_string()))
     }
 
     /// Hands the lane over to a new key: the old one signs the entry that names it.
@@ -462,7 +431,7 @@ impl LaneWriter {
         let old = std::mem::replace(&mut self.home.key, key);
         let witness = self.home.options.witness.clone();
         let storage = self.home.storage.clone();
-        let result = crate::index::lock(storage.as_ref()).and_then(|_lock| {
+        let result = crate::index::lock(storage.as_ref(), PATIENT_TRIES).and_then(|_lock| {
             let (mut index, _) =
                 Index::load(storage.as_ref(), &[old.public()])?.ok_or(IndexError::WrongKey)?;
             index.retired.push(old.public());

@@ -191,11 +191,22 @@ struct Object<'a> {
 
 impl Object<'_> {
     fn begin(&mut self, key: &str) -> Result<(), CanonicalError> {
+        self.begin_with(|writer| {
+            write_string(key, &mut writer.out);
+            Ok(())
+        })
+    }
+
+    /// Starts a member whose key `write` spells, quotes and all.
+    fn begin_with(
+        &mut self,
+        write: impl FnOnce(&mut Writer) -> Result<(), CanonicalError>,
+    ) -> Result<(), CanonicalError> {
         if self.writer.members.len() > self.first_member {
             self.writer.out.push(b',');
         }
         let start = self.writer.out.len();
-        write_string(key, &mut self.writer.out);
+        write(self.writer)?;
         let member = Member { start, key_end: self.writer.out.len(), end: 0 };
         if self.sorted
             && self.writer.members.len() > self.first_member
@@ -422,14 +433,20 @@ impl ser::SerializeMap for Object<'_> {
     type Error = CanonicalError;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), CanonicalError> {
-        // A key is text, or a plain scalar whose spelling becomes the text, as in serde_json.
-        match serde_json::to_value(key) {
-            Ok(serde_json::Value::String(text)) => self.begin(&text),
-            Ok(serde_json::Value::Number(number)) => self.begin(&number.to_string()),
-            Ok(serde_json::Value::Bool(value)) => self.begin(if value { "true" } else { "false" }),
-            Ok(serde_json::Value::Null | serde_json::Value::Array(_) | serde_json::Value::Object(_))
-            | Err(_) => Err(CanonicalError::KeyNotText),
-        }
+        self.begin_with(|writer| {
+            let start = writer.out.len();
+            key.serialize(&mut *writer)?;
+            // A key is text, or a plain scalar whose spelling becomes the text, as in serde_json.
+            match writer.out.get(start) {
+                Some(b'"') => Ok(()),
+                Some(b'-' | b'0'..=b'9' | b't' | b'f') => {
+                    writer.out.insert(start, b'"');
+                    writer.out.push(b'"');
+                    Ok(())
+                }
+                Some(_) | None => Err(CanonicalError::KeyNotText),
+            }
+        })
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CanonicalError> {

@@ -128,3 +128,20 @@ fn adv_095_order_is_by_place_and_clocks_that_step_back_are_counted() {
     let report = verify(dir.path(), &VerifyOptions::default()).unwrap();
     assert_eq!((report.verdict, report.lanes[0].clock_steps_back), (LedgerVerdict::Ok, 2));
 }
+
+#[test]
+fn handles_and_futures_go_anywhere() {
+    fn anywhere<T: Send + Sync + 'static>() {}
+    fn sendable<T: Send + 'static>() {}
+    anywhere::<Ledger>();
+    sendable::<Appending>();
+}
+
+#[test]
+fn a_dropped_future_takes_nothing_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    (0..10).for_each(|number| drop(ledger.append(draft(number))));
+    ledger.close().unwrap();
+    assert_eq!(numbers(&Reader::new(dir.path())).len(), 10);
+}

@@ -275,7 +275,7 @@ fn adv_085_a_flipped_bit_is_found_and_named() {
 #[ignore = "minutes in a debug build, seconds in release; `cargo xtask torture` runs it"]
 fn adv_085_every_bit_flip_is_found_and_named() {
     let flips = flip_bits(|_| true);
-    assert!(flips > 2_500_000, "{flips}");
+    assert!(flips > 2_000_000, "{flips}");
 }
 
 #[test]

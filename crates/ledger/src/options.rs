@@ -1,0 +1,39 @@
+//! How a ledger behaves.
+
+use std::path::PathBuf;
+
+use crate::payload::PayloadKey;
+
+/// How a ledger behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The caller's clock at the moment of opening; the ledger has none of its own.
+    pub opened_at_ms: i64,
+    /// A segment that reached this size is followed by a new one.
+    pub segment_bytes_max: u64,
+    /// Whether every batch ends in a checkpoint, so that all that is acknowledged is under a
+    /// signature. If not, a crash leaves acknowledged entries in an unproven tail.
+    pub checkpoint_every_batch: bool,
+    /// Otherwise a checkpoint follows after this many entries.
+    pub checkpoint_entries_max: u64,
+    /// The index is renewed after this many checkpoints, besides on opening, rotation and closing.
+    pub index_checkpoints_max: u32,
+    /// A small file outside the ledger that remembers the index's version, against rollback.
+    pub witness: Option<PathBuf>,
+    /// Payloads are encrypted with this key.
+    pub payload_key: Option<PayloadKey>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            opened_at_ms: 0,
+            segment_bytes_max: 16 << 20,
+            checkpoint_every_batch: true,
+            checkpoint_entries_max: 1024,
+            index_checkpoints_max: 4096,
+            witness: None,
+            payload_key: None,
+        }
+    }
+}
