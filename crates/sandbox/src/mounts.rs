@@ -17,7 +17,6 @@ use crate::wire::{Failure, at, at_part, got};
 const READ_ONLY: u64 = 1;
 const NO_SETUID: u64 = 2;
 const NO_DEVICES: u64 = 4;
-const NO_EXEC: u64 = 8;
 
 /// Where the new root is mounted until it becomes the root: a folder that every host has.
 const STAGE: &CStr = c"/proc";
@@ -126,9 +125,12 @@ fn bind(
     let attributes = match kind {
         BindKind::ReadOnly => READ_ONLY | NO_SETUID | NO_DEVICES,
         BindKind::Writable => NO_SETUID | NO_DEVICES,
-        BindKind::Device => NO_SETUID | NO_EXEC,
+        // A lone device file: there is nothing to execute or to make there.
+        BindKind::Device => 0,
     };
-    sys::mount_setattr(tree.as_fd(), true, attributes)?;
+    if attributes != 0 {
+        sys::mount_setattr(tree.as_fd(), true, attributes)?;
+    }
     attach(tree.as_fd(), root.as_fd(), at)
 }
 

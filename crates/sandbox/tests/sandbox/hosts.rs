@@ -201,15 +201,44 @@ async fn limits_are_held_by_what_the_probe_found_and_cgroups_are_swept() {
             return;
         }
     };
-    // Others of this program's tests are at work too: look for the end of all that is there now.
+    // Others of this program's tests are at work too, and a few cgroups are kept for them: none has a member for long.
     let ours = |parent: &Path| -> Vec<_> {
         let prefix = format!("regent-box-{}-", std::process::id());
         let entries = std::fs::read_dir(parent).unwrap().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(&prefix)).collect()
     };
     for folder in parents.iter().flat_map(|parent| ours(parent)) {
-        while folder.exists() {
+        while std::fs::read(folder.join("cgroup.procs")).is_ok_and(|members| !members.is_empty()) {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     }
+}
+
+#[test]
+fn one_run_leaves_no_cgroup_behind() {
+    let once = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "hosts::run_once"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let prefix = format!("regent-box-{}-", once.id());
+    passed(&once.wait_with_output().unwrap(), 1);
+    let parents: Vec<&Path> = match &probe().cgroups {
+        Hierarchy::V2(parent) => vec![parent],
+        Hierarchy::V1 { memory, pids } => memory.iter().chain(pids).map(AsRef::as_ref).collect(),
+        Hierarchy::None => Vec::new(),
+    };
+    for parent in parents {
+        for entry in std::fs::read_dir(parent).unwrap().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            assert!(!name.starts_with(&prefix), "{name} was left behind");
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "run by one_run_leaves_no_cgroup_behind, in a process of its own"]
+async fn run_once() {
+    run(Spec::new(["true"]), pending()).await.unwrap();
 }
