@@ -1,2 +1,76 @@
-//! The project's own chores: `cargo xtask ci`, `tidy`, `bench`, `torture`.
-fn main() {}
+//! The project's own chores. `cargo xtask ci` is what CI runs and what you run.
+
+mod bench;
+mod ci;
+mod fuzz;
+mod machine;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+
+const USAGE: &str = "\
+cargo xtask ci [STEP…]           everything that must hold: format, lints, tests, docs, smoke, simulator, torture, fuzz
+cargo xtask tidy                 the rules of the house
+cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
+cargo xtask torture [--quick]    crashes at every point, I/O errors, kill -9, full disk, bit flips
+cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
+cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format!("xtask: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let (command, rest) = arguments.split_first().context(USAGE)?;
+    match command.as_str() {
+        "ci" => ci::run(rest),
+        "tidy" => tidy_up(),
+        "bench" => bench::run(rest),
+        "torture" => machine::cargo(&with_rest(
+            &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "torture", "--"],
+            rest,
+        )),
+        "sim" => machine::cargo(&with_rest(
+            &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "sim", "--"],
+            rest,
+        )),
+        "fuzz" => fuzz::run(rest),
+        "help" | "--help" | "-h" => {
+            say(USAGE);
+            Ok(())
+        }
+        other => bail!("there is no chore `{other}`\n{USAGE}"),
+    }
+}
+
+fn tidy_up() -> Result<()> {
+    let found = tidy::findings(&root());
+    found.iter().for_each(say);
+    if found.is_empty() { Ok(()) } else { bail!("tidy: {} findings", found.len()) }
+}
+
+fn with_rest<'a>(first: &[&'a str], rest: &'a [String]) -> Vec<&'a str> {
+    first.iter().copied().chain(rest.iter().map(String::as_str)).collect()
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    own.parent().map_or(own.clone(), std::path::Path::to_path_buf)
+}
+
+/// What the chores print is their result.
+#[expect(clippy::print_stdout, reason = "the one place where chores speak")]
+pub(crate) fn say(line: impl std::fmt::Display) {
+    println!("{line}");
+}

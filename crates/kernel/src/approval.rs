@@ -4,6 +4,7 @@
 //! by their key), what with which arguments, where, and what the named files hold. If any of that changes it is another call, and
 //! another question. Finding a yes and using it up is one step, so of two callers that race for it one gets it.
 
+mod posed;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_ledger::Receipt;
+use regent_ledger::{Digest, Receipt};
 use regent_policy::{Charge, Question, Reason, RuleId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,21 +26,17 @@ use crate::facts::Sheet;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::rate;
-use crate::state::{self, Record, Records, State, StateError};
+use crate::recovery::InDoubt;
+use crate::state::{self, Records, State, StateError};
 use crate::syscall::{Fault, Kernel};
+use posed::{OPEN_MS_MAX, Posed, Said, fresh_id, index_of, key_of, load, open_of};
 
-/// How long a question waits for its answer.
-const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
-/// How long a yes can hold.
-const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// How many questions may wait at once. More is not asking, it is wearing down.
 const OPEN_MAX: usize = 50;
 /// How many questions one session may put within a minute.
 const NEW_PER_MINUTE_MAX: u32 = 20;
 /// How often the state is asked whether another process has brought an answer.
 const POLL_MS: u64 = 250;
-/// The longest advice.
-const BECAUSE_CHARS_MAX: usize = 1_000;
 
 /// A question's id: short enough to type, random enough not to be guessed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -198,21 +195,6 @@ pub(crate) struct Approvals {
     answered: Notify,
 }
 
-/// A question as the state has it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Posed {
-    digest: CallDigest,
-    question: OpenQuestion,
-    /// The last word of each person.
-    said: BTreeMap<String, Said>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Said {
-    answer: Answer,
-    until_ms: i64,
-}
-
 impl Kernel {
     /// Waits until a question is answered, or gone. The answer may come from another process.
     pub async fn answered(&self, ticket: &TicketId) -> Result<Answered, StateError> {
@@ -335,11 +317,10 @@ impl Approvals {
         summary: String,
     ) -> Result<Consulted, StateError> {
         let now_ms = self.clock.now_ms();
-        let id = fresh_id()?;
         let posed = Posed {
             digest: *digest,
             question: OpenQuestion {
-                id: id.clone(),
+                id: fresh_id()?,
                 summary,
                 reason: question.reason.clone(),
                 rule: question.rule.id.to_string(),
@@ -362,6 +343,40 @@ impl Approvals {
             }
             posed.save(records)?;
             Ok(Consulted::Asked(posed.asked()))
+        })
+    }
+
+    /// Asks what shall become of a call in doubt. The answer is bound to its place in the ledger: a yes says that it may be repeated.
+    pub(crate) fn ask_in_doubt(&self, call: &InDoubt) -> Result<Option<TicketId>, StateError> {
+        let now_ms = self.clock.now_ms();
+        let what = call.tool.as_deref().unwrap_or(&call.op);
+        let posed = Posed {
+            digest: CallDigest(Digest::of(format!("in doubt {} {}", call.lane, call.seq).as_bytes())),
+            question: OpenQuestion {
+                id: fresh_id()?,
+                summary: summary::plain(
+                    &format!("repeat `{what}` (entry {} of lane {})", call.seq, call.lane),
+                    200,
+                ),
+                reason: "the process ended during this call: it may or may not have happened".to_owned(),
+                rule: "recovery".to_owned(),
+                caller: call.caller.clone(),
+                session: call.session.clone(),
+                project: self.project.clone(),
+                approvers: 1,
+                agreed: Vec::new(),
+                created_at_ms: now_ms,
+                expires_at_ms: now_ms.saturating_add(OPEN_MS_MAX),
+            },
+            said: BTreeMap::new(),
+        };
+        state::change(&*self.state, |records| {
+            // Beyond this nobody reads them; the ledger has them all.
+            if open_of(records.scan("question/")?, now_ms)?.len() >= OPEN_MAX {
+                return Ok(None);
+            }
+            posed.save(records)?;
+            Ok(Some(posed.question.id.clone()))
         })
     }
 
@@ -412,113 +427,6 @@ fn find(
     Ok(denied.map(Consulted::Refused).or_else(|| open.map(Consulted::Asked)))
 }
 
-/// The questions that still wait, longest first.
-fn open_of(records: Vec<Record>, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
-    let mut open = Vec::new();
-    for record in records {
-        let posed: Posed = state::parse(&record.key, &record.value)?;
-        if posed.is_open(now_ms) {
-            let agreed = posed.agreed(now_ms).map(|(name, _)| name.clone()).collect();
-            open.push(OpenQuestion { agreed, ..posed.question });
-        }
-    }
-    open.sort_by_key(|question| question.created_at_ms);
-    Ok(open)
-}
-
-impl Posed {
-    /// Any no is a no; else it takes as many people as the rule says.
-    fn standing(&self, now_ms: i64) -> Answered {
-        for said in self.said.values() {
-            if let Answer::Deny { because } = &said.answer {
-                return Answered::Denied { because: because.clone() };
-            }
-        }
-        let needed = self.question.approvers;
-        match u8::try_from(self.agreed(now_ms).count()).unwrap_or(u8::MAX) {
-            agreed if agreed >= needed => Answered::Approved,
-            agreed => Answered::Waiting { agreed, needed },
-        }
-    }
-
-    /// Who has said yes, and still means it.
-    fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, Scope)> {
-        self.said.iter().filter(move |(_, said)| now_ms < said.until_ms).filter_map(
-            |(name, said)| match &said.answer {
-                Answer::Approve { scope, .. } => Some((name, *scope)),
-                Answer::Deny { .. } => None,
-            },
-        )
-    }
-
-    /// By whom, and the narrowest of what they said.
-    fn yes(&self, now_ms: i64) -> (Vec<String>, Scope) {
-        let scope = self.agreed(now_ms).map(|(_, scope)| scope).min().unwrap_or(Scope::Once);
-        (self.agreed(now_ms).map(|(name, _)| name.clone()).collect(), scope)
-    }
-
-    fn is_open(&self, now_ms: i64) -> bool {
-        now_ms < self.question.expires_at_ms && matches!(self.standing(now_ms), Answered::Waiting { .. })
-    }
-
-    /// Neither can it still be answered, nor does an answer still hold.
-    fn is_over(&self, now_ms: i64) -> bool {
-        now_ms >= self.keep_until_ms()
-    }
-
-    fn keep_until_ms(&self) -> i64 {
-        let answers = self.said.values().map(|said| said.until_ms);
-        answers.fold(self.question.expires_at_ms, i64::max)
-    }
-
-    fn save(&self, records: &mut dyn Records) -> Result<(), StateError> {
-        let (id, keep_until_ms) = (&self.question.id, self.keep_until_ms());
-        state::store(records, &key_of(id), self, keep_until_ms)?;
-        state::store(records, &format!("{}{id}", index_of(&self.digest)), id, keep_until_ms)
-    }
-
-    fn discard(&self, records: &mut dyn Records) -> Result<(), StateError> {
-        let id = &self.question.id;
-        records.remove(&key_of(id))?;
-        records.remove(&format!("{}{id}", index_of(&self.digest)))
-    }
-
-    fn asked(&self) -> Asked {
-        let OpenQuestion { id, summary, reason, rule, .. } = self.question.clone();
-        Asked { id, reason, rule, summary }
-    }
-}
-
-impl Said {
-    fn new(answer: &Answer, now_ms: i64) -> Self {
-        match answer {
-            Answer::Approve { scope, valid_ms } => {
-                let valid_ms = (*valid_ms).min(VALID_MS_MAX);
-                let until_ms = now_ms.saturating_add(i64::try_from(valid_ms).unwrap_or(i64::MAX));
-                Self { answer: Answer::Approve { scope: *scope, valid_ms }, until_ms }
-            }
-            Answer::Deny { because } => {
-                let because = because.as_ref().map(|text| text.chars().take(BECAUSE_CHARS_MAX).collect());
-                Self { answer: Answer::Deny { because }, until_ms: now_ms.saturating_add(OPEN_MS_MAX) }
-            }
-        }
-    }
-}
-
-/// A question that isn't over. Only our own ids are looked up.
-fn load(records: &dyn Records, ticket: &TicketId, now_ms: i64) -> Result<Option<Posed>, StateError> {
-    let posed: Option<Posed> = state::load(records, &key_of(ticket))?;
-    Ok(posed.filter(|posed| !posed.is_over(now_ms)))
-}
-
-fn key_of(ticket: &TicketId) -> String {
-    format!("question/{}", state::key_part(&ticket.0))
-}
-
-fn index_of(digest: &CallDigest) -> String {
-    format!("question-of/{digest}/")
-}
-
 fn no(posed: &Posed, because: Option<String>) -> Reason {
     let message = format!("a person has said no to this call (question `{}`)", posed.question.id);
     let help =
@@ -536,18 +444,4 @@ fn flood(who: &Principal, what: &str) -> Reason {
         None => "answer what waits with `regent approve list`".to_owned(),
     };
     Reason { code: "approval.flood", message, rule: None, help: Some(help) }
-}
-
-/// Eight characters without look-alikes: 40 bits, and only a person's principal can use one.
-fn fresh_id() -> Result<TicketId, StateError> {
-    const ALPHABET: [char; 32] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'j', 'k',
-        'm', 'n', 'p', 'q', 'r', 's', 't', 'v', 'w', 'x', 'y', 'z',
-    ];
-    let mut bytes = [0_u8; 8];
-    getrandom::fill(&mut bytes).map_err(|error| StateError::Unusable(format!("no randomness: {error}")))?;
-    let mut id: String =
-        bytes.iter().filter_map(|byte| ALPHABET.get(usize::from(byte & 31))).copied().collect();
-    id.insert(4, '-');
-    Ok(TicketId(id))
 }

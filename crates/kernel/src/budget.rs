@@ -5,7 +5,9 @@
 //! and the project are shared between processes (see [`lease`]). A level begins to count when it is given a limit.
 
 mod amounts;
+mod estimate;
 mod lease;
+mod scope;
 #[cfg(test)]
 mod tests;
 
@@ -14,25 +16,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use regent_policy::{BudgetLeft, Class, Limits, Reason};
+use regent_policy::{BudgetLeft, Reason};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::AgentId;
-use crate::call::{Call, Op};
 use crate::clock::Clock;
-use crate::facts::{Sheet, Target};
 use crate::principal::Principal;
 use crate::state::{self, State, StateError};
 use amounts::Amounts;
 pub use amounts::{Budget, Each};
+pub(crate) use estimate::Estimate;
 use lease::Lease;
+pub use scope::BudgetScope;
 
 /// How soon a limit that another process has set is seen here.
 const LOOK_MS: u64 = 1_000;
 /// Levels within one process.
 const LEVELS_MAX: usize = 4_096;
-/// What a request costs on the wire beside its own text: names, headers, handshakes.
-const WIRE_BYTES: u64 = 4_096;
 
 /// What a call really used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,117 +45,6 @@ pub struct Spent {
     pub tokens: u64,
     /// Time on the wall clock.
     pub wall_ms: u64,
-}
-
-/// Whose budget. As text: `user/day`, `project`, `session`, `agent/<id>`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum BudgetScope {
-    /// All kernels of this user, counted anew each day (UTC).
-    UserDay,
-    /// All kernels that work in this project.
-    Project,
-    /// This kernel's session.
-    Session,
-    /// One agent, and all that it starts.
-    Agent(AgentId),
-}
-
-impl std::fmt::Display for BudgetScope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::UserDay => f.write_str("user/day"),
-            Self::Project => f.write_str("project"),
-            Self::Session => f.write_str("session"),
-            Self::Agent(id) => write!(f, "agent/{}", id.as_str()),
-        }
-    }
-}
-
-impl From<BudgetScope> for String {
-    fn from(scope: BudgetScope) -> Self {
-        scope.to_string()
-    }
-}
-
-impl TryFrom<String> for BudgetScope {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            "user/day" => Ok(Self::UserDay),
-            "project" => Ok(Self::Project),
-            "session" => Ok(Self::Session),
-            other => match other.strip_prefix("agent/") {
-                Some(id) if !id.is_empty() => Ok(Self::Agent(AgentId::from(id))),
-                Some(_) | None => Err(format!(
-                    "`{}` is not a scope: `user/day`, `project`, `session` or `agent/<id>`",
-                    other.escape_debug()
-                )),
-            },
-        }
-    }
-}
-
-/// The most that a call may use.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Estimate {
-    most: Amounts,
-    /// Nobody knows what it will cost: it gets all the money that is left, and no second such call runs beside it.
-    priceless: bool,
-}
-
-impl Estimate {
-    pub(crate) fn of(call: &Call, sheet: &Sheet, limits: &Limits) -> Self {
-        if is_free(call) {
-            return Self::default();
-        }
-        let mut most = Amounts { calls: 1, wall_ms: limits.wall_ms_max, ..Amounts::default() };
-        let reaches_out = sheet.resources.iter().any(|target| matches!(target, Target::Endpoint { .. }));
-        if let Op::Infer(inference) = &call.op {
-            // A token is at least one byte of the conversation.
-            let prompt = size_of(&inference.messages);
-            most.tokens = inference.tokens_max.saturating_add(prompt);
-            most.bytes_out = prompt.saturating_add(WIRE_BYTES);
-        } else if reaches_out {
-            most.bytes_out = size_of(&sheet.args).saturating_add(WIRE_BYTES);
-        }
-        Self { most, priceless: matches!(call.op, Op::Infer(_)) }
-    }
-}
-
-/// What must work when everything is spent: ending, and a person's own control.
-fn is_free(call: &Call) -> bool {
-    match &call.op {
-        Op::Exit { .. } | Op::Answer { .. } | Op::Questions | Op::SetBudget { .. } => true,
-        Op::Signal { .. } | Op::Agents | Op::GetPolicy | Op::CheckPolicy { .. } => {
-            call.principal.class() == Class::Operator
-        }
-        Op::RunTool(_)
-        | Op::Infer(_)
-        | Op::Remember(_)
-        | Op::Recall(_)
-        | Op::Open { .. }
-        | Op::Close { .. }
-        | Op::Read { .. }
-        | Op::Write { .. }
-        | Op::Stat { .. }
-        | Op::List { .. }
-        | Op::Mount { .. }
-        | Op::Unmount { .. }
-        | Op::Spawn(_)
-        | Op::Wait { .. }
-        | Op::Pipe(_)
-        | Op::Send { .. }
-        | Op::Recv { .. }
-        | Op::Sigaction { .. }
-        | Op::Sigprocmask { .. }
-        | Op::Sigpending => false,
-    }
-}
-
-fn size_of(value: &serde_json::Value) -> u64 {
-    value.to_string().len() as u64
 }
 
 /// All budgets that this kernel knows.
@@ -342,6 +231,10 @@ impl Book {
             return Ok(());
         }
         let (mut levels, now_ms) = (self.levels(), self.clock.now_ms());
+        if elapsed_ms < self.look_at_ms.load(Ordering::Acquire) {
+            // Another thread has looked while we waited for it.
+            return Ok(());
+        }
         levels.user_day.refresh(&*self.state, &self.owner, now_ms)?;
         levels.project.refresh(&*self.state, &self.owner, now_ms)?;
         self.limited.store(levels.any(), Ordering::Release);

@@ -8,6 +8,9 @@ use regent_policy::{Access, Confidentiality, Integrity, Label, Tier};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// How much is said about arguments that don't fit.
+const WHY_BYTES_MAX: usize = 400;
+
 /// What a tool is and does, as its author declares it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
@@ -91,8 +94,14 @@ impl Tool {
     /// Says what is wrong with the arguments, if anything.
     pub(crate) fn check(&self, args: &Value) -> Result<(), String> {
         self.schema.validate(args).map_err(|error| {
-            let place = error.instance_path().to_string();
-            if place.is_empty() { error.to_string() } else { format!("{error} at `{place}`") }
+            // Without the values: what an agent passes may be secret or huge, and this goes into the ledger, which forgets nothing.
+            let (what, place) = (error.masked().to_string(), error.instance_path().to_string());
+            let mut why = if place.is_empty() { what } else { format!("{what} at `{place}`") };
+            if why.len() > WHY_BYTES_MAX {
+                why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+                why.push('…');
+            }
+            why
         })
     }
 

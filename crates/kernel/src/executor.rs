@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use serde::Serialize;
 use serde_json::Value;
@@ -63,6 +64,14 @@ impl RawOutput {
     /// What came out.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, label: None, obtained: None, spent: Spent::default(), failure: None }
+    }
+
+    /// Cuts what is more than allowed, and says whether there was more.
+    pub(crate) fn cut_to(&mut self, bytes_max: u64) -> bool {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX).min(PAYLOAD_BYTES_MAX);
+        let more = self.bytes.len() > bytes_max;
+        self.bytes.truncate(bytes_max);
+        more
     }
 
     /// A JSON result.

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Digest};
+use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Confidentiality, Facts, Grant, Integrity, Label, Reason,
-    Resource, Tier, Verdict,
+    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
+    Policy, Reason, Resource, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,8 +19,13 @@ use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::kernel::Core;
 use crate::rate;
+use crate::record::TARGETS_MAX;
+use crate::rules::narrowed;
 use crate::syscall::Fault;
 use crate::workspace::{PathError, Workspace};
+
+/// What a call may carry.
+const ARGS_BYTES_MAX: usize = 16 << 20;
 
 /// The facts of one call, owned.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(crate) struct Sheet {
     pub(crate) refusal: Option<Reason>,
     /// Set where a person has agreed to exactly this call.
     pub(crate) approved: Option<Approved>,
+    /// The arguments in the form that is recorded. Empty ones need no payload.
+    pub(crate) recorded: Option<Payload>,
     /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
     named: Vec<String>,
 }
@@ -71,12 +78,15 @@ impl Core {
             slot: self.agents.session_facts(who, &call.op),
             refusal: ended,
             approved: None,
+            recorded: None,
             named: Vec::new(),
         };
-        match &call.op {
-            Op::RunTool(run) => self.facts_of_tool(&mut sheet, &run.tool, run.args.clone()),
-            other => self.facts_of_own(&mut sheet, call, other),
+        if let Op::RunTool(run) = &call.op {
+            self.facts_of_tool(&mut sheet, &run.tool, run.args.clone());
+        } else {
+            self.facts_of_own(&mut sheet, call, &call.op);
         }
+        sheet.fix_args();
         Ok(sheet)
     }
 
@@ -140,14 +150,27 @@ impl Core {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
         }
+        self.with_facts(call, sheet, |policy, facts| {
+            let own = policy.decide(&facts);
+            call.principal.agents_above().fold(own, |so_far, above| {
+                let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
+                narrowed(so_far, policy.decide(&facts), above)
+            })
+        })
+    }
+
+    /// The rules that policy looks at for a call, and how each fares; for people, not for the path of a call.
+    pub(crate) fn considered(&self, call: &Call, sheet: &Sheet) -> Vec<Consideration> {
+        if sheet.refusal.is_some() {
+            return Vec::new();
+        }
+        self.with_facts(call, sheet, |policy, facts| policy.explain(&facts).considered)
+    }
+
+    fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let facts = Facts {
-            caller: Caller {
-                class: call.principal.class(),
-                agent: call.principal.name(),
-                roles: call.principal.roles(),
-                trust: sheet.trust,
-            },
+            caller: call.principal.as_caller(sheet.trust),
             op: call.op.name(),
             tool: sheet.tool.as_ref().map(|tool| tool.spec().name.as_str()),
             capabilities: sheet.tool.as_ref().map_or(&[], |tool| tool.spec().capabilities.as_slice()),
@@ -159,9 +182,9 @@ impl Core {
             utc_offset_min: 0,
             left: sheet.left,
             session: sheet.slot.session,
-            rates: &rate::Used { state: &*self.state, who: call.principal.name(), now_ms },
+            rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
         };
-        self.policy().policy.decide(&facts)
+        ask(&self.policy().policy, facts)
     }
 
     /// What an allow still needs: an executor at the tier, room in the rate, room in the budgets. Each is taken, not looked at.
@@ -210,6 +233,7 @@ impl Core {
         sheet.resources.clear();
         sheet.named.clear();
         self.facts_of_tool(sheet, &run.tool, args);
+        sheet.fix_args();
         match self.decide(call, sheet) {
             Verdict::Allow(_) => None,
             Verdict::Ask(_) if sheet.approved.is_some() => None,
@@ -229,7 +253,7 @@ impl Core {
     /// Counts the call against every rate of the grant; the count and the check are one step in the shared state.
     fn take_rates(&self, call: &Call, grant: &Grant) -> Result<Option<Reason>, Fault> {
         for charge in &grant.charges {
-            if !rate::take(&*self.state, charge, call.principal().name(), self.clock.now_ms())? {
+            if !rate::take(&*self.state, charge, call.principal().rate_name(), self.clock.now_ms())? {
                 let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }
@@ -241,6 +265,34 @@ impl Core {
 impl Sheet {
     fn refuse(&mut self, code: &'static str, message: String, help: &str) {
         self.refusal = Some(refusal(code, message, help));
+    }
+
+    /// Puts the arguments into the one form that is recorded, or refuses them: what can't be written down exactly isn't done. The
+    /// attempt still leaves a trace.
+    fn fix_args(&mut self) {
+        self.recorded = match &self.args {
+            Value::Null => None,
+            Value::Object(fields) if fields.is_empty() => None,
+            args @ (Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_)) => match CanonicalJson::of(args) {
+                Ok(text) if text.as_str().len() <= ARGS_BYTES_MAX => {
+                    Some(Payload::new(text.as_str().as_bytes().to_vec()))
+                }
+                Ok(text) => {
+                    let message = format!("the arguments have {} bytes", text.as_str().len());
+                    self.refuse("args.too_large", message, "the most that a call may carry is 16 MiB");
+                    None
+                }
+                Err(error) => {
+                    let written = args.to_string().into_bytes();
+                    self.refuse("args.invalid", error.to_string(), "give such a number as text");
+                    (written.len() <= ARGS_BYTES_MAX).then(|| Payload::new(written))
+                }
+            },
+        };
     }
 
     fn resources(&self) -> Vec<Resource<'_>> {
@@ -354,6 +406,34 @@ impl Sheet {
 }
 
 impl Target {
+    /// About how much an entry would say about it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Path { path, .. } => path.len(),
+            Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
+            Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
+        }
+    }
+
+    /// The same with long words cut.
+    pub(crate) fn clipped(&self, chars_max: usize) -> Self {
+        let clip = |word: &String| match word.char_indices().nth(chars_max) {
+            Some((at, _)) => format!("{}…", word.get(..at).unwrap_or_default()),
+            None => word.clone(),
+        };
+        match self {
+            Self::Path { path, access } => Self::Path { path: clip(path), access: *access },
+            Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
+                scheme: clip(scheme),
+                host: clip(host),
+                port: *port,
+                method: clip(method),
+                path: clip(path),
+            },
+            Self::Argv(argv) => Self::Argv(argv.iter().take(TARGETS_MAX).map(clip).collect()),
+        }
+    }
+
     fn view(&self) -> Resource<'_> {
         match self {
             Self::Path { path, access } => Resource::Path { path, access: *access },

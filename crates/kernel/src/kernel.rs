@@ -1,7 +1,7 @@
 //! The kernel as a whole: what it is made of, how it comes up, and what stops it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
 use regent_policy::Policy;
@@ -18,7 +18,8 @@ use crate::executor::Executors;
 use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
-use crate::state::State;
+use crate::recovery::InDoubt;
+use crate::state::{self, State};
 use crate::syscall::{Fault, Kernel, Reply};
 use crate::vfs::Vfs;
 use crate::workspace::Workspace;
@@ -67,6 +68,10 @@ pub(crate) struct Core {
     disturbed: AtomicBool,
     /// Outcomes that the disk had no room for. Nothing new is done until they are written.
     owed: Mutex<Vec<Draft>>,
+    /// Effects that have begun and whose outcome isn't written yet.
+    unfinished: AtomicU64,
+    /// What processes before this one left in doubt.
+    pub(crate) in_doubt: OnceLock<Vec<InDoubt>>,
 }
 
 /// The policy in force, with its digest as entries carry it.
@@ -105,6 +110,7 @@ impl Kernel {
         let session: Arc<str> = parts.session.into();
         let operator = Principal::operator(&parts.sponsor, Arc::clone(&session));
         let root = parts.workspace.root().to_string_lossy().into_owned();
+        let start = parts.ledger.head();
         let core = Arc::new(Core {
             policy: RwLock::new(InForce::new(parts.policy)),
             approvals: Approvals::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root),
@@ -123,9 +129,13 @@ impl Kernel {
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),
             owed: Mutex::default(),
+            unfinished: AtomicU64::new(0),
+            in_doubt: OnceLock::new(),
         });
         let kernel = Self(core);
         kernel.0.note(Kind::Kernel, &json!({"session": kernel.0.operator.session(), "state": "running", "policy": kernel.0.policy().digest})).await?;
+        state::sweep(&*kernel.0.state, kernel.0.clock.now_ms())?;
+        kernel.0.recover(&start).await?;
         kernel.0.turn(Phase::Running);
         if kernel.0.executors.process.is_none() {
             kernel.0.turn(Phase::Degraded("no process sandbox: programs can't be run".to_owned()));
@@ -191,17 +201,13 @@ impl Kernel {
             .await?;
         self.0.budgets.give_back()?;
         self.0.ledger.close()?;
-        Ok(())
+        self.0.leave_clean()
     }
 }
 
 impl Core {
     pub(crate) fn policy(&self) -> Arc<InForce> {
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn operator(&self) -> &Principal {
-        &self.operator
     }
 
     /// Now, and by which policy.
@@ -250,8 +256,20 @@ impl Core {
                 }
                 Some(Passing::Draft) | None => self.turn(Phase::Sealed(error.to_string())),
             }
+        } else {
+            self.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(written?)
+    }
+
+    /// An effect begins; its outcome is owed from here on.
+    pub(crate) fn begin(&self) {
+        self.unfinished.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Effects whose outcome isn't written.
+    pub(crate) fn unfinished(&self) -> u64 {
+        self.unfinished.load(Ordering::Acquire)
     }
 
     async fn write_what_is_owed(&self) -> Result<(), Fault> {
@@ -276,6 +294,11 @@ impl Core {
     /// Records something that isn't a call: the kernel's own states, agents, policy.
     pub(crate) async fn note(&self, kind: Kind, body: &impl Serialize) -> Result<Receipt, Fault> {
         self.record_intent(record::note(kind, self.clock.now_ms(), body)?).await
+    }
+
+    /// An effect that can't be written down: the one state after which nothing more may happen.
+    pub(crate) fn seal(&self, why: &impl std::fmt::Display) {
+        self.turn(Phase::Sealed(why.to_string()));
     }
 
     fn turn(&self, to: Phase) {

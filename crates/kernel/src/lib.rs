@@ -18,6 +18,7 @@ mod pipe;
 mod principal;
 mod rate;
 mod record;
+pub mod recovery;
 mod rules;
 mod signal;
 mod state;

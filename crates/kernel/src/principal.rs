@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_policy::Class;
+use regent_policy::{Caller, Class};
 
 use crate::agent::{AgentId, Life};
 use crate::identity::Did;
@@ -125,6 +125,21 @@ impl Principal {
     /// Itself, whoever started it, and so on up to the person.
     pub(crate) fn line(&self) -> impl Iterator<Item = &Principal> {
         std::iter::successors(Some(self), |one| one.0.parent.as_ref())
+    }
+
+    /// As policy sees it.
+    pub(crate) fn as_caller(&self, trust: u16) -> Caller<'_> {
+        Caller { class: self.0.class, agent: &self.0.name, roles: &self.0.roles, trust }
+    }
+
+    /// The agents above it: its parent, and so on up to the one that a person started.
+    pub(crate) fn agents_above(&self) -> impl Iterator<Item = &Principal> {
+        self.line().skip(1).filter(|one| one.class() == Class::Agent)
+    }
+
+    /// Whose rates its calls are counted against: the agent's that a person started. Children would be a way round them otherwise.
+    pub(crate) fn rate_name(&self) -> &str {
+        self.agents_above().last().unwrap_or(self).name()
     }
 
     /// What changes about an agent while it lives; a person has none.

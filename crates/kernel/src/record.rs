@@ -1,8 +1,9 @@
 //! What the ledger is told. Fields are declared in the order that canonical JSON has them in.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, Payload, PayloadRef};
+use regent_ledger::{CanonicalJson, Draft, Kind, LaneId, Payload, PayloadRef};
 use regent_policy::{Label, Tier, Verdict};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +14,13 @@ use crate::call::Call;
 use crate::facts::{Sheet, Target};
 use crate::kernel::{Canonical, InForce};
 use crate::syscall::{Frame, Labelled, Status};
+
+/// What an entry says about targets before it cuts them.
+const TARGETS_BYTES_MAX: usize = 64 << 10;
+/// How many are left then, of everything that there can be several of.
+pub(crate) const TARGETS_MAX: usize = 64;
+/// And how much of a word.
+const WORD_CHARS_MAX: usize = 256;
 
 #[derive(Serialize)]
 struct IntentBody<'a> {
@@ -25,7 +33,7 @@ struct IntentBody<'a> {
     parent: Option<u64>,
     policy: &'a str,
     session: &'a str,
-    targets: &'a [Target],
+    targets: Cow<'a, [Target]>,
     ticket: Option<&'a Asked>,
     tier: Tier,
     tool: Option<ToolBody<'a>>,
@@ -58,12 +66,15 @@ struct VerdictBody<'a> {
 struct OutcomeBody<'a> {
     intent: u64,
     label: Label,
+    /// The lane of the intent: after a full disk the outcome can be in another one.
+    lane: LaneId,
     obtained: &'a Option<Value>,
     op: &'static str,
     output: Option<PayloadRef>,
     session: &'a str,
     spent: Option<&'a Settled>,
     status: &'a Status,
+    truncated: bool,
 }
 
 /// When something is written down, and which policy was in force then.
@@ -81,7 +92,7 @@ pub(crate) fn intent(
     verdict: &Verdict,
     ticket: Option<&Asked>,
 ) -> Canonical<Draft> {
-    let args = payload_of(&sheet.args)?;
+    let args = &sheet.recorded;
     let (effect, rule, reason, tier) = match verdict {
         Verdict::Allow(grant) => ("allow", grant.rule.as_ref(), None, grant.tier),
         Verdict::Ask(question) => ("ask", Some(&question.rule), None, question.grant.tier),
@@ -102,7 +113,7 @@ pub(crate) fn intent(
         parent: call.parent,
         policy: &stamp.policy.digest,
         session: call.principal.session(),
-        targets: &sheet.resources,
+        targets: clipped(&sheet.resources),
         ticket,
         tier,
         tool: sheet.tool.as_ref().map(|tool| ToolBody { digest: tool.digest_hex(), name: &tool.spec().name }),
@@ -117,7 +128,7 @@ pub(crate) fn intent(
         kind: Kind::Intent,
         at_ms: stamp.at_ms,
         body: CanonicalJson::of(&body)?,
-        payloads: args.into_iter().collect(),
+        payloads: args.iter().cloned().collect(),
     })
 }
 
@@ -128,12 +139,14 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
     let body = OutcomeBody {
         intent: frame.intent.seq,
         label: ended.output.label(),
+        lane: frame.intent.lane,
         obtained: ended.obtained,
         op: frame.call.op.name(),
         output: output.as_ref().map(Payload::reference),
         session: frame.call.principal.session(),
         spent: ended.spent.as_ref(),
         status: ended.status,
+        truncated: ended.truncated,
     };
     Ok(Draft {
         kind: Kind::Outcome,
@@ -150,6 +163,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) output: &'a Labelled,
     pub(crate) obtained: &'a Option<Value>,
     pub(crate) spent: Option<Settled>,
+    /// More came than the grant allowed, and was cut.
+    pub(crate) truncated: bool,
 }
 
 /// Something that isn't a call.
@@ -157,11 +172,11 @@ pub(crate) fn note(kind: Kind, at_ms: i64, body: &impl Serialize) -> Canonical<D
     Ok(Draft { kind, at_ms, body: CanonicalJson::of(body)?, payloads: Vec::new() })
 }
 
-/// Arguments go beside the ledger, where they can be erased; the ledger keeps their digest. Empty ones need no payload.
-fn payload_of(args: &Value) -> Canonical<Option<Payload>> {
-    match args {
-        Value::Null => Ok(None),
-        Value::Object(fields) if fields.is_empty() => Ok(None),
-        other => Ok(Some(Payload::new(CanonicalJson::of(other)?.as_str().as_bytes().to_vec()))),
+/// Targets as an entry shows them: long words are cut, since the payload has the whole.
+fn clipped(targets: &[Target]) -> Cow<'_, [Target]> {
+    let size: usize = targets.iter().map(Target::bytes).sum();
+    if size <= TARGETS_BYTES_MAX {
+        return Cow::Borrowed(targets);
     }
+    Cow::Owned(targets.iter().take(TARGETS_MAX).map(|target| target.clipped(WORD_CHARS_MAX)).collect())
 }

@@ -57,6 +57,8 @@ pub struct Outcome {
     pub spent: Spent,
     /// What confinement was really obtained, as the ledger has it.
     pub obtained: Option<serde_json::Value>,
+    /// More came back than the grant allowed; the rest was cut.
+    pub truncated: bool,
     /// What policy wants the caller to hear although it allowed the call.
     pub warnings: Vec<Reason>,
 }
@@ -117,6 +119,9 @@ pub enum Fault {
         /// What happened.
         message: String,
     },
+    /// The ledger could not be read.
+    #[error("the ledger can't be read: {0}")]
+    Read(#[from] regent_ledger::ReadError),
     /// State shared between processes could not be read or changed.
     #[error("the shared state can't be used: {0}")]
     State(#[from] crate::state::StateError),
@@ -196,20 +201,27 @@ impl Core {
         drop(running);
 
         // 6 label: nobody has been able to read a byte of it until here.
-        let (status, raw) = ended.into_parts();
-        let (spent, obtained) = (raw.spent, raw.obtained.clone());
+        let (status, mut raw) = ended.into_parts();
+        let truncated = raw.cut_to(frame.limits.output_bytes_max);
+        let (spent, obtained) = (raw.spent, raw.obtained.take());
         let output = Labelled::new(raw, facts.output_floor());
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = reservation.map(|reserved| reserved.settle(spent));
-        let ending = record::Ending { status: &status, output: &output, obtained: &obtained, spent: settled };
-        let draft = record::outcome(&self.stamp(), &frame, &ending)?;
+        let ending = record::Ending {
+            status: &status,
+            output: &output,
+            obtained: &obtained,
+            spent: settled,
+            truncated,
+        };
+        let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
         self.agents.saw(&frame.call, output.label(), spent.tokens);
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }
         let (intent, warnings) = (frame.intent, grant.warnings);
-        Ok(Reply::Done(Outcome { output, status, intent, receipt, spent, obtained, warnings }))
+        Ok(Reply::Done(Outcome { output, status, intent, receipt, spent, obtained, truncated, warnings }))
     }
 }

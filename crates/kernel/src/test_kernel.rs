@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use regent_ledger::{Ledger, LedgerKey};
+use regent_ledger::read::Reader;
+use regent_ledger::{Entry, Kind, Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -99,6 +100,19 @@ impl World {
         self.kernel.principal_of(parent, &born["agent"].as_str().unwrap().into()).unwrap()
     }
 
+    /// What the ledger has, oldest first.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        Reader::on(self.kernel.ledger().storage()).tail(usize::MAX).unwrap()
+    }
+
+    /// The events in the life of an agent, as the ledger has them.
+    pub(crate) fn life_of(&self, who: &Principal) -> Vec<String> {
+        let agent = json!(who.agent_id().unwrap());
+        let of_it = |entry: &Entry| entry.kind == Kind::Agent && entry.body["agent"] == agent;
+        let entries = self.entries().into_iter().filter(of_it);
+        entries.map(|entry| entry.body["event"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// Waits until a tool that hangs has begun.
     pub(crate) async fn started(&self) {
         self.tools.started.acquire().await.unwrap().forget();
@@ -108,7 +122,7 @@ impl World {
         let name = op.name();
         match self.kernel.syscall(who, op).await.unwrap() {
             Reply::Done(outcome) => outcome,
-            other => panic!("{name}: {other:?}"),
+            other @ (Reply::Denied(_) | Reply::Pending(_)) => panic!("{name}: {other:?}"),
         }
     }
 
@@ -121,17 +135,16 @@ impl World {
 
     /// The code of a failure.
     pub(crate) async fn failed(&self, who: &Principal, op: Op) -> String {
-        match self.outcome(who, op).await.status {
-            Status::Failed(failure) => failure.code,
-            other => panic!("{other:?}"),
-        }
+        let status = self.outcome(who, op).await.status;
+        let Status::Failed(failure) = status else { panic!("{status:?}") };
+        failure.code
     }
 
     /// The code of a refusal.
     pub(crate) async fn denied(&self, who: &Principal, op: Op) -> &'static str {
         match self.kernel.syscall(who, op).await.unwrap() {
             Reply::Denied(denial) => denial.reason.code,
-            other => panic!("{other:?}"),
+            other @ (Reply::Done(_) | Reply::Pending(_)) => panic!("{other:?}"),
         }
     }
 }

@@ -63,18 +63,23 @@ impl LanePlan {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("`{path}` is too large")));
         }
         storage.read(&path, 0, SEGMENT_BYTES_CAP, buffer)?;
+        Ok(self.walk_bytes(buffer, start))
+    }
+
+    /// Walks the bytes of a segment.
+    pub(crate) fn walk_bytes(&self, bytes: &[u8], start: Tip) -> Piece {
         let proven = self.settled.as_ref().map(|settled| settled.proven);
         let route = Route { lane: self.lane, origin: &self.origin, proven, known: &self.known };
-        let walk = Walk::through(buffer, start, route);
-        let tail = buffer.get(walk.proven_bytes..).unwrap_or_default();
+        let walk = Walk::through(bytes, start, route);
+        let tail = bytes.get(walk.proven_bytes..).unwrap_or_default();
         let tail = (!tail.is_empty()).then(|| Tail {
             entries: walk.unproven,
-            torn_bytes: (buffer.len() - walk.whole_bytes) as u64,
+            torn_bytes: (bytes.len() - walk.whole_bytes) as u64,
             bytes: tail.len() as u64,
             sha256: Digest::of(tail),
         });
-        let explained = is_explained_by_a_crash(buffer, &walk);
-        Ok(Piece { walk, tail, explained })
+        let explained = is_explained_by_a_crash(bytes, &walk);
+        Piece { walk, tail, explained }
     }
 }
 
@@ -217,6 +222,21 @@ pub(crate) struct LaneState {
     pub(crate) clock_steps_back: u64,
 }
 
+impl LaneState {
+    pub(crate) fn start(plan: &LanePlan) -> LaneState {
+        LaneState {
+            lane: plan.lane,
+            end: LaneEnd::Empty,
+            signer: None,
+            tip: Tip::start(&plan.origin),
+            recoveries: Vec::new(),
+            erasures: Vec::new(),
+            packs: Vec::new(),
+            clock_steps_back: 0,
+        }
+    }
+}
+
 /// Which keys may sign a lane.
 #[derive(Debug, Clone)]
 pub(crate) enum KeyRing {
@@ -235,16 +255,7 @@ impl LanePlan {
         pieces: Vec<Option<Piece>>,
         keys: &KeyRing,
     ) -> io::Result<LaneState> {
-        let mut state = LaneState {
-            lane: self.lane,
-            end: LaneEnd::Empty,
-            signer: None,
-            tip: Tip::start(&self.origin),
-            recoveries: Vec::new(),
-            erasures: Vec::new(),
-            packs: Vec::new(),
-            clock_steps_back: 0,
-        };
+        let mut state = LaneState::start(self);
         if self.segments.is_empty() {
             if let Some(known) = self.known.iter().find(|known| known.size > 0) {
                 state.end = LaneEnd::Broken(self.shorter(0, known));
@@ -304,7 +315,8 @@ impl LanePlan {
         Ok(Ok(()))
     }
 
-    fn take(
+    /// Takes in what a walk through one segment found.
+    pub(crate) fn take(
         &self,
         state: &mut LaneState,
         signatures: &mut Signatures<'_>,
@@ -353,14 +365,14 @@ impl LanePlan {
 }
 
 /// Follows a lane's keys from checkpoint to checkpoint.
-struct Signatures<'a> {
+pub(crate) struct Signatures<'a> {
     keys: &'a KeyRing,
     current: Option<PublicKey>,
     next: Option<PublicKey>,
 }
 
 impl<'a> Signatures<'a> {
-    fn new(keys: &'a KeyRing) -> Signatures<'a> {
+    pub(crate) fn new(keys: &'a KeyRing) -> Signatures<'a> {
         Signatures { keys, current: None, next: None }
     }
 

@@ -168,7 +168,7 @@ impl<'a> Survey<'a> {
 
     fn run(&mut self) -> Result<(), OpenError> {
         let present = lanes(self.storage)?;
-        for lane in self.index.lanes.keys().filter(|lane| !present.contains(lane)) {
+        if let Some(lane) = self.index.lanes.keys().find(|lane| !present.contains(lane)) {
             let file = lane_folder(*lane);
             let broken = Break { lane: Some(*lane), seq: None, file, line: None, why: Why::MissingLane };
             return Err(OpenError::Broken(Box::new(broken)));
@@ -253,9 +253,13 @@ impl<'a> Survey<'a> {
         let Some(first) = plan.segments.last().copied() else { return Ok(()) };
         let bytes = self.storage.stat(&segment_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
         let pack_bytes = state.packs.last().map_or(0, |(_, recorded)| *recorded);
-        let on_disk = self.storage.stat(&pack_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
+        let length = |first| -> io::Result<u64> {
+            Ok(self.storage.stat(&pack_path(plan.lane, first))?.map_or(0, |stat| stat.bytes))
+        };
+        let next = state.tip.size();
         // Stray payload bytes of a crash are left alone, and so is a lane of an older key.
-        if on_disk != pack_bytes || state.signer != Some(self.home.key.public()) {
+        let strays = length(first)? != pack_bytes || (next != first && length(next)? > 0);
+        if strays || state.signer != Some(self.home.key.public()) {
             return Ok(());
         }
         // If the last segment was made and nothing written to it, the lane ends in the one before.

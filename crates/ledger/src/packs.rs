@@ -7,8 +7,8 @@ use std::sync::PoisonError;
 use crate::internal::EraseBody;
 use crate::lane::last_checkpoint;
 use crate::layout::{lane_lock, lanes, pack_path, segments};
-use crate::payload::{HEADER_BYTES, Header};
-use crate::read::ReadError;
+use crate::payload::{HEADER_BYTES, Header, PayloadKey};
+use crate::read::{ReadError, Reader};
 use crate::storage::Storage;
 use crate::writer::Item;
 use crate::{AppendError, Digest, Kind, LaneId, Ledger};
@@ -79,6 +79,45 @@ impl Packs {
     }
 }
 
+impl Reader {
+    /// The bytes of a payload, without taking a lane; `None` if it was erased or never there.
+    pub fn payload(&self, digest: &Digest, key: Option<&PayloadKey>) -> Result<Option<Vec<u8>>, ReadError> {
+        let storage = self.storage.as_ref();
+        let places = Packs::default().places(storage, digest)?;
+        open_first(storage, places, digest, key)
+    }
+}
+
+/// The first copy that is whole.
+fn open_first(
+    storage: &dyn Storage,
+    places: Vec<Place>,
+    digest: &Digest,
+    key: Option<&PayloadKey>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let mut rotten = false;
+    for place in places {
+        let mut bytes = Vec::new();
+        match storage.read(&place.path, place.at, HEADER_BYTES as u64 + place.stored_bytes, &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            read => read?,
+        }
+        let Some(header) = Header::read(&bytes) else {
+            rotten = true;
+            continue;
+        };
+        if header.is_erased() {
+            continue;
+        }
+        let stored = bytes.split_off(HEADER_BYTES);
+        match header.open(stored, key) {
+            Some(plain) if header.digest == *digest => return Ok(Some(plain)),
+            Some(_) | None => rotten = true,
+        }
+    }
+    if rotten { Err(ReadError::Payload(*digest)) } else { Ok(None) }
+}
+
 impl Ledger {
     /// The bytes of a payload; `None` if it was erased or never there.
     pub fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
@@ -87,27 +126,7 @@ impl Ledger {
             let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
             packs.places(storage, digest)?
         };
-        let mut rotten = false;
-        for place in places {
-            let mut bytes = Vec::new();
-            match storage.read(&place.path, place.at, HEADER_BYTES as u64 + place.stored_bytes, &mut bytes) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                read => read?,
-            }
-            let Some(header) = Header::read(&bytes) else {
-                rotten = true;
-                continue;
-            };
-            if header.is_erased() {
-                continue;
-            }
-            let stored = bytes.split_off(HEADER_BYTES);
-            match header.open(stored, self.shared.home.options.payload_key.as_ref()) {
-                Some(plain) if header.digest == *digest => return Ok(Some(plain)),
-                Some(_) | None => rotten = true,
-            }
-        }
-        if rotten { Err(ReadError::Payload(*digest)) } else { Ok(None) }
+        open_first(storage, places, digest, self.shared.home.options.payload_key.as_ref())
     }
 
     /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash

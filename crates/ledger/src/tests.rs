@@ -34,17 +34,17 @@ fn open(root: &Path) -> Ledger {
     Ledger::open(root, key(), small_segments()).unwrap()
 }
 
-fn open_on(storage: impl Storage + 'static) -> Result<Ledger, OpenError> {
-    Ledger::open_on(Arc::new(storage), key(), small_segments())
-}
-
 /// A closed ledger with so many drafts in it.
 fn filled(root: &Path, count: u64) {
     let ledger = open(root);
-    for number in 0..count {
+    append(&ledger, 0..count);
+    ledger.close().unwrap();
+}
+
+fn append(ledger: &Ledger, numbers: std::ops::Range<u64>) {
+    for number in numbers {
         ledger.append_blocking(draft(number)).unwrap();
     }
-    ledger.close().unwrap();
 }
 
 fn verdict(root: &Path) -> LedgerVerdict {
@@ -56,9 +56,9 @@ fn verdict_on(storage: impl Storage + 'static) -> LedgerVerdict {
 }
 
 fn broken(verdict: LedgerVerdict) -> Break {
-    match verdict {
-        LedgerVerdict::Broken(broken) => broken,
-        other => panic!("expected a break, found {other:?}"),
+    match &verdict {
+        LedgerVerdict::Broken(broken) => broken.clone(),
+        LedgerVerdict::Ok | LedgerVerdict::Unproven { .. } => panic!("expected a break: {verdict:?}"),
     }
 }
 

@@ -133,18 +133,25 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     };
     let walked = walk_all(storage, &mut plans)?;
     let keys = if options.keys.is_empty() { own_keys(&walked) } else { options.keys.clone() };
-    let signer = match index_signer(&index, &note, &keys, options)? {
+    let signer = index_signer(&index, &note, &keys, options)?;
+    let ring = match &signer {
+        Ok(signer) => index.keys(*signer),
+        // The lanes are judged all the same: what is wrong with one says more.
+        Err(_) => index.lanes.values().map(|anchor| anchor.key).chain(keys).collect(),
+    };
+    let mut states = Vec::new();
+    for (plan, pieces) in plans.iter().zip(walked) {
+        states.push(plan.judge(storage, pieces, &KeyRing::StartedBy(ring.clone()))?);
+    }
+    let signer = match signer {
         Ok(signer) => signer,
+        Err(broken) if options.keys.is_empty() => {
+            return Ok(Report::broken(first_break(&states).cloned().unwrap_or(broken)));
+        }
         Err(broken) => return Ok(Report::broken(broken)),
     };
     for expected in &options.expect {
-        Checkpoint::open(expected, &index.keys(signer))
-            .map_err(|error| VerifyError::Expectation(error.to_string()))?;
-    }
-    let ring = KeyRing::StartedBy(index.keys(signer));
-    let mut states = Vec::new();
-    for (plan, pieces) in plans.iter().zip(walked) {
-        states.push(plan.judge(storage, pieces, &ring)?);
+        Checkpoint::open(expected, &ring).map_err(|error| VerifyError::Expectation(error.to_string()))?;
     }
     let mut report = Report {
         ledger: index.ledger.clone(),
@@ -325,14 +332,11 @@ fn walk_jobs(storage: &dyn Storage, plans: &[LanePlan]) -> Vec<io::Result<Option
 
 /// The first break, or the unproven tails, or nothing.
 fn conclude(states: &[LaneState], plans: &[LanePlan]) -> LedgerVerdict {
-    let mut unproven = Vec::new();
-    for state in states {
-        match &state.end {
-            LaneEnd::Broken(broken) => return LedgerVerdict::Broken(broken.clone()),
-            LaneEnd::Unproven(_) => unproven.push(state.lane),
-            LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled => {}
-        }
+    if let Some(broken) = first_break(states) {
+        return LedgerVerdict::Broken(broken.clone());
     }
+    let open = states.iter().filter(|state| matches!(state.end, LaneEnd::Unproven(_)));
+    let unproven: Vec<LaneId> = open.map(|state| state.lane).collect();
     // What settles a tail must itself be proven, and there is one truth about each tail.
     let recoveries = states.iter().flat_map(|state| &state.recoveries);
     for recovery in recoveries {
@@ -350,6 +354,13 @@ fn conclude(states: &[LaneState], plans: &[LanePlan]) -> LedgerVerdict {
         }
     }
     if unproven.is_empty() { LedgerVerdict::Ok } else { LedgerVerdict::Unproven { lanes: unproven } }
+}
+
+fn first_break(states: &[LaneState]) -> Option<&Break> {
+    states.iter().find_map(|state| match &state.end {
+        LaneEnd::Broken(broken) => Some(broken),
+        LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Unproven(_) => None,
+    })
 }
 
 /// Compares every payload with its digest, and with what was erased on purpose.

@@ -321,15 +321,7 @@ impl LaneWriter {
         let first = self.tip.size();
         let path = segment_path(self.lane, first);
         let storage = &self.home.storage;
-        let file = match storage.appender(&path, Existing::Refused) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AlreadyExists
-                    && storage.stat(&path)?.is_some_and(|stat| stat.bytes == 0) =>
-            {
-                storage.appender(&path, Existing::Required)?
-            }
-            file => file?,
-        };
+        let file = new_file(storage.as_ref(), &path)?;
         self.index_due |= self.segment.is_some();
         self.segment = Some(Segment { first, file, bytes: 0, pack: None, pack_bytes: 0, fresh: true });
         Ok(())
@@ -350,7 +342,7 @@ impl LaneWriter {
         let new = segment.pack.is_none();
         let pack = match &mut segment.pack {
             Some(pack) => pack,
-            none => none.insert(storage.appender(&pack_path(lane, segment.first), Existing::Refused)?),
+            none => none.insert(new_file(storage.as_ref(), &pack_path(lane, segment.first))?),
         };
         pack.append(&buffer)?;
         pack.sync()?;
@@ -445,7 +437,8 @@ impl LaneWriter {
         let result = match &self.health {
             Health::Closed => return Ok(()),
             Health::Sealed(why) => Err(AppendError::Sealed(why.clone())),
-            Health::Full => Err(AppendError::Full),
+            // If there is room again, what the failed write left is settled now rather than later.
+            Health::Full => self.leave_lane(self.tip.at_ms).and_then(|()| self.finish()),
             Health::Sound => self.finish(),
         };
         self.health = Health::Closed;
@@ -486,6 +479,19 @@ impl LaneWriter {
     /// The last signed checkpoint.
     pub(crate) fn note(&self) -> Option<String> {
         self.checkpoint.as_ref().map(|(_, note)| note.clone())
+    }
+}
+
+/// Makes a file, or takes one that was made and never written to.
+fn new_file(storage: &dyn Storage, path: &str) -> io::Result<Box<dyn Appender>> {
+    match storage.appender(path, Existing::Refused) {
+        Err(error)
+            if error.kind() == io::ErrorKind::AlreadyExists
+                && storage.stat(path)?.is_some_and(|stat| stat.bytes == 0) =>
+        {
+            storage.appender(path, Existing::Required)
+        }
+        file => file,
     }
 }
 

@@ -4,6 +4,9 @@
 //! programs, capabilities or labels holds for an `allow` if *every* one of the call's fits (and there is one), and for
 //! the other effects if *any* does. In `unless` it is the other way round: an exception from an `allow` fires on any
 //! part, an exception from a `deny` only if it covers everything. That way a call can't be made acceptable by adding to it.
+//!
+//! An `allow` covers what it names: one on `tool` and `path` says nothing about the hosts that the tool also reaches, and
+//! lets them pass. Name `host` too, or ask about `capability: network.*` as the default policy does.
 
 mod args;
 mod names;

@@ -137,10 +137,22 @@ pub(crate) fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) 
     let reach = if word.chars().count() <= 4 { 1 } else { 2 };
     known
         .into_iter()
-        .map(|candidate| (edits(word, candidate), candidate))
+        .map(|candidate| (if swapped(word, candidate) { 1 } else { edits(word, candidate) }, candidate))
         .filter(|(edits, _)| *edits <= reach)
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether two neighbouring letters have changed places.
+fn swapped(left: &str, right: &str) -> bool {
+    let mut differing =
+        left.chars().zip(right.chars()).enumerate().filter(|(_, (left, right))| left != right);
+    match (differing.next(), differing.next(), differing.next()) {
+        (Some((at, (a, b))), Some((next, (c, d))), None) => {
+            next == at + 1 && a == d && b == c && left.chars().count() == right.chars().count()
+        }
+        (_, _, _) => false,
+    }
 }
 
 /// How many letters have to be changed, added or removed.
@@ -178,8 +190,13 @@ mod tests {
     #[test]
     fn a_slip_of_the_finger_is_understood() {
         let known = ["effect", "match", "unless", "tool"];
-        let cases =
-            [("efect", Some("effect")), ("Match", Some("match")), ("unles", Some("unless")), ("xyz", None)];
+        let cases = [
+            ("efect", Some("effect")),
+            ("Match", Some("match")),
+            ("unles", Some("unless")),
+            ("tolo", Some("tool")),
+            ("xyz", None),
+        ];
         for (word, meant) in cases {
             assert_eq!(nearest(word, known), meant, "{word}");
         }

@@ -11,15 +11,22 @@ mod keys;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub(crate) use keys::Aspect;
+use keys::Aspect;
+use regex::{Regex, RegexSet, RegexSetBuilder};
+use serde_json::Value;
 
 use crate::facts::Facts;
+use crate::json_path::JsonPath;
 use crate::rule::Rule;
 
 /// So few rules are judged faster than told apart.
 const LEAF_RULES_MAX: usize = 3;
 /// How often rules are told apart.
 const DEPTH_MAX: u8 = 8;
+/// So few patterns are searched for one by one.
+const SEARCH_RULES_MIN: usize = 8;
+/// Memory that the automaton for a search may take.
+const SEARCH_BYTES_MAX: usize = 32 << 20;
 /// Rules that list several names are filed several times; this bounds by how much.
 const FILED_PER_RULE_MAX: usize = 8;
 const FILED_SLACK: usize = 65_536;
@@ -33,7 +40,18 @@ pub(crate) struct Index {
 #[derive(Debug, Clone)]
 enum Node {
     Leaf(Box<[u32]>),
-    Split { aspect: Aspect, keyed: Keyed, rest: Option<u32> },
+    Split {
+        aspect: Aspect,
+        keyed: Keyed,
+        rest: Option<u32>,
+    },
+    /// Rules that search the same argument, each for another pattern: one pass finds those that can match.
+    Search {
+        path: JsonPath,
+        set: RegexSet,
+        rules: Box<[u32]>,
+        rest: Option<u32>,
+    },
 }
 
 type Keyed = HashMap<u64, u32, BuildHasherDefault<AsIs>>;
@@ -62,6 +80,14 @@ impl Index {
                         self.descend(*found, facts, visit);
                     }
                 });
+                if let Some(rest) = rest {
+                    self.descend(*rest, facts, visit);
+                }
+            }
+            Some(Node::Search { path, set, rules, rest }) => {
+                if let Some(text) = path.single(facts.args).and_then(Value::as_str) {
+                    set.matches(text).iter().filter_map(|at| rules.get(at)).for_each(|rule| visit(*rule));
+                }
                 if let Some(rest) = rest {
                     self.descend(*rest, facts, visit);
                 }
@@ -100,7 +126,7 @@ impl Builder<'_> {
         let best =
             if rules.len() <= LEAF_RULES_MAX || depth >= DEPTH_MAX { None } else { self.best_split(&rules) };
         let node = match best {
-            None => Node::Leaf(rules.into()),
+            None => self.search(rules, depth),
             Some((aspect, parts)) => {
                 self.filed_left = self.filed_left.saturating_sub(parts.filed());
                 let mut keyed = Keyed::default();
@@ -115,6 +141,30 @@ impl Builder<'_> {
             *slot = node;
         }
         here
+    }
+
+    /// What no key tells apart may still differ in what it searches for.
+    fn search(&mut self, rules: Vec<u32>, depth: u8) -> Node {
+        if rules.len() < SEARCH_RULES_MIN || depth >= DEPTH_MAX {
+            return Node::Leaf(rules.into());
+        }
+        let rule = |at: &u32| self.rules.get(*at as usize);
+        let Some(path) = keys::searched(rules.iter().filter_map(rule)) else {
+            return Node::Leaf(rules.into());
+        };
+        let pattern = |at: &u32| rule(at).and_then(|rule| keys::pattern(rule, &path)).map(Regex::as_str);
+        let (searching, rest): (Vec<u32>, Vec<u32>) = rules.iter().partition(|at| pattern(at).is_some());
+        let set = RegexSetBuilder::new(searching.iter().filter_map(pattern))
+            .size_limit(SEARCH_BYTES_MAX)
+            .dfa_size_limit(SEARCH_BYTES_MAX)
+            .build();
+        match set {
+            Ok(set) if searching.len() >= SEARCH_RULES_MIN && set.len() == searching.len() => {
+                let rest = (!rest.is_empty()).then(|| self.file(rest, depth + 1));
+                Node::Search { path, set, rules: searching.into(), rest }
+            }
+            Ok(_) | Err(_) => Node::Leaf(rules.into()),
+        }
     }
 
     fn reserve(&mut self) -> u32 {

@@ -32,6 +32,8 @@ pub(crate) enum JsonPathError {
     Rest(String),
     #[error("the path has more than {STEPS_MAX} steps")]
     TooLong,
+    #[error("`..` can be there only once: several take forever on deeply nested arguments")]
+    Deep,
 }
 
 impl JsonPath {
@@ -122,8 +124,11 @@ fn path_steps(text: &str) -> Result<Vec<Step>, JsonPathError> {
     while !rest.is_empty() {
         let refuse = || JsonPathError::Rest(rest.to_owned());
         if let Some(after) = rest.strip_prefix("..") {
-            if steps.last() == Some(&Step::Deep) || after.is_empty() {
+            if after.is_empty() || after.starts_with('.') {
                 return Err(refuse());
+            }
+            if steps.contains(&Step::Deep) {
+                return Err(JsonPathError::Deep);
             }
             steps.push(Step::Deep);
             // `..name` reads as `..` and `.name`; `..[0]` continues with its bracket.
@@ -203,5 +208,6 @@ mod tests {
             assert!(JsonPath::new(path).is_err(), "{path}");
         }
         assert_eq!(JsonPath::new(&"/a".repeat(STEPS_MAX + 1)), Err(JsonPathError::TooLong));
+        assert_eq!(JsonPath::new("$..a..b"), Err(JsonPathError::Deep));
     }
 }

@@ -13,6 +13,7 @@ mod glob;
 mod governance;
 mod index;
 mod json_path;
+mod lint;
 mod load;
 mod number;
 mod policy;
@@ -26,6 +27,7 @@ pub use cases::{CaseFailure, CaseReport, run_cases};
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
 pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use lint::lint;
 pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
 pub use rule::Effect;
@@ -35,3 +37,6 @@ pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
 
 /// The policy that `regent init` writes: commented, with examples, strict.
 pub const DEFAULT_POLICY: &str = include_str!("default_policy.yml");
+
+#[cfg(test)]
+mod tests;

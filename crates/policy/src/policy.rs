@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use crate::condition::{Quantifier, all_hold};
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
 use crate::index::Index;
@@ -69,10 +70,13 @@ impl Policy {
             let hits = set.hits(facts);
             match set.ruling(&hits, facts) {
                 Ruling::Deny(reason) => return Verdict::Deny(reason),
-                Ruling::Ask(rule, reason, approvers) => match &mut question {
-                    None => question = Some((rule, reason, approvers)),
-                    Some(first) => first.2 = first.2.max(approvers),
-                },
+                Ruling::Ask(rule, reason, approvers, warning) => {
+                    grant.warnings.extend(warning);
+                    match &mut question {
+                        None => question = Some((rule, reason, approvers)),
+                        Some(first) => first.2 = first.2.max(approvers),
+                    }
+                }
                 Ruling::Allow(rule, warning) => {
                     if grant.rule.is_none() {
                         grant.rule = rule;
@@ -169,6 +173,8 @@ pub struct Outline {
 pub(crate) struct Hits {
     pub deny: Option<u32>,
     pub ask: Option<u32>,
+    /// The most that any asking rule wants.
+    pub approvers: u8,
     pub allow: Option<u32>,
     /// Matching rules that change what a yes gives, in order.
     pub modifiers: Vec<u32>,
@@ -183,7 +189,10 @@ impl Hits {
         match rule.effect {
             // With a rate, it denies only what is beyond the rate.
             Effect::Deny if rule.rate.is_none() => first(&mut self.deny),
-            Effect::Ask => first(&mut self.ask),
+            Effect::Ask => {
+                first(&mut self.ask);
+                self.approvers = self.approvers.max(rule.approvers);
+            }
             Effect::Allow => first(&mut self.allow),
             Effect::Deny | Effect::Transform | Effect::RaiseTier => {}
         }
@@ -201,7 +210,7 @@ impl Hits {
 /// What one file says.
 enum Ruling {
     Allow(Option<RuleRef>, Option<Reason>),
-    Ask(RuleRef, String, u8),
+    Ask(RuleRef, String, u8, Option<Reason>),
     Deny(Reason),
 }
 
@@ -220,49 +229,58 @@ impl RuleSet {
     }
 
     fn ruling(&self, hits: &Hits, facts: &Facts<'_>) -> Ruling {
-        let rule = |at: Option<u32>| at.and_then(|at| self.rules.get(at as usize));
         if let Some(reason) = self.refusal(hits, facts) {
             return match self.mode {
                 Mode::Strict | Mode::Permissive => Ruling::Deny(reason),
-                Mode::Audit => {
-                    let message = format!("would deny: {}", reason.message);
-                    Ruling::Allow(None, Some(Reason { code: codes::WOULD_DENY, message, ..reason }))
-                }
+                Mode::Audit => Ruling::Allow(None, Some(would_deny(reason))),
             };
         }
-        let asking = rule(hits.ask);
-        if let Some(at) = self.governance.asks(facts).or(asking.map(|rule| &rule.at)) {
-            let reason = asking.and_then(|rule| rule.reason.as_deref());
-            let reason =
-                reason.map_or_else(|| format!("{} wants a person to agree", described(facts)), str::to_owned);
+        if let Some((at, reason)) = self.asks(hits, facts) {
             return match self.mode {
                 Mode::Strict | Mode::Permissive => {
-                    Ruling::Ask(at.clone(), reason, asking.map_or(1, |rule| rule.approvers))
+                    Ruling::Ask(at.clone(), reason, hits.approvers.max(1), self.uncovered(hits, facts))
                 }
                 Mode::Audit => {
-                    let message = format!("would ask: {reason}");
-                    let help = asking.and_then(|rule| rule.help.as_deref()).map(str::to_owned);
-                    Ruling::Allow(
-                        None,
-                        Some(Reason { code: codes::WOULD_ASK, message, rule: Some(at.clone()), help }),
-                    )
+                    let (message, rule) = (format!("would ask: {reason}"), Some(at.clone()));
+                    Ruling::Allow(None, Some(Reason { code: codes::WOULD_ASK, message, rule, help: None }))
                 }
             };
         }
-        match (rule(hits.allow), self.mode) {
+        match (self.rule(hits.allow), self.mode) {
             (Some(rule), _) => Ruling::Allow(Some(rule.at.clone()), None),
             (None, Mode::Strict) => Ruling::Deny(self.no_rule(facts)),
+            (None, Mode::Audit) => Ruling::Allow(None, Some(would_deny(self.no_rule(facts)))),
             (None, Mode::Permissive) => {
                 let message =
                     format!("no rule speaks of {}; permissive mode let it through", described(facts));
                 Ruling::Allow(None, Some(Reason { code: codes::UNMATCHED, message, rule: None, help: None }))
             }
-            (None, Mode::Audit) => {
-                let reason = self.no_rule(facts);
-                let message = format!("would deny: {}", reason.message);
-                Ruling::Allow(None, Some(Reason { code: codes::WOULD_DENY, message, ..reason }))
-            }
         }
+    }
+
+    fn rule(&self, at: Option<u32>) -> Option<&Rule> {
+        at.and_then(|at| self.rules.get(at as usize))
+    }
+
+    /// Who wants a person to agree, and why. The governance field only narrows: in strict mode it asks about nothing that
+    /// no rule would let through.
+    fn asks(&self, hits: &Hits, facts: &Facts<'_>) -> Option<(&RuleRef, String)> {
+        let plainly = || format!("{} needs a person to agree", described(facts));
+        if let Some(rule) = self.rule(hits.ask) {
+            return Some((&rule.at, rule.reason.as_deref().map_or_else(plainly, str::to_owned)));
+        }
+        let at = self.governance.asks(facts)?;
+        (hits.allow.is_some() || self.mode == Mode::Permissive).then(|| (at, plainly()))
+    }
+
+    /// An ask catches any part of a call. If no rule covers the rest of it, the person should know that a yes does.
+    fn uncovered(&self, hits: &Hits, facts: &Facts<'_>) -> Option<Reason> {
+        let covers = |rule: &Rule| all_hold(&rule.when, facts, Quantifier::Every);
+        if hits.allow.is_some() || self.rule(hits.ask).is_none_or(covers) {
+            return None;
+        }
+        let message = "parts of this call are spoken of by no rule; a yes covers them too".to_owned();
+        Some(Reason { code: codes::UNMATCHED, message, rule: None, help: None })
     }
 
     /// Why the answer is no, if a check, a rule or a rate says so.
@@ -275,8 +293,7 @@ impl RuleSet {
                 help: Some("the policy file sets this bound at its top; the line is named".to_owned()),
             });
         }
-        let rule = |at: Option<u32>| at.and_then(|at| self.rules.get(at as usize));
-        if let Some(rule) = rule(hits.deny) {
+        if let Some(rule) = self.rule(hits.deny) {
             let message = rule
                 .reason
                 .as_deref()
@@ -284,7 +301,7 @@ impl RuleSet {
             let help = rule.help.as_deref().map(str::to_owned);
             return Some(Reason { code: codes::DENIED, message, rule: Some(rule.at.clone()), help });
         }
-        let rule = rule(hits.used_up)?;
+        let rule = self.rule(hits.used_up)?;
         let (limit, window_s) = rule.rate.map_or((0, 0), |rate| (rate.limit, rate.window_ms / 1000));
         Some(Reason {
             code: codes::RATE,
@@ -330,6 +347,11 @@ impl RuleSet {
             grant.charges.extend(rule.charge());
         }
     }
+}
+
+fn would_deny(reason: Reason) -> Reason {
+    let message = format!("would deny: {}", reason.message);
+    Reason { code: codes::WOULD_DENY, message, ..reason }
 }
 
 /// A call in a few words, for people and models.

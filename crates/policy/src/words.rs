@@ -203,6 +203,7 @@ pub const OPS: &[&str] = &[
     "policy.check",
     "approval.answer",
     "approval.list",
+    "budget.set",
 ];
 
 #[cfg(test)]

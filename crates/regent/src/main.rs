@@ -1,2 +1,21 @@
-//! How do people reach us? The command line.
-fn main() {}
+//! How do people reach us? The command line: `cli.rs` lists the commands, `commands/` has a file for each, `compose.rs` wires
+//! the kernel together.
+
+mod calls;
+mod cli;
+mod codes;
+mod commands;
+mod compose;
+mod context;
+mod failure;
+mod json;
+mod output;
+mod paths;
+mod settings;
+mod start;
+mod term;
+mod trust;
+
+fn main() -> std::process::ExitCode {
+    start::run(std::env::args_os().collect())
+}

@@ -1,1 +1,12 @@
-//! Does it hold? The simulator, the crash harness and the executor contract.
+//! Does it hold? A kernel for tests, the exam that every executor takes, the simulator and the crash harness.
+
+pub mod contract;
+pub mod drivers;
+pub mod random;
+pub mod sim;
+pub mod test_kernel;
+pub mod torture;
+
+pub use contract::executor_contract;
+pub use drivers::{Behaviour, Drivers, Marks, World, run, spec};
+pub use test_kernel::{ALLOW_ALL, TestKernel};

@@ -91,12 +91,13 @@ impl Core {
         let body = json!({
             "agent": to.id,
             "delivered": delivered.as_ref().ok(),
+            "event": "signalled",
             "number": signal.number(),
             "session": to.principal.session(),
             "signal": signal,
             "why": why,
         });
-        self.note(Kind::Signal, &body).await?;
+        self.note(Kind::Agent, &body).await?;
         delivered
     }
 
@@ -219,7 +220,7 @@ impl Core {
     /// Writes the agent's working memory and state where it can be found again. False if there is no room for it.
     fn checkpoint(&self, agent: &Agent) -> bool {
         let (memory, label) = self.vfs.working_memory(&agent.id);
-        let body = json!({"agent": agent.describe(0), "at_ms": self.clock.now_ms(), "working": memory});
+        let body = json!({"agent": agent.describe(self.calls.running(&agent.id)), "at_ms": self.clock.now_ms(), "working": memory});
         let name = format!("checkpoints/{}", agent.life.next_written());
         self.vfs.keep_state(&agent.id, &name, body.to_string().as_bytes(), label.join(agent.life.context()))
     }

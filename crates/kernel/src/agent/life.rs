@@ -135,9 +135,12 @@ impl Life {
     }
 
     pub(super) fn measured(&self, confidence: Option<f64>, drift: Option<f64>) {
+        // What is no number is the worst it could be.
+        let between =
+            |measure: f64, worst: f64| if measure.is_nan() { worst } else { measure.clamp(0.0, 1.0) };
         let session = &mut self.vitals().session;
-        session.confidence = confidence;
-        session.drift = drift;
+        session.confidence = confidence.map(|measure| between(measure, 0.0));
+        session.drift = drift.map(|measure| between(measure, 1.0));
     }
 
     pub(super) fn begin_request(&self) {

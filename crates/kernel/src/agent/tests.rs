@@ -193,6 +193,53 @@ async fn a_kill_stops_the_running_call_and_the_outcome_says_so() {
     assert_eq!(world.done(&person, signal(&agent, Signal::Kill)).await["to"][0]["delivered"], "nothing");
     let waited = world.done(&person, Op::Wait { agent: id(&agent) }).await;
     assert_eq!(waited["end"], json!({"signal": "KILL"}));
+    assert_eq!(world.life_of(&agent), ["spawned", "active", "retiring", "terminated"]);
+    let recorded = world.entries().into_iter().find(|entry| entry.seq == outcome.receipt.seq).unwrap();
+    assert_eq!((recorded.kind, &recorded.body["status"]), (Kind::Outcome, &json!("cancelled")));
+}
+
+#[tokio::test]
+async fn the_birth_of_an_agent_is_signed_by_its_own_key() {
+    use base64::Engine as _;
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), with_roles("a", &["dev"])).await;
+    let born = world.entries().into_iter().find(|entry| entry.body["event"] == "spawned").unwrap().body;
+    let did = crate::Did::parse(born["did"].as_str().unwrap()).unwrap();
+    assert_eq!((Some(&did), &born["sponsor"], &born["roles"]), (agent.did(), &json!("ada"), &json!(["dev"])));
+    let proof = base64::engine::general_purpose::STANDARD.decode(born["proof"].as_str().unwrap()).unwrap();
+    let claim = format!("regent agent v1\n{}\n{did}\nada\n", id(&agent));
+    assert!(did.verify(claim.as_bytes(), &proof.try_into().unwrap()));
+}
+
+#[tokio::test]
+async fn what_a_parent_may_not_do_its_children_may_not_either() {
+    let policy = r#"
+version: 1
+rules:
+  - { id: all, effect: allow, match: { op: "*" } }
+  - { id: not-lead, effect: deny, match: { agent: lead, tool: test.send } }
+  - { id: not-interns, effect: deny, match: { role: intern, tool: test.web } }
+  - { id: ask-lead, effect: ask, match: { agent: lead, tool: test.secret } }
+  - { id: seldom, effect: allow, match: { tool: test.echo }, rate: 3/hour }
+"#;
+    let world = World::with(policy).await;
+    let lead = world.spawn(&world.person(), with_roles("lead", &["intern"])).await;
+    let child = world.spawn(&lead, named("child")).await;
+    let grandchild = world.spawn(&child, named("x")).await;
+    let free = world.spawn(&world.person(), named("free")).await;
+    for who in [&lead, &child, &grandchild] {
+        assert_eq!(world.denied(who, run("test.send")).await, "policy.denied");
+        assert_eq!(world.denied(who, run("test.web")).await, "policy.denied");
+        assert!(matches!(world.kernel.syscall(who, run("test.secret")).await.unwrap(), Reply::Pending(_)));
+    }
+    for tool in ["test.send", "test.web", "test.secret"] {
+        assert_eq!(world.outcome(&free, run(tool)).await.status, Status::Ok);
+    }
+    for who in [&lead, &child, &grandchild] {
+        assert_eq!(world.outcome(who, run("test.echo")).await.status, Status::Ok);
+    }
+    assert!(matches!(world.kernel.syscall(&grandchild, run("test.echo")).await.unwrap(), Reply::Denied(_)));
+    assert_eq!(world.outcome(&free, run("test.echo")).await.status, Status::Ok);
 }
 
 #[tokio::test]
@@ -239,6 +286,11 @@ async fn a_caller_that_goes_away_leaves_a_call_that_still_ends() {
     assert_eq!(world.kernel.0.calls.running(&id(&agent)), 1);
     world.done(&world.person(), signal(&agent, Signal::Int)).await;
     world.kernel.0.calls.idle(&id(&agent)).await;
+    let ended = || world.entries().into_iter().rev().find(|entry| entry.body["op"] == "tool.run").unwrap();
+    while ended().kind != Kind::Outcome {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ended().body["status"], "cancelled");
 }
 
 #[tokio::test]
@@ -252,6 +304,8 @@ async fn a_panic_in_an_executor_is_a_fault_and_the_kernel_goes_on() {
     );
     assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
     assert_eq!(world.kernel.0.calls.running(&id(&agent)), 0);
+    let faulted = |entry: &regent_ledger::Entry| !entry.body["status"]["faulted"].is_null();
+    assert_eq!(world.entries().iter().filter(|entry| faulted(entry)).count(), 1);
 }
 
 #[tokio::test]
@@ -271,6 +325,7 @@ async fn a_stopped_agent_waits_and_goes_on() {
         assert_eq!(world.done(&person, signal(&agent, Signal::Cont)).await["to"][0]["delivered"], "done");
         assert_eq!(world.done(&person, signal(&agent, Signal::Cont)).await["to"][0]["delivered"], "nothing");
         assert!(matches!(call.await.unwrap().unwrap(), Reply::Done(_)));
+        assert_eq!(world.life_of(&agent), ["spawned", "suspended", "resumed"]);
     }
 }
 
@@ -285,10 +340,8 @@ async fn the_waiting_call_of_a_stopped_agent_is_refused_when_the_agent_ends() {
         let call = tokio::spawn(async move { kernel.syscall(&caller, run("test.echo")).await });
         tokio::task::yield_now().await;
         world.done(&person, signal(&agent, ending)).await;
-        match call.await.unwrap().unwrap() {
-            Reply::Denied(denial) => assert_eq!(denial.reason.code, "agent.ended"),
-            other => panic!("{other:?}"),
-        }
+        let reply = call.await.unwrap().unwrap();
+        assert!(matches!(&reply, Reply::Denied(denial) if denial.reason.code == "agent.ended"), "{reply:?}");
         assert_eq!(stage(&world, &agent), Lifecycle::Terminated);
     }
 }
@@ -357,6 +410,9 @@ async fn an_agent_that_loses_its_trust_ends() {
     world.kernel.move_trust(&id(&agent), -1, "another").await.unwrap();
     let end = world.done(&world.person(), Op::Wait { agent: id(&agent) }).await;
     assert_eq!(end["end"], json!({"signal": "TRUST"}));
+    let life = ["spawned", "trust", "trust"];
+    assert_eq!(world.life_of(&agent)[..3], life);
+    assert!(world.life_of(&agent).contains(&"signalled".to_owned()));
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
     shorten(&line, CHARS_MAX)
 }
 
-fn plain(text: &str, chars_max: usize) -> String {
+pub(super) fn plain(text: &str, chars_max: usize) -> String {
     let escaped: String = text.chars().take(chars_max.saturating_add(1)).flat_map(escape).collect();
     let left_out = text.len().saturating_sub(text.chars().take(chars_max).map(char::len_utf8).sum());
     let mut short: String = escaped.chars().take(chars_max).collect();

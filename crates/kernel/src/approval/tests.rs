@@ -203,6 +203,35 @@ async fn two_approvers_are_two_people() {
 }
 
 #[tokio::test]
+async fn adv_078_a_yes_to_one_agent_is_not_for_its_twin() {
+    let world = asking().await;
+    let person = world.kernel.operator();
+    let (one, two) = (world.agent(&person, "twin", None).await, world.agent(&person, "twin", None).await);
+    let ask = |who: &Principal| {
+        let (kernel, who) = (world.kernel.clone(), who.clone());
+        async move { kernel.syscall(&who, work(json!({}))).await.unwrap() }
+    };
+    let ticket = pending(ask(&one).await);
+    answer(&world, &ticket.id, yes(Scope::Project)).await;
+    assert_ne!(pending(ask(&two).await).id, ticket.id, "same name, same call, another key");
+    assert!(done(&ask(&one).await));
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test]
+async fn adv_081_an_agent_cannot_answer_its_own_question() {
+    let world = asking().await;
+    let agent = world.agent(&world.kernel.operator(), "sly", None).await;
+    let ticket = pending(world.kernel.syscall(&agent, work(json!({}))).await.unwrap());
+    for op in [Op::Answer { ticket: ticket.id.clone(), answer: yes(Scope::Project) }, Op::Questions] {
+        assert_eq!(code_of(world.kernel.syscall(&agent, op).await.unwrap()), "approval.not_a_person");
+    }
+    assert_eq!(world.kernel.0.approvals.list().unwrap().len(), 1);
+    pending(world.kernel.syscall(&agent, work(json!({}))).await.unwrap());
+    assert_eq!(world.runs(), 0);
+}
+
+#[tokio::test]
 async fn adv_079_five_hundred_questions_in_a_minute_are_refused_not_granted() {
     let world = asking().await;
     let (mut asked, mut refused) = (0, 0);

@@ -254,6 +254,55 @@ async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
     assert_eq!(code_of(world.work(json!({})).await), "budget.exhausted");
 }
 
+#[tokio::test]
+async fn a_child_spends_its_parents_budget_and_no_more_than_its_share() {
+    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let person = world.kernel.operator();
+    let parent = world.agent(&person, "parent", Some(calls(10))).await;
+    let child = world.agent(&parent, "child", Some(calls(4))).await;
+    let greedy = world.agent(&child, "grandchild", Some(calls(1_000))).await;
+    let run = |who: &Principal| {
+        let (kernel, who) = (world.kernel.clone(), who.clone());
+        async move {
+            let reply = kernel.syscall(&who, crate::state::world::work(json!({}))).await.unwrap();
+            match reply {
+                Reply::Done(_) => true,
+                other @ (Reply::Denied(_) | Reply::Pending(_)) => {
+                    assert_eq!(code_of(other), "budget.exhausted");
+                    false
+                }
+            }
+        }
+    };
+    let mut done = 0;
+    for _ in 0..10 {
+        done += u32::from(run(&greedy).await);
+    }
+    assert_eq!(done, 3, "the child had four, and spent one on starting it");
+    assert!(!run(&child).await);
+    for _ in 0..10 {
+        done += u32::from(run(&parent).await);
+    }
+    assert_eq!(
+        (done, world.runs()),
+        (8, 8),
+        "the parent had ten, and one start was its own, one its child's"
+    );
+    assert!(run(&person).await, "the person has no such limit");
+}
+
+#[tokio::test]
+async fn adv_084_an_agent_cannot_raise_a_budget() {
+    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let agent = world.agent(&world.kernel.operator(), "told-to", Some(calls(5))).await;
+    let own = agent.agent_id().unwrap().clone();
+    for scope in [BudgetScope::Agent(own), BudgetScope::Session, BudgetScope::UserDay, BudgetScope::Project] {
+        let reply = world.kernel.set_budget(&agent, scope, calls(1_000_000)).await.unwrap();
+        assert_eq!(code_of(reply), "budget.not_a_person");
+    }
+    assert_eq!(world.kernel.0.budgets.left(&agent).calls, Some(5));
+}
+
 /// Counts how often it is used.
 #[derive(Debug, Default)]
 struct Counting(MemoryState, AtomicU64);

@@ -199,9 +199,9 @@ async fn next_line(read: &mut BufReader<OwnedReadHalf>) -> Line {
 
 impl Greeter {
     async fn respond(&self, line: &[u8]) -> Response {
-        let request: Request = match serde_json::from_slice(line) {
+        let request = match request_of(line) {
             Ok(request) => request,
-            Err(why) => return error(None, "control.malformed", &why.to_string()),
+            Err(why) => return error(None, "control.malformed", &why),
         };
         let id = Some(request.id);
         if request.v != VERSION {
@@ -228,6 +228,12 @@ impl Greeter {
             started_at_ms: self.started_at_ms,
         }
     }
+}
+
+/// The strict parser first: it bounds the depth, and refuses what two readers could understand differently.
+pub(super) fn request_of(line: &[u8]) -> Result<Request, String> {
+    let value = regent_ledger::canonical::parse(line.trim_ascii_end()).map_err(|error| error.to_string())?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 fn error(id: Option<u64>, code: &str, message: &str) -> Response {

@@ -24,22 +24,15 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
     };
     let sheet = core.facts(&call).await.map_err(broken)?;
     let verdict = core.decide(&call, &sheet);
-    let (effect, tier, code, reason, help) = match &verdict {
-        Verdict::Allow(grant) => ("allow", Some(grant.tier), None, None, None),
-        Verdict::Ask(question) => {
-            ("ask", Some(question.grant.tier), None, Some(question.reason.as_str()), None)
-        }
+    let (tier, code, reason, help) = match &verdict {
+        Verdict::Allow(grant) => (Some(grant.tier), None, None, None),
+        Verdict::Ask(question) => (Some(question.grant.tier), None, Some(question.reason.as_str()), None),
         Verdict::Deny(reason) => {
-            ("deny", None, Some(reason.code), Some(reason.message.as_str()), reason.help.as_deref())
+            (None, Some(reason.code), Some(reason.message.as_str()), reason.help.as_deref())
         }
-    };
-    let rule = match &verdict {
-        Verdict::Allow(grant) => grant.rule.as_ref(),
-        Verdict::Ask(question) => Some(&question.rule),
-        Verdict::Deny(reason) => reason.rule.as_ref(),
     };
     let body = json!({
-        "code": code, "effect": effect, "help": help, "reason": reason, "rule": rule, "tier": tier,
+        "code": code, "considered": core.considered(&call, &sheet), "effect": verdict.word(), "help": help, "reason": reason, "rule": verdict.rule(), "tier": tier,
     });
     Ok(RawOutput::json(&body))
 }
@@ -47,6 +40,7 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
 impl Core {
     /// The policy in force, as far as it tells about itself.
     pub(crate) fn outline(&self) -> Value {
-        json!({"digest": self.policy().digest})
+        let in_force = self.policy();
+        json!({"digest": in_force.digest, "layers": in_force.policy.outline()})
     }
 }

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::State;
 use crate::{
-    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, Op, Parts,
-    Permit, RawOutput, Reply, SideEffect, Spent, ToolCall, ToolSpec, Workspace, tier,
+    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, ExecuteError, Executor, Executors, Kernel,
+    ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent, ToolCall,
+    ToolSpec, Workspace, tier,
 };
 
 /// Everything is allowed.
@@ -83,6 +84,17 @@ impl World {
         self.kernel.syscall(&self.kernel.operator(), op).await.unwrap()
     }
 
+    /// Starts an agent and gives its principal.
+    pub(crate) async fn agent(&self, parent: &Principal, name: &str, budget: Option<Budget>) -> Principal {
+        let spec =
+            SpawnSpec { name: name.to_owned(), roles: Vec::new(), new_group: false, trust: None, budget };
+        let reply = self.kernel.syscall(parent, Op::Spawn(spec)).await.unwrap();
+        let Reply::Done(outcome) = reply else { panic!("not started: {reply:?}") };
+        let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+        let id = AgentId::from(born["agent"].as_str().unwrap());
+        self.kernel.principal_of(parent, &id).unwrap()
+    }
+
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }
@@ -148,6 +160,9 @@ impl Executor<tier::Host> for Worker {
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
+            if permit.args().get("text").is_some_and(|text| text == "never end") {
+                std::future::pending::<()>().await;
+            }
             self.0.fetch_add(1, Ordering::Relaxed);
             let tokens = permit.args().get("tokens").and_then(Value::as_u64).unwrap_or(0);
             Ok(RawOutput::json(&json!("done")).with_spent(Spent { tokens, ..Spent::default() }))

@@ -46,6 +46,7 @@ impl Ended {
 
 /// Mints the permit and runs it to an end.
 pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
+    frame.core.begin();
     // Minted inside the guard: an executor that panics before it gives back a future is caught as well.
     let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
     let mut effect = match dispatched {
@@ -63,7 +64,7 @@ pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
     match tokio::time::timeout(Duration::from_millis(GRACE_MS_MAX), effect).await {
         Ok(Ok(Ok(raw))) => Ended::Stopped(why, Some(raw)),
         Ok(Err(panic)) => Ended::Panicked(panic),
-        Ok(Ok(Err(_)) | Err(_)) | Err(_) => Ended::Stopped(why, None),
+        Ok(Ok(Err(_))) | Err(_) => Ended::Stopped(why, None),
     }
 }
 

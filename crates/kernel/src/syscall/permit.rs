@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use regent_ledger::Receipt;
-use regent_policy::Limits;
+use regent_policy::{Limits, Verdict};
 use serde_json::Value;
 
 use super::{Fault, Reply};
@@ -61,16 +61,30 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         async move { cancel.cancelled().await }
     }
 
+    /// Whether policy would allow a further call as it stands, without making it: for a driver that meets many things at once (a
+    /// search through a folder) and must leave out what its caller may not have. Nothing is recorded because nothing is done.
+    pub async fn would_allow(&self, op: Op) -> bool {
+        let call = self.nested(op);
+        let Ok(sheet) = self.frame.core.facts(&call).await else { return false };
+        // What is allowed only with changed arguments, or only when a person agrees, is not allowed as it stands.
+        match self.frame.core.decide(&call, &sheet) {
+            Verdict::Allow(grant) => grant.transforms.is_empty(),
+            Verdict::Ask(_) | Verdict::Deny(_) => false,
+        }
+    }
+
     /// Lets guest code ask for more: a host import is a system call too, made as the same principal.
     pub fn syscall(&self, op: Op) -> BoxFuture<'static, Result<Reply, Fault>> {
-        let call = Call {
+        Box::pin(Arc::clone(&self.frame.core).owned(self.nested(op)))
+    }
+
+    fn nested(&self, op: Op) -> Call {
+        Call {
             principal: self.frame.call.principal.clone(),
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
-        };
-        let core = Arc::clone(&self.frame.core);
-        Box::pin(core.owned(call))
+        }
     }
 }
 

@@ -27,8 +27,10 @@ pub(crate) struct Region {
     files: Mutex<BTreeMap<String, File>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct File {
+    /// The label of whoever chose the name.
+    name: Label,
     bytes: Vec<u8>,
     /// Without gaps, in order.
     labels: Vec<(Range<usize>, Label)>,
@@ -78,6 +80,7 @@ impl Region {
     fn change(
         &self,
         path: &str,
+        label: Label,
         plan: impl FnOnce(&File) -> Result<usize, VfsError>,
         apply: impl FnOnce(&mut File),
     ) -> Result<u64, VfsError> {
@@ -94,8 +97,8 @@ impl Region {
             return Err(VfsError::NotFound(path.to_owned()));
         }
         let Room { file_bytes_max, files_max, bytes_max } = self.room;
-        let blank = File::default();
-        let size = plan(files.get(path).unwrap_or(&blank))?;
+        let new = File { name: label, bytes: Vec::new(), labels: Vec::new() };
+        let size = plan(files.get(path).unwrap_or(&new))?;
         let others = files.iter().filter(|(name, _)| *name != path).map(|(_, file)| file.bytes.len());
         let full = if size > file_bytes_max {
             Some(format!("{file_bytes_max} bytes in one file"))
@@ -109,7 +112,7 @@ impl Region {
         if let Some(limit) = full {
             return Err(VfsError::Full(limit));
         }
-        apply(files.entry(path.to_owned()).or_default());
+        apply(files.entry(path.to_owned()).or_insert(new));
         Ok(size as u64)
     }
 }
@@ -138,7 +141,6 @@ impl Mount for Region {
             return Ok(listing);
         }
         for (name, file) in below(&files, path) {
-            // Names are written by whoever wrote the file, so they carry its label.
             listing.label = listing.label.join(file.label());
             let rest = name.get(path.len() + 1..).unwrap_or_default();
             let next = rest.split('/').next().unwrap_or_default();
@@ -176,20 +178,18 @@ impl Mount for Region {
             start if start > file.bytes.len() => Err(VfsError::Gap(path.to_owned())),
             start => Ok(start.saturating_add(content.len()).max(file.bytes.len())),
         };
-        self.change(path, plan, |file| {
+        self.change(path, label, plan, |file| {
             let start = start(file);
             file.splice(start, content, label);
         })
     }
 
     fn put(&self, path: &str, content: &[u8], label: Label) -> Result<u64, VfsError> {
-        self.change(
-            path,
-            |_| Ok(content.len()),
-            |file| {
-                *file = File { bytes: content.to_vec(), labels: vec![(0..content.len(), label)] };
-            },
-        )
+        let plan = |_: &File| Ok(content.len());
+        self.change(path, label, plan, |file| {
+            file.bytes = content.to_vec();
+            file.labels = vec![(0..content.len(), label)];
+        })
     }
 
     fn search(&self, folder: &str, text: &str, entries_max: usize) -> Result<Vec<Recalled>, VfsError> {
@@ -209,7 +209,7 @@ impl Mount for Region {
 
 impl File {
     fn label(&self) -> Label {
-        self.labels.iter().fold(BLANK, |all, (_, label)| all.join(*label))
+        self.labels.iter().fold(self.name, |all, (_, label)| all.join(*label))
     }
 
     fn label_of(&self, span: &Range<usize>) -> Label {

@@ -3,9 +3,10 @@
 use regent_policy::{Confidentiality, Integrity};
 use serde_json::{Value, json};
 
+use super::trees::{MAPPINGS_MAX, OPEN_FILES_MAX};
 use super::*;
 use crate::test_kernel::{World, named, run};
-use crate::{Memory, Query, Region as Folder3, Status};
+use crate::{Memory, Principal, Query, Region as Kept, Status};
 
 fn open(path: &str, mode: OpenMode) -> Op {
     Op::Open { path: path.to_owned(), mode }
@@ -47,6 +48,22 @@ async fn a_tree_has_its_folders() {
     let tool = opened(&world, &agent, "/self/tools/test.echo", OpenMode::Read).await;
     let told: Value = serde_json::from_str(&text(&world, &agent, tool).await).unwrap();
     assert_eq!(told["spec"]["name"], "test.echo");
+}
+
+#[tokio::test]
+async fn an_agent_reads_its_own_entries_and_nobody_elses() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    let other = world.spawn(&world.person(), named("b")).await;
+    for who in [&agent, &other] {
+        world.outcome(who, run("test.echo")).await;
+    }
+    let fd = opened(&world, &agent, "/self/audit/entries.jsonl", OpenMode::Read).await;
+    let lines = text(&world, &agent, fd).await;
+    let entries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = entries.iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["agent", "agent", "intent", "outcome", "intent", "outcome", "intent"]);
+    assert!(!lines.contains(other.home().as_str()));
 }
 
 #[tokio::test]
@@ -122,10 +139,10 @@ rules:
     );
     assert_eq!(world.denied(&lead, list("/self/policy")).await, "policy.no_rule");
     let memory = |region| Memory { region, key: "k".into(), content: "c".into() };
-    world.done(&lead, Op::Remember(memory(Folder3::Working))).await;
-    assert_eq!(world.denied(&lead, Op::Remember(memory(Folder3::Semantic))).await, "policy.no_rule");
+    world.done(&lead, Op::Remember(memory(Kept::Working))).await;
+    assert_eq!(world.denied(&lead, Op::Remember(memory(Kept::Semantic))).await, "policy.no_rule");
     for key in ["../../state/x", "", "/", "a\nb"] {
-        let memory = Memory { key: key.into(), ..memory(Folder3::Working) };
+        let memory = Memory { key: key.into(), ..memory(Kept::Working) };
         assert_eq!(world.denied(&lead, Op::Remember(memory)).await, "path.invalid", "{key:?}");
     }
 }
@@ -151,7 +168,7 @@ async fn what_is_read_brings_back_the_label_it_was_written_with() {
     let tainted = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Secret };
     assert_eq!(label("semantic/tainted").await, tainted);
     // Also for an agent that was started clean, through its memory of what another wrote.
-    let query = Query { region: Folder3::Semantic, text: "rules".into(), entries_max: 9 };
+    let query = Query { region: Kept::Semantic, text: "rules".into(), entries_max: 9 };
     let recalled = world.outcome(&agent, Op::Recall(query)).await;
     assert_eq!(recalled.output.label(), tainted);
     let entries: Value = serde_json::from_slice(recalled.output.bytes()).unwrap();
@@ -202,6 +219,38 @@ async fn a_parent_shares_a_region_by_mapping_it_into_its_childs_tree() {
     world.done(&lead, Op::Unmount { target: childs("rw") }).await;
     assert_eq!(world.failed(&child, write(rw, None, "late")).await, "vfs.not_found");
     assert_eq!(world.failed(&child, Op::Unmount { target: "/self/mem".into() }).await, "vfs.not_found");
+}
+
+/// A mount that another crate might provide.
+#[derive(Debug)]
+struct Motto;
+
+impl Mount for Motto {
+    fn stat(&self, _path: &str) -> Result<Stat, VfsError> {
+        Ok(Stat { folder: false, bytes: 5, label: region::BLANK })
+    }
+
+    fn list(&self, path: &str) -> Result<super::Folder, VfsError> {
+        Err(VfsError::NotAFolder(path.to_owned()))
+    }
+
+    fn read(&self, path: &str, _offset: u64, _bytes_max: usize) -> Result<Content, VfsError> {
+        Ok(Content { bytes: format!("motto of {path}").into_bytes(), label: region::BLANK })
+    }
+}
+
+#[tokio::test]
+async fn a_mount_of_another_crate_is_plugged_in_and_is_read_only_by_itself() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("a")).await;
+    for name in ["", "mnt", "a/b", "../x"] {
+        assert!(!world.kernel.plug(&agent.home(), name, Arc::new(Motto), true).await.unwrap(), "{name:?}");
+    }
+    assert!(world.kernel.plug(&agent.home(), "motto", Arc::new(Motto), true).await.unwrap());
+    let fd = opened(&world, &agent, "/self/motto/today", OpenMode::Read).await;
+    assert_eq!(text(&world, &agent, fd).await, "motto of today");
+    assert_eq!(world.failed(&agent, open("/self/motto/today", OpenMode::Write)).await, "vfs.read_only");
+    assert!(world.life_of(&agent).contains(&"plugged".to_owned()));
 }
 
 #[tokio::test]

@@ -1,16 +1,20 @@
 //! Read-only views of the kernel in an agent's tree: the policy, its own entries, the tools, its pipes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use regent_ledger::Kind;
+use regent_ledger::read::Reader;
 use regent_policy::{Confidentiality, Integrity, Label};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Content, Folder, Mount, Stat, VfsError};
 use crate::agent::AgentId;
 use crate::kernel::Core;
 use crate::principal::Principal;
 
+/// How far back the view of the ledger looks, entries of others included. `regent audit` sees all of it.
+const AUDIT_ENTRIES_MAX: usize = 10_000;
 /// What the kernel itself says.
 const OURS: Label = Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal };
 /// What the author of a tool says.
@@ -71,7 +75,7 @@ impl View {
             (What::Policy, "outline.json") => Ok((core.outline().to_string(), OURS)),
             (What::Audit, "entries.jsonl") => {
                 // Entries hold the agent's own words (paths, reasons), so they carry what it has seen.
-                Ok((core.entries_of(&self.id), OURS.join(core.agents.context(&self.who))))
+                Ok((core.entries_of(&self.id)?, OURS.join(core.agents.context(&self.who))))
             }
             (What::Ipc, "inbox") => Ok((json!(core.pipes.of(&self.id).0).to_string(), OURS)),
             (What::Ipc, "outbox") => Ok((json!(core.pipes.of(&self.id).1).to_string(), OURS)),
@@ -85,8 +89,41 @@ impl View {
 }
 
 impl Core {
-    fn entries_of(&self, _id: &AgentId) -> String {
-        String::new()
+    /// What the newest part of the ledger has of an agent, one entry a line: its life, its calls, what came of them.
+    fn entries_of(&self, id: &AgentId) -> Result<String, VfsError> {
+        let newest = Reader::on(self.ledger.storage()).tail(AUDIT_ENTRIES_MAX);
+        let newest = newest.map_err(|error| VfsError::Broken(error.to_string()))?;
+        let mut intents = HashSet::new();
+        let mut lines = String::new();
+        for entry in newest {
+            let names = |pointer| entry.body.pointer(pointer).and_then(Value::as_str) == Some(id.as_str());
+            let own = match entry.kind {
+                Kind::Intent => names("/caller/agent") && intents.insert((entry.lane, entry.seq)),
+                Kind::Outcome => {
+                    let intent = entry.body.get("intent").and_then(Value::as_u64);
+                    intent.is_some_and(|intent| intents.contains(&(entry.lane, intent)))
+                }
+                Kind::Agent => names("/agent"),
+                Kind::Answer
+                | Kind::Policy
+                | Kind::Kernel
+                | Kind::Lane
+                | Kind::Recovery
+                | Kind::Key
+                | Kind::Erase
+                | Kind::Pack
+                | Kind::Checkpoint => false,
+            };
+            if own {
+                let entry = json!({
+                    "at": entry.at_ms, "body": entry.body, "hash": entry.hash, "kind": entry.kind.as_str(),
+                    "lane": entry.lane, "seq": entry.seq,
+                });
+                lines.push_str(&entry.to_string());
+                lines.push('\n');
+            }
+        }
+        Ok(lines)
     }
 }
 

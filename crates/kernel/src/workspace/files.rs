@@ -39,7 +39,7 @@ pub struct Found {
     /// When its content last changed, milliseconds since 1970.
     pub modified_ms: i64,
     /// How many names it has.
-    pub links: u64,
+    pub links: u32,
 }
 
 /// One thing in a folder.
@@ -224,7 +224,8 @@ pub fn shown(name: &[u8]) -> String {
 
 /// Characters that turn text around or hide in it.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A file under a name of its own beside its place, taken away again unless it is published.
@@ -330,6 +331,6 @@ fn found(stat: &Stat) -> Found {
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
         modified_ms: stat.st_mtime.saturating_mul(1000).saturating_add(ms_of_ns),
-        links: stat.st_nlink.into(),
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
     }
 }

@@ -90,14 +90,13 @@ impl<'a> Cursor<'a> {
         while let digit @ b'0'..=b'9' = self.peek()? {
             value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
             self.at += 1;
-            if self.at - first > 16 {
+            let leading_zero = value < 10 && self.at - first > 1;
+            if leading_zero || value > INTEGER_MAX || self.at - first > 16 {
                 self.at = start;
                 return self.invalid();
             }
         }
-        let digits = self.since(first);
-        let leading_zero = digits.len() > 1 && digits.first() == Some(&b'0');
-        if digits.is_empty() || leading_zero || value > INTEGER_MAX || (negative && value == 0) {
+        if self.at == first || (negative && value == 0) {
             self.at = start;
             return self.invalid();
         }

@@ -90,7 +90,8 @@ fn adv_002_what_two_readers_could_take_differently_is_refused() {
     let deep_ok = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
     assert!(parse(deep_ok.as_bytes()).is_ok());
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let cases: &[(&[u8], fn(&CanonicalError) -> bool)] = &[
+    type Expected = fn(&CanonicalError) -> bool;
+    let cases: &[(&[u8], Expected)] = &[
         (br#"{"a":1,"a":2}"#, |e| matches!(e, CanonicalError::DuplicateKey(_))),
         (br#"{"a":1,"\u0061":2}"#, |e| matches!(e, CanonicalError::DuplicateKey(_))),
         (br#""\ud800""#, |e| matches!(e, CanonicalError::LoneSurrogate { .. })),

@@ -99,7 +99,8 @@ fn drafts_that_cannot_be_recorded_are_refused_and_hurt_nothing() {
     let ledger = Ledger::in_memory(key());
     let text = CanonicalJson::of("text").unwrap();
     let long = CanonicalJson::of(&json!({"t": "x".repeat(BODY_BYTES_MAX)})).unwrap();
-    let cases: Vec<(Draft, fn(&AppendError) -> bool)> = vec![
+    type Expected = fn(&AppendError) -> bool;
+    let cases: Vec<(Draft, Expected)> = vec![
         (Draft { kind: Kind::Checkpoint, ..draft(0) }, |e| matches!(e, AppendError::Reserved(_))),
         (Draft { kind: Kind::Lane, ..draft(0) }, |e| matches!(e, AppendError::Reserved(_))),
         (Draft { body: text, ..draft(0) }, |e| matches!(e, AppendError::NotAnObject)),

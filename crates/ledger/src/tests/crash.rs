@@ -1,1 +1,203 @@
-//! Later.
+//! Power cuts, kills and failing disks at every operation: what was acknowledged stands, what was
+//! not is never taken for it, and nothing a crash does looks like tampering.
+
+use super::*;
+use crate::storage::Sim;
+use crate::storage::sim::{Failure, Plan};
+
+/// Operations after which no scenario here is still running.
+const OPERATIONS_MAX: u64 = 400;
+
+fn options() -> Options {
+    Options { segment_bytes_max: 2500, index_checkpoints_max: 3, ..Options::default() }
+}
+
+fn open_sim(sim: &Sim) -> Result<Ledger, OpenError> {
+    Ledger::open_on(Arc::new(sim.clone()), key(), options())
+}
+
+fn draft_with_payload(number: u64) -> Draft {
+    let mut draft = draft(number);
+    if number.is_multiple_of(4) {
+        draft.payloads = vec![Payload::new(vec![u8::try_from(number % 251).unwrap(); 700])];
+    }
+    draft
+}
+
+/// Appends until the disk gives up or all is done. Returns what was acknowledged and what failed.
+fn work(sim: &Sim, from: u64) -> (Vec<u64>, Vec<u64>) {
+    let (mut acknowledged, mut failed) = (Vec::new(), Vec::new());
+    let Ok(ledger) = open_sim(sim) else { return (acknowledged, failed) };
+    for number in from..from + 14 {
+        match ledger.append_blocking(draft_with_payload(number)) {
+            Ok(_) => acknowledged.push(number),
+            Err(_) => failed.push(number),
+        }
+    }
+    drop(ledger.close());
+    (acknowledged, failed)
+}
+
+/// All that was acknowledged can be read, proven; of the rest nothing counts as proven that was
+/// reported as failed.
+fn check(sim: &Sim, acknowledged: &[u64], failed: &[u64], context: &str) {
+    let report = verify_on(Arc::new(sim.clone()), &VerifyOptions::default()).unwrap();
+    assert_eq!(report.verdict, LedgerVerdict::Ok, "{context}");
+    let entries: Vec<Entry> =
+        Reader::on(Arc::new(sim.clone())).entries().unwrap().map(Result::unwrap).collect();
+    let with = |proven: bool| -> Vec<u64> {
+        let entries = entries.iter().filter(|entry| entry.kind == Kind::Intent && entry.proven == proven);
+        entries.map(|entry| entry.body["n"].as_u64().unwrap()).collect()
+    };
+    let proven = with(true);
+    for number in acknowledged {
+        assert_eq!(
+            proven.iter().filter(|n| *n == number).count(),
+            1,
+            "{context}: {number} is lost or doubled"
+        );
+    }
+    for number in failed {
+        assert!(!proven.contains(number), "{context}: {number} was reported as failed");
+    }
+}
+
+/// Goes on after a crash: the ledger opens, takes more, and holds.
+fn go_on(sim: &Sim, acknowledged: &mut Vec<u64>, context: &str) {
+    let ledger = open_sim(sim).unwrap_or_else(|error| panic!("{context}: {error}"));
+    for number in 900..903 {
+        ledger.append_blocking(draft_with_payload(number)).unwrap();
+        acknowledged.push(number);
+    }
+    ledger.close().unwrap();
+}
+
+#[test]
+fn adv_099_a_power_cut_at_any_operation_loses_nothing_acknowledged() {
+    let mut crashes = 0;
+    for seed in 0..2u64 {
+        for crash_at in 0..OPERATIONS_MAX {
+            let context = format!("seed {seed}, power cut at operation {crash_at}");
+            let sim = Sim::new(seed * 1000 + crash_at);
+            sim.plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
+            let (mut acknowledged, _) = work(&sim, 0);
+            if sim.operations() <= crash_at {
+                break;
+            }
+            crashes += 1;
+            let sim = sim.after_power_cut();
+            go_on(&sim, &mut acknowledged, &context);
+            check(&sim, &acknowledged, &[], &context);
+        }
+    }
+    assert!(crashes > 100, "{crashes}");
+}
+
+#[test]
+fn adv_099_a_second_power_cut_during_recovery_loses_nothing_either() {
+    let mut crashes = 0;
+    for crash_at in (0..OPERATIONS_MAX).step_by(7) {
+        for again_at in 0..12 {
+            let context = format!("power cuts at operations {crash_at} and {again_at}");
+            let sim = Sim::new(crash_at * 31 + again_at);
+            sim.plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
+            let (mut acknowledged, _) = work(&sim, 0);
+            if sim.operations() <= crash_at {
+                break;
+            }
+            let sim = sim.after_power_cut();
+            sim.plan(Plan { crash_at: Some(again_at), ..Plan::default() });
+            acknowledged.extend(work(&sim, 100).0);
+            let sim = sim.after_power_cut();
+            go_on(&sim, &mut acknowledged, &context);
+            check(&sim, &acknowledged, &[], &context);
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 80, "{crashes}");
+}
+
+#[test]
+fn adv_096_a_kill_at_any_operation_loses_nothing_acknowledged() {
+    for crash_at in 0..OPERATIONS_MAX {
+        let context = format!("killed at operation {crash_at}");
+        let sim = Sim::new(crash_at);
+        sim.plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
+        let (mut acknowledged, _) = work(&sim, 0);
+        if sim.operations() <= crash_at {
+            return;
+        }
+        let sim = sim.after_kill();
+        go_on(&sim, &mut acknowledged, &context);
+        check(&sim, &acknowledged, &[], &context);
+    }
+}
+
+#[test]
+fn adv_101_a_full_disk_at_any_operation_refuses_and_resumes_without_restart() {
+    for fail_at in 0..OPERATIONS_MAX {
+        let context = format!("no room at operation {fail_at}");
+        let sim = Sim::new(fail_at);
+        sim.plan(Plan { fail_at: Some((fail_at, Failure::Full)), ..Plan::default() });
+        let (mut acknowledged, failed) = work(&sim, 0);
+        if sim.operations() <= fail_at {
+            return;
+        }
+        assert!(failed.len() <= 1, "{context}: {failed:?}");
+        if !acknowledged.is_empty() {
+            check(&sim, &acknowledged, &failed, &context);
+        }
+        go_on(&sim, &mut acknowledged, &context);
+        check(&sim, &acknowledged, &failed, &context);
+    }
+}
+
+#[test]
+fn adv_101_a_disk_that_stays_full_keeps_refusing_until_there_is_room() {
+    for room in (0..9000).step_by(150) {
+        let context = format!("room for {room} bytes");
+        let sim = Sim::new(room);
+        let ledger = open_sim(&sim).unwrap();
+        sim.plan(Plan { room_bytes: Some(room), ..Plan::default() });
+        let (mut acknowledged, mut failed) = (Vec::new(), Vec::new());
+        for number in 0..30 {
+            match ledger.append_blocking(draft_with_payload(number)) {
+                Ok(_) => acknowledged.push(number),
+                Err(error) => {
+                    assert_eq!(error, AppendError::Full, "{context}");
+                    failed.push(number);
+                }
+            }
+            if number == 20 {
+                let read = Reader::on(ledger.storage()).entries().unwrap().filter(Result::is_ok).count();
+                assert!(read > acknowledged.len(), "{context}: reads still work");
+                sim.plan(Plan::default());
+            }
+        }
+        assert!(acknowledged.ends_with(&[21, 22, 23, 24, 25, 26, 27, 28, 29]), "{context}: it resumed");
+        ledger.close().unwrap();
+        check(&sim, &acknowledged, &failed, &context);
+    }
+}
+
+#[test]
+fn adv_093b_adv_102_an_input_output_error_seals_and_nothing_is_acknowledged_after() {
+    for failure in [Failure::Io, Failure::ReadOnly] {
+        for fail_at in 0..OPERATIONS_MAX {
+            let context = format!("{failure:?} at operation {fail_at}");
+            let sim = Sim::new(fail_at);
+            sim.plan(Plan { fail_at: Some((fail_at, failure)), ..Plan::default() });
+            let (mut acknowledged, failed) = work(&sim, 0);
+            if sim.operations() <= fail_at {
+                break;
+            }
+            if let Some(first) = failed.first() {
+                assert_eq!(failed.len() as u64, 14 - first, "{context}: sealed until opened anew");
+            }
+            // Another process opens it: what the disk kept of the failed batch may stand.
+            let sim = sim.after_kill();
+            go_on(&sim, &mut acknowledged, &context);
+            check(&sim, &acknowledged, &[], &context);
+        }
+    }
+}

@@ -1,1 +1,122 @@
-//! Later.
+//! Payloads: kept, encrypted, erased, dropped with age, and checked.
+
+use std::fs;
+
+use super::*;
+
+fn with_payload(number: u64, bytes: &[u8]) -> (Draft, Digest) {
+    let payload = Payload::new(bytes.to_vec());
+    let digest = payload.digest();
+    let body = json!({"args": payload.reference(), "n": number});
+    (Draft { body: CanonicalJson::of(&body).unwrap(), payloads: vec![payload], ..draft(number) }, digest)
+}
+
+fn pack(root: &Path) -> std::path::PathBuf {
+    let mut packs: Vec<_> =
+        fs::read_dir(root.join("lanes/0000")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    packs.retain(|path| path.extension().is_some_and(|extension| extension == "pack"));
+    packs.sort();
+    packs.remove(0)
+}
+
+#[test]
+fn payloads_come_back_now_and_later_plain_and_encrypted() {
+    for payload_key in [None, Some(PayloadKey::new([9; 32]))] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { payload_key: payload_key.clone(), ..small_segments() };
+        let open = || Ledger::open(dir.path(), key(), options.clone()).unwrap();
+        let ledger = open();
+        let mut digests = Vec::new();
+        for number in 0..20u64 {
+            let (draft, digest) = with_payload(number, format!("payload {number}").as_bytes());
+            ledger.append_blocking(draft).unwrap();
+            digests.push(digest);
+            assert!(ledger.payload(&digest).unwrap().is_some());
+        }
+        ledger.close().unwrap();
+        let ledger = open();
+        for (number, digest) in digests.iter().enumerate() {
+            assert_eq!(ledger.payload(digest).unwrap().unwrap(), format!("payload {number}").as_bytes());
+        }
+        assert_eq!(ledger.payload(&Digest::of(b"never")).unwrap(), None);
+        let report = verify(dir.path(), &VerifyOptions::default()).unwrap();
+        assert_eq!((report.verdict, report.payloads), (LedgerVerdict::Ok, 20));
+        let on_disk = fs::read(pack(dir.path())).unwrap();
+        let readable = on_disk.windows(9).any(|window| window == b"payload 0");
+        assert_eq!(readable, payload_key.is_none());
+    }
+}
+
+#[test]
+fn adv_094_an_erased_payload_is_gone_and_the_ledger_still_verifies() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let (draft_one, secret) = with_payload(1, b"a person's address");
+    let (draft_two, other) = with_payload(2, b"something else");
+    let (again, _) = with_payload(3, b"a person's address");
+    for draft in [draft_one, draft_two, again] {
+        ledger.append_blocking(draft).unwrap();
+    }
+    assert_eq!(ledger.erase(&secret, "asked for", 2_000_000).unwrap(), 2);
+    assert_eq!(ledger.payload(&secret).unwrap(), None);
+    assert!(ledger.payload(&other).unwrap().is_some());
+    ledger.close().unwrap();
+    let bytes = fs::read(pack(dir.path())).unwrap();
+    assert!(!bytes.windows(6).any(|window| window == b"person"), "no byte of it is left");
+    let report = verify(dir.path(), &VerifyOptions::default()).unwrap();
+    assert_eq!(report.verdict, LedgerVerdict::Ok);
+    assert_eq!((report.payloads, report.erased, report.erase_pending), (1, 2, 0));
+}
+
+#[test]
+fn an_unrecorded_erasure_and_every_other_change_to_a_pack_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let (draft, _) = with_payload(1, b"evidence");
+    ledger.append_blocking(draft).unwrap();
+    ledger.close().unwrap();
+    let path = pack(dir.path());
+    let good = fs::read(&path).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        fs::write(&path, bad).unwrap();
+        assert!(matches!(broken(verdict(dir.path())).why, Why::Payload { .. }), "byte {at}");
+    }
+    fs::write(&path, &good[..good.len() - 1]).unwrap();
+    assert!(matches!(broken(verdict(dir.path())).why, Why::PackShort { .. }));
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(broken(verdict(dir.path())).why, Why::PackShort { found: 0, .. }));
+}
+
+#[test]
+fn adv_102_rot_in_a_payload_is_a_typed_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let (draft, digest) = with_payload(1, b"evidence");
+    ledger.append_blocking(draft).unwrap();
+    let mut bytes = fs::read(pack(dir.path())).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(pack(dir.path()), bytes).unwrap();
+    assert!(matches!(ledger.payload(&digest), Err(ReadError::Payload(_))));
+}
+
+#[test]
+fn old_payloads_are_dropped_and_the_entries_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let mut digests = Vec::new();
+    for number in 0..30 {
+        let (draft, digest) = with_payload(number, format!("payload {number}").as_bytes());
+        ledger.append_blocking(draft).unwrap();
+        digests.push(digest);
+    }
+    let dropped = ledger.retain(1_000_015, "older than a month", 3_000_000).unwrap();
+    assert!(dropped > 0);
+    assert_eq!(ledger.payload(&digests[0]).unwrap(), None);
+    assert!(ledger.payload(&digests[29]).unwrap().is_some());
+    ledger.close().unwrap();
+    let report = verify(dir.path(), &VerifyOptions::default()).unwrap();
+    assert_eq!(report.verdict, LedgerVerdict::Ok);
+    assert_eq!(numbers(&Reader::new(dir.path())).len(), 30);
+}

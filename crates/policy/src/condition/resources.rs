@@ -2,7 +2,7 @@
 
 use super::Quantifier;
 use crate::facts::{Facts, Resource};
-use crate::glob::{NameGlob, PathGlob, gapped};
+use crate::glob::{NameGlob, PathSet, gapped};
 use crate::words::Access;
 
 /// Where a bare program name may live for an `allow`: folders that agents can't write to.
@@ -13,7 +13,7 @@ const SYSTEM_FOLDERS: [&str; 6] =
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PathTest {
     /// Any of these; none given means any path.
-    pub globs: Option<Box<[PathGlob]>>,
+    pub globs: Option<PathSet>,
     /// Any of these; none given means any access.
     pub access: Option<Box<[Access]>>,
 }
@@ -22,10 +22,7 @@ impl PathTest {
     pub(super) fn holds(&self, facts: &Facts<'_>, quantifier: Quantifier) -> bool {
         quantifier.over(paths(facts), |(path, access)| {
             self.access.as_ref().is_none_or(|list| list.contains(&access))
-                && self
-                    .globs
-                    .as_ref()
-                    .is_none_or(|globs| globs.iter().any(|glob| glob.matches(path, facts.caller.agent)))
+                && self.globs.as_ref().is_none_or(|globs| globs.matches(path, facts.caller.agent))
         })
     }
 }
@@ -45,7 +42,7 @@ pub(crate) struct EndpointTest {
     pub hosts: Option<Box<[HostPattern]>>,
     pub ports: Option<Box<[(u16, u16)]>>,
     pub methods: Option<Box<[Box<str>]>>,
-    pub paths: Option<Box<[PathGlob]>>,
+    pub paths: Option<PathSet>,
 }
 
 impl EndpointTest {
@@ -69,9 +66,20 @@ impl EndpointTest {
                     .is_none_or(|list| list.iter().any(|one| one.eq_ignore_ascii_case(method)))
                 && self.paths.as_ref().is_none_or(|globs| {
                     let path = if path.is_empty() { "/" } else { path };
-                    globs.iter().any(|glob| glob.matches(path, facts.caller.agent))
+                    globs.matches(path, facts.caller.agent)
                 })
         })
+    }
+}
+
+impl EndpointTest {
+    /// Whether no host, scheme, port, method or path is ruled out.
+    pub(crate) fn reaches_everywhere(&self) -> bool {
+        self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&HostPattern::Any))
+            && self.schemes.is_none()
+            && self.ports.is_none()
+            && self.methods.is_none()
+            && self.paths.is_none()
     }
 }
 

@@ -74,6 +74,52 @@ fn paths() {
 }
 
 #[test]
+fn a_set_matches_what_any_of_its_patterns_matches() {
+    let patterns = [
+        "**/.env",
+        "**/*.pem",
+        "**/.git/**",
+        "/**/.ssh/**",
+        "src/*.rs",
+        "vfs:/**",
+        "**/*.tar.gz",
+        "**/a*",
+        "**/x.y",
+    ];
+    let globs: Vec<PathGlob> = patterns.iter().map(|pattern| PathGlob::new(pattern).unwrap()).collect();
+    let set = PathSet::new(globs.clone());
+    let trees = ["", "/", "vfs:/"];
+    let paths = [
+        "",
+        ".env",
+        "b/.env",
+        ".env/c",
+        "c.pem",
+        "b/.pem",
+        "pem",
+        "c.pem/d",
+        ".git",
+        "b/.git/c",
+        ".ssh/k",
+        "b/.ssh",
+        "src/m.rs",
+        "src/m/n.rs",
+        "b.tar.gz",
+        "b.gz",
+        "d/ab",
+        "b/",
+        "b//.env",
+        "x.y",
+        "d/x.y",
+        "d/x.z",
+    ];
+    for path in trees.iter().flat_map(|tree| paths.iter().map(move |path| format!("{tree}{path}"))) {
+        let plainly = globs.iter().any(|glob| glob.matches(&path, "ada"));
+        assert_eq!(set.matches(&path, "ada"), plainly, "{path}");
+    }
+}
+
+#[test]
 fn a_caller_without_a_name_owns_nothing() {
     let glob = PathGlob::new("vfs:/agent/${agent}/**").unwrap();
     assert!(!glob.matches("vfs:/agent//mem", ""));
@@ -111,7 +157,7 @@ fn adv_006_pathological_globs_are_refused_or_cheap() {
     // Exponential for a matcher that goes back to every star.
     let name = NameGlob::new(&"*a".repeat(500)).unwrap();
     assert!(!name.matches(&format!("{}b", "a".repeat(4096))));
-    let deep = PathGlob::new(&"**/a/".repeat(100).trim_end_matches('/').to_owned()).unwrap();
+    let deep = PathGlob::new("**/a/".repeat(100).trim_end_matches('/')).unwrap();
     assert!(!deep.matches(&format!("{}b", "a/".repeat(2000)), ""));
 }
 

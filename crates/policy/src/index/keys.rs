@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use regex::Regex;
 use serde_json::Value;
 
 use crate::condition::{Condition, HostPattern, Names, Test, argvs, bare_host, paths};
@@ -19,10 +20,11 @@ const JOINTS_MAX: usize = 4;
 const COMPONENTS_MAX: usize = 8;
 /// So many different arguments are considered at one node.
 const ARGS_MAX: usize = 4;
+const SEARCHED_MAX: usize = 64;
 
 /// One thing that tells rules apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Aspect {
+pub(super) enum Aspect {
     Op,
     Tool,
     Agent,
@@ -62,6 +64,37 @@ pub(super) fn aspects<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Aspect> 
     aspects
 }
 
+/// The argument that most of these rules search, if several do.
+pub(super) fn searched<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<JsonPath> {
+    let mut uses: Vec<(&JsonPath, usize)> = Vec::new();
+    for path in rules.flat_map(|rule| &rule.when).filter_map(|clause| Some(search(&clause.condition)?.0)) {
+        let is_full = uses.len() >= SEARCHED_MAX;
+        match uses.iter_mut().find(|(other, _)| *other == path) {
+            Some((_, count)) => *count += 1,
+            None if is_full => {}
+            None => uses.push((path, 1)),
+        }
+    }
+    uses.into_iter().max_by_key(|(_, count)| *count).map(|(path, _)| path.clone())
+}
+
+/// What a rule searches that argument for.
+pub(super) fn pattern<'r>(rule: &'r Rule, path: &JsonPath) -> Option<&'r Regex> {
+    rule.when
+        .iter()
+        .filter_map(|clause| search(&clause.condition))
+        .find(|(other, _)| *other == path)
+        .map(|(_, regex)| regex)
+}
+
+/// A search of one argument: without a text there that fits, the condition can't hold.
+fn search(condition: &Condition) -> Option<(&JsonPath, &Regex)> {
+    let Condition::Arg { path, tests } = condition else { return None };
+    let regex =
+        tests.iter().find_map(|test| if let Test::Matches(regex) = test { Some(regex) } else { None })?;
+    path.is_single().then_some((path, regex))
+}
+
 impl Aspect {
     /// What a rule is filed under; `None` if it doesn't care, or can't be pinned down.
     pub(super) fn keys_for(&self, rule: &Rule) -> Option<Vec<u64>> {
@@ -71,7 +104,9 @@ impl Aspect {
             | (Self::Agent, Condition::Agent(names))
             | (Self::Role, Condition::Role(names))
             | (Self::Capability, Condition::Capability(names)) => name_keys(names),
-            (Self::Path, Condition::Path(test)) => test.globs.as_ref()?.iter().map(path_key).collect(),
+            (Self::Path, Condition::Path(test)) => {
+                test.globs.as_ref()?.globs().iter().map(path_key).collect()
+            }
             (Self::Host, Condition::Endpoint(test)) => test.hosts.as_ref()?.iter().map(host_key).collect(),
             (Self::Program, Condition::Argv(patterns)) => patterns
                 .iter()

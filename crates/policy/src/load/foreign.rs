@@ -26,12 +26,15 @@ pub(super) fn rule(layer: Layer, id: &str, line: u32, effect: Effect, when: &str
     rule
 }
 
-/// What an agent does with its own things, which foreign formats don't speak of and no agent can do without.
+/// What an agent does with its own things and a person with questions: foreign formats don't speak of it, and nobody can do
+/// without it. The kernel itself sees to it that an agent signals its own children only.
 pub(super) fn own_things(layer: Layer, prefix: &str) -> Vec<Rule> {
     let allow = |id: &str, when: &str| rule(layer, &format!("{prefix}.{id}"), 1, Effect::Allow, when);
     vec![
-        allow("own-files", "{ op: vfs.*, path: 'vfs:/agent/${agent}/**' }"),
+        allow("own-files", "{ op: vfs.*, path: ['vfs:/self/**', 'vfs:/agent/${agent}/**'] }"),
         allow("own-memory", "{ op: memory.* }"),
+        allow("own-children", "{ op: signal.send }"),
+        allow("operator", "{ class: operator, op: [approval.*, budget.*] }"),
         allow(
             "own-life",
             "{ op: [vfs.close, agent.exit, agent.wait, agent.list, pipe.*, signal.action, signal.mask, signal.pending, policy.*] }",

@@ -5,17 +5,17 @@ use serde_json::{Number, Value};
 
 use crate::condition::Names;
 use crate::finding::{Findings, Place, choices};
-use crate::glob::{GlobError, NameGlob, PathGlob, expand};
+use crate::glob::{GlobError, NameGlob, PathGlob, PathSet, expand};
 use crate::tree::{Content, Entry, Node};
 use crate::verdict::Layer;
 use crate::words::Word;
 
 /// Longest regular expression.
 const REGEX_BYTES_MAX: usize = 2048;
-/// Memory that one compiled regular expression may take: tried from small to large, and charged by what was needed.
+/// Memory that one compiled regular expression may take: tried from small to large, and every try is charged.
 const REGEX_COMPILED_BYTES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
-/// Memory for all of a file's regular expressions together.
-const REGEX_TOTAL_BYTES_MAX: usize = 64 << 20;
+/// Memory for all tries of a file together: bounds what it keeps, and how long compiling it takes.
+const REGEX_TOTAL_BYTES_MAX: usize = 32 << 20;
 /// Longest list.
 const LIST_ITEMS_MAX: usize = 4096;
 
@@ -198,16 +198,14 @@ impl<'t> Reader<'t> {
                 self.findings.error(at, "the regular expressions of this file take too much memory together");
                 return None;
             }
+            self.regex_bytes_left -= size;
             match RegexBuilder::new(pattern)
                 .size_limit(size)
                 .dfa_size_limit(size)
                 .case_insensitive(ignore_case)
                 .build()
             {
-                Ok(regex) => {
-                    self.regex_bytes_left -= size;
-                    return Some(regex);
-                }
+                Ok(regex) => return Some(regex),
                 Err(regex::Error::CompiledTooBig(_)) => {}
                 Err(error) => {
                     let text = error.to_string();
@@ -234,12 +232,12 @@ impl<'t> Reader<'t> {
     }
 
     /// Path globs.
-    pub(crate) fn path_globs(&mut self, node: &Node) -> Box<[PathGlob]> {
+    pub(crate) fn path_globs(&mut self, node: &Node) -> PathSet {
         let mut globs = Vec::new();
         for (text, at) in self.texts(node) {
             globs.extend(self.expanded(text, at, PathGlob::new));
         }
-        globs.into()
+        PathSet::new(globs)
     }
 
     /// The patterns that one pattern with groups in braces stands for.

@@ -5,7 +5,7 @@ use super::units;
 use super::when::clause;
 use crate::condition::{ArgvPart, ArgvPattern, Clause, Condition, EndpointTest, HostPattern, PathTest};
 use crate::finding::Place;
-use crate::glob::{NameGlob, PathGlob};
+use crate::glob::{NameGlob, PathSet};
 use crate::tree::{Content, Node};
 
 /// Adds the conditions on what a call touches.
@@ -104,7 +104,7 @@ fn ports(reader: &mut Reader<'_>, node: &Node) -> Box<[(u16, u16)]> {
     ports.into()
 }
 
-fn url_paths(reader: &mut Reader<'_>, node: &Node) -> Box<[PathGlob]> {
+fn url_paths(reader: &mut Reader<'_>, node: &Node) -> PathSet {
     for (text, at) in reader.texts(node) {
         if !text.starts_with('/') {
             reader.findings.error(at, format!("`{text}`: a path of a URL starts with `/`"));

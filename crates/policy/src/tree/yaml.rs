@@ -50,10 +50,12 @@ fn narrow(number: usize) -> u32 {
 }
 
 fn place(span: &granit_parser::Span) -> Place {
-    let start = span.start.byte_offset().unwrap_or(0);
+    // A node with a tag starts with its tag.
+    let mark = span.tag_start().unwrap_or(span.start);
+    let start = mark.byte_offset().unwrap_or(0);
     Place {
-        line: narrow(span.start.line()),
-        column: narrow(span.start.col() + 1),
+        line: narrow(mark.line()),
+        column: narrow(mark.col() + 1),
         span: Span { start, end: span.end.byte_offset().unwrap_or(start) },
     }
 }

@@ -80,6 +80,14 @@ fn every_range_keeps_the_label_of_what_was_written_there() {
 }
 
 #[test]
+fn a_name_carries_the_label_of_whoever_chose_it() {
+    let region = region();
+    region.write("working/the-secret-is-42", None, b"", SECRET).unwrap();
+    assert_eq!(region.list("working").unwrap().label, SECRET);
+    assert_eq!(region.stat("working/the-secret-is-42").unwrap().label, SECRET);
+}
+
+#[test]
 fn names_and_content_are_searched() {
     let region = region();
     region.put("semantic/rust", b"a language", OWN).unwrap();

@@ -2,10 +2,10 @@
 
 use regent_kernel::{Permit, tier};
 
-fn copy<'s>(permit: &Permit<'s, tier::Host>) -> Permit<'s, tier::Host> {
-    permit.clone()
+fn copies<T: Clone>(one: &T) -> (T, T) {
+    (one.clone(), one.clone())
 }
 
 fn main() {
-    let _copy = copy;
+    let _copy = copies::<Permit<'static, tier::Host>>;
 }

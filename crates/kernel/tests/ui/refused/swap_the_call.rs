@@ -7,7 +7,6 @@ struct Driver;
 impl Executor<tier::Host> for Driver {
     fn execute<'s>(&'s self, permit: Permit<'s, tier::Host>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            *permit.args_mut() = serde_json::Value::Null;
             permit.frame.call.op = regent_kernel::Op::Agents;
             Ok(RawOutput::new(Vec::new()))
         })

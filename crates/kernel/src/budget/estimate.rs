@@ -1,0 +1,71 @@
+//! What a call may cost, before anyone knows what it will.
+
+use regent_policy::{Class, Limits};
+
+use super::amounts::Amounts;
+use crate::call::{Call, Op};
+use crate::facts::{Sheet, Target};
+
+/// What a request costs on the wire beside its own text: names, headers, handshakes.
+const WIRE_BYTES: u64 = 4_096;
+
+/// The most that a call may use.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Estimate {
+    pub(super) most: Amounts,
+    /// Nobody knows what it will cost: it gets all the money that is left, and no second such call runs beside it.
+    pub(super) priceless: bool,
+}
+
+impl Estimate {
+    pub(crate) fn of(call: &Call, sheet: &Sheet, limits: &Limits) -> Self {
+        if is_free(call) {
+            return Self::default();
+        }
+        let mut most = Amounts { calls: 1, wall_ms: limits.wall_ms_max, ..Amounts::default() };
+        let reaches_out = sheet.resources.iter().any(|target| matches!(target, Target::Endpoint { .. }));
+        if let Op::Infer(inference) = &call.op {
+            // A token is at least one byte of the conversation.
+            let prompt = size_of(&inference.messages);
+            most.tokens = inference.tokens_max.saturating_add(prompt);
+            most.bytes_out = prompt.saturating_add(WIRE_BYTES);
+        } else if reaches_out {
+            most.bytes_out = size_of(&sheet.args).saturating_add(WIRE_BYTES);
+        }
+        Self { most, priceless: matches!(call.op, Op::Infer(_)) }
+    }
+}
+
+/// What must work when everything is spent: ending, and a person's own control.
+fn is_free(call: &Call) -> bool {
+    match &call.op {
+        Op::Exit { .. } | Op::Answer { .. } | Op::Questions | Op::SetBudget { .. } => true,
+        Op::Signal { .. } | Op::Agents | Op::GetPolicy | Op::CheckPolicy { .. } => {
+            call.principal.class() == Class::Operator
+        }
+        Op::RunTool(_)
+        | Op::Infer(_)
+        | Op::Remember(_)
+        | Op::Recall(_)
+        | Op::Open { .. }
+        | Op::Close { .. }
+        | Op::Read { .. }
+        | Op::Write { .. }
+        | Op::Stat { .. }
+        | Op::List { .. }
+        | Op::Mount { .. }
+        | Op::Unmount { .. }
+        | Op::Spawn(_)
+        | Op::Wait { .. }
+        | Op::Pipe(_)
+        | Op::Send { .. }
+        | Op::Recv { .. }
+        | Op::Sigaction { .. }
+        | Op::Sigprocmask { .. }
+        | Op::Sigpending => false,
+    }
+}
+
+fn size_of(value: &serde_json::Value) -> u64 {
+    value.to_string().len() as u64
+}

@@ -1,0 +1,330 @@
+//! After a crash: the calls that began and of which nobody wrote down how they ended.
+//!
+//! An intent that was allowed and recorded, without an outcome, of a process that is gone, is *in doubt*: the effect may have
+//! happened or not. The kernel never performs it again by itself. At boot it notes each one in the ledger, once, with what may be
+//! done about it: a call that is the same twice as once may be retried, about any other a person is asked. Whoever runs tasks reads
+//! the list and acts on it.
+//!
+//! An intent that no checkpoint covers was never acknowledged, so its effect never began: it is not in doubt. An outcome that no
+//! checkpoint covers is no proof, so its call stays in doubt.
+//!
+//! Reading history at every start would cost more with every day, so the state remembers for each lane how far it was examined. A
+//! kernel that shut down with all its calls ended says so itself; then the next one reads nothing. After a crash the lane that the
+//! process wrote is read.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regent_ledger::storage::{Files, Storage};
+use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::approval::TicketId;
+use crate::kernel::Core;
+use crate::state::{self, FOR_GOOD, StateError};
+use crate::syscall::{Fault, Kernel};
+
+/// How long a process may take to examine a lane before another may.
+const CLAIM_MS: i64 = 15_000;
+/// How often, and how long apart, we try to get the claim to our own lane: as long as a claim lasts.
+const CLAIM_TRIES_MAX: u32 = 300;
+const CLAIM_PAUSE_MS: u64 = 50;
+
+/// A call that may have happened or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InDoubt {
+    /// The lane of its intent.
+    pub lane: LaneId,
+    /// The place of its intent there.
+    pub seq: u64,
+    /// When it began.
+    pub at_ms: i64,
+    /// Who made it.
+    pub caller: String,
+    /// Doing it twice is the same as doing it once.
+    pub idempotent: bool,
+    /// Whether the ledger has a note of it being in doubt.
+    pub noted: bool,
+    /// What it was.
+    pub op: String,
+    /// In which session.
+    pub session: String,
+    /// The question to a person about it, if one was put at this boot.
+    pub ticket: Option<TicketId>,
+    /// Which tool, if it was one.
+    pub tool: Option<String>,
+}
+
+/// The calls in doubt in the ledger of a folder, read from disk. Those of processes that are alive are not among them.
+pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, ReadError> {
+    let storage: Arc<dyn Storage> = Arc::new(Files::new(root));
+    let reader = Reader::on(Arc::clone(&storage));
+    let mut found = Found::default();
+    for lane in reader.lanes()? {
+        let live = storage.is_locked(&lock_of(lane))?;
+        found.read(reader.lane(lane)?, 0..u64::MAX, live)?;
+    }
+    Ok(found.finish())
+}
+
+impl Kernel {
+    /// The calls that were found in doubt when this kernel came up.
+    pub fn in_doubt(&self) -> &[InDoubt] {
+        self.0.in_doubt.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Core {
+    /// Notes what processes before this one have left in doubt. `start` is where our lane stood before we wrote to it.
+    pub(crate) async fn recover(&self, start: &regent_ledger::Head) -> Result<(), Fault> {
+        let (found, marks) = self.survey(start).await?;
+        let mut list = found.finish();
+        list.retain(|call| !call.noted);
+        for call in &mut list {
+            self.note(Kind::Outcome, &note_of(call)).await?;
+            if !call.idempotent {
+                call.ticket = self.approvals.ask_in_doubt(call)?;
+            }
+        }
+        if !marks.is_empty() {
+            state::change(&*self.state, |records| {
+                for (lane, mark) in &marks {
+                    state::store(records, &self.key("examined", *lane), mark, FOR_GOOD)?;
+                    records.remove(&self.key("examining", *lane))?;
+                }
+                Ok(())
+            })?;
+        }
+        // Set once, here: boot runs once.
+        drop(self.in_doubt.set(list));
+        Ok(())
+    }
+
+    /// Says that our lane has nothing in doubt, if all our calls have ended. Called when the ledger is closed.
+    pub(crate) fn leave_clean(&self) -> Result<(), Fault> {
+        if self.unfinished() > 0 {
+            return Ok(());
+        }
+        let head = self.ledger.head();
+        let mark = Mark { seq: head.size, looks: looks_of(&*self.ledger.storage(), head.lane)? };
+        let key = self.key("examined", head.lane);
+        Ok(state::change(&*self.state, |records| state::store(records, &key, &mark, FOR_GOOD))?)
+    }
+
+    /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
+    async fn survey(&self, start: &regent_ledger::Head) -> Result<(Found, Vec<(LaneId, Mark)>), Fault> {
+        let storage = self.ledger.storage();
+        let reader = Reader::on(Arc::clone(&storage));
+        let (mut found, mut marks) = (Found::default(), Vec::new());
+        for lane in reader.lanes()? {
+            let (own, looks) = (lane == start.lane, looks_of(&*storage, lane)?);
+            let examined = |mark: &Mark| if own { mark.seq >= start.size } else { mark.looks == looks };
+            let is_live = || storage.is_locked(&lock_of(lane)).map_err(ReadError::from);
+            if examined(&self.mark_of(lane)?) || (!own && is_live()?) || !self.claim(lane, own).await? {
+                continue;
+            }
+            // Another may have examined it just before we had the claim.
+            let mark = self.mark_of(lane)?;
+            if examined(&mark) {
+                self.unclaim(lane)?;
+                continue;
+            }
+            let until = if own { start.size } else { u64::MAX };
+            let mut here = Found::default();
+            let seq = here.read(reader.lane(lane)?, mark.seq..until, false)?;
+            // Someone took the lane while we read it: what looks unfinished may be running. It is theirs to examine.
+            if !own && (is_live()? || looks_of(&*storage, lane)? != looks) {
+                self.unclaim(lane)?;
+                continue;
+            }
+            found.join(here);
+            marks.push((lane, Mark { seq, looks }));
+        }
+        Ok((found, marks))
+    }
+
+    /// Two kernels must not both note the calls of one lane. For our own we wait: nobody else will examine it while we hold it. One
+    /// that claimed it and crashed is not waited for longer than it takes to examine a lane; a note too many is better than none.
+    async fn claim(&self, lane: LaneId, own: bool) -> Result<bool, StateError> {
+        for _ in 0..CLAIM_TRIES_MAX {
+            if self.try_claim(lane)? {
+                return Ok(true);
+            }
+            if !own {
+                return Ok(false);
+            }
+            tokio::time::sleep(Duration::from_millis(CLAIM_PAUSE_MS)).await;
+        }
+        Ok(true)
+    }
+
+    fn try_claim(&self, lane: LaneId) -> Result<bool, StateError> {
+        let (key, now_ms) = (self.key("examining", lane), self.clock.now_ms());
+        let until_ms = now_ms.saturating_add(CLAIM_MS);
+        state::change(&*self.state, |records| {
+            let claimed: Option<i64> = state::load(records, &key)?;
+            // A claim from a clock that was ahead of ours is no claim.
+            let free = claimed.is_none_or(|until| !(now_ms..=until_ms).contains(&until));
+            if free {
+                state::store(records, &key, &until_ms, until_ms)?;
+            }
+            Ok(free)
+        })
+    }
+
+    fn unclaim(&self, lane: LaneId) -> Result<(), StateError> {
+        let key = self.key("examining", lane);
+        state::change(&*self.state, |records| records.remove(&key))
+    }
+
+    fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
+        let key = self.key("examined", lane);
+        Ok(self.state.get(&key)?.map(|bytes| state::parse(&key, &bytes)).transpose()?.unwrap_or_default())
+    }
+
+    fn key(&self, what: &str, lane: LaneId) -> String {
+        format!("{what}/{}/{lane}", state::key_part(&self.workspace.root().to_string_lossy()))
+    }
+}
+
+/// How far a lane was examined, and what its files looked like then.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Mark {
+    looks: Option<Digest>,
+    seq: u64,
+}
+
+/// What was read so far: the calls that have begun, and those of which an end is known.
+#[derive(Debug, Default)]
+struct Found {
+    begun: BTreeMap<(LaneId, u64), InDoubt>,
+    ended: BTreeSet<(LaneId, u64)>,
+    noted: BTreeSet<(LaneId, u64)>,
+}
+
+impl Found {
+    /// Reads the entries of a lane within a range, and says where the next examination begins. In a live lane, what has begun since
+    /// its process came up is running, not in doubt.
+    fn read(
+        &mut self,
+        entries: impl Iterator<Item = Result<Entry, ReadError>>,
+        range: std::ops::Range<u64>,
+        live: bool,
+    ) -> Result<u64, ReadError> {
+        let (mut next, mut since_boot) = (range.start, Vec::new());
+        for entry in entries {
+            let entry = entry?;
+            if !range.contains(&entry.seq) {
+                continue;
+            }
+            next = entry.seq.saturating_add(1);
+            match entry.kind {
+                Kind::Intent if entry.proven => {
+                    if let Some(call) = begun(&entry) {
+                        since_boot.push((call.lane, call.seq));
+                        self.begun.insert((call.lane, call.seq), call);
+                    }
+                }
+                Kind::Outcome if entry.proven => self.end(&entry),
+                Kind::Kernel if entry.body.get("state").is_some_and(|state| state == "running") => {
+                    since_boot.clear();
+                }
+                Kind::Intent
+                | Kind::Outcome
+                | Kind::Kernel
+                | Kind::Answer
+                | Kind::Agent
+                | Kind::Policy
+                | Kind::Lane
+                | Kind::Recovery
+                | Kind::Key
+                | Kind::Erase
+                | Kind::Pack
+                | Kind::Checkpoint => {}
+            }
+        }
+        if live {
+            since_boot.iter().for_each(|place| drop(self.begun.remove(place)));
+        }
+        Ok(next)
+    }
+
+    fn end(&mut self, entry: &Entry) {
+        let Some(seq) = entry.body.get("intent").and_then(Value::as_u64) else { return };
+        // An outcome names the lane of its intent, because it can be written in another one.
+        let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
+        let place = (lane.unwrap_or(entry.lane), seq);
+        if entry.body.get("status").is_some_and(|status| status == "in_doubt") {
+            self.noted.insert(place);
+        } else if self.begun.remove(&place).is_none() {
+            self.ended.insert(place);
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.begun.extend(other.begun);
+        self.ended.extend(other.ended);
+        self.noted.extend(other.noted);
+    }
+
+    fn finish(self) -> Vec<InDoubt> {
+        let Self { begun, ended, noted } = self;
+        begun
+            .into_iter()
+            .filter(|(place, _)| !ended.contains(place))
+            .map(|(place, call)| InDoubt { noted: noted.contains(&place), ..call })
+            .collect()
+    }
+}
+
+/// A call that was allowed. What an entry doesn't say is taken for the worse.
+fn begun(entry: &Entry) -> Option<InDoubt> {
+    let text =
+        |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/verdict/effect") == "allow").then(|| InDoubt {
+        lane: entry.lane,
+        seq: entry.seq,
+        at_ms: entry.at_ms,
+        caller: text("/caller/name"),
+        idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)),
+        noted: false,
+        op: text("/op"),
+        session: text("/session"),
+        ticket: None,
+        tool: Some(text("/tool/name")).filter(|name| !name.is_empty()),
+    })
+}
+
+/// What the ledger is told of a call in doubt, in the place of its outcome.
+fn note_of(call: &InDoubt) -> Value {
+    json!({
+        "idempotent": call.idempotent,
+        "intent": call.seq,
+        "lane": call.lane,
+        "next": if call.idempotent { "retry" } else { "ask" },
+        "op": call.op,
+        "session": call.session,
+        "status": "in_doubt",
+    })
+}
+
+fn lock_of(lane: LaneId) -> String {
+    format!("lanes/{lane}/lock")
+}
+
+/// The names and sizes of a lane's segments: if they are as before, nothing was written.
+fn looks_of(storage: &dyn Storage, lane: LaneId) -> Result<Option<Digest>, ReadError> {
+    let folder = format!("lanes/{lane}");
+    let mut looks = String::new();
+    for name in storage.list(&folder)?.into_iter().filter(|name| name.ends_with(".jsonl")) {
+        let bytes = storage.stat(&format!("{folder}/{name}"))?.map_or(0, |stat| stat.bytes);
+        looks.push_str(&format!("{name} {bytes}\n"));
+    }
+    Ok(Some(Digest::of(looks.as_bytes())))
+}

@@ -1,0 +1,359 @@
+//! What a policy does that is hardly meant: rules that can't matter, rules that allow everything, holes in the usual places.
+
+use crate::condition::{Clause, Condition, Names, Test};
+use crate::finding::{Finding, Level, Span, nearest};
+use crate::glob::PathGlob;
+use crate::load::CallSketch;
+use crate::policy::{Mode, Policy, RuleSet};
+use crate::rule::{Effect, Rule};
+use crate::verdict::Verdict;
+
+/// Pairs of rules that are compared at most; beyond that a file is too large for it.
+const PAIRS_MAX: usize = 4_000_000;
+
+/// Calls that hardly anyone wants allowed, and why.
+const HOLES: &[(&str, &str)] = &[
+    (
+        "{ tool: fs.write, path: .regent/policy.yml }",
+        "agents may rewrite their own policy: deny writing to `**/.regent/**`",
+    ),
+    (
+        "{ tool: fs.write, path: .git/hooks/pre-commit }",
+        "agents may plant git hooks, which run outside the sandbox: deny writing to `**/.git/**`",
+    ),
+    ("{ tool: fs.write, path: .mcp.json }", "agents may add tool servers: deny writing to `**/.mcp.json`"),
+    (
+        "{ op: approval.answer, class: agent }",
+        "agents may answer the questions asked about them: deny `approval.*`",
+    ),
+    (
+        "{ tool: http.fetch, url: 'http://169.254.169.254/' }",
+        "agents may fetch the machine's cloud credentials: deny the host `169.254.169.254`",
+    ),
+    (
+        "{ tool: http.fetch, url: 'https://example.com/', labels: { '/body': { confidentiality: secret } } }",
+        "secrets may be sent to any host: deny `labels: { \"*\": { min_confidentiality: secret } }` with `host: \"*\"`",
+    ),
+];
+
+/// Looks a policy over. `tools` are the names of all tools that exist; if it is empty, names of tools are not checked.
+pub fn lint(policy: &Policy, tools: &[&str]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for set in policy.sets() {
+        modes(set, &mut findings);
+        for rule in &set.rules {
+            breadth(rule, &mut findings);
+            reach(rule, &mut findings);
+            tool_names(rule, tools, &mut findings);
+            each_clause(rule, &mut |clause| empty_regex(rule, clause, &mut findings));
+        }
+        shadows(set, &mut findings);
+    }
+    holes(policy, &mut findings);
+    findings.sort_by_key(|finding| (finding.line, finding.level));
+    findings
+}
+
+fn finding(level: Level, line: u32, message: String, help: Option<&str>) -> Finding {
+    Finding { level, line, column: 1, span: Span::default(), message, help: help.map(str::to_owned) }
+}
+
+fn modes(set: &RuleSet, findings: &mut Vec<Finding>) {
+    let message = match set.mode {
+        Mode::Strict => return,
+        Mode::Permissive => "permissive mode allows whatever no rule speaks of",
+        Mode::Audit => "audit mode denies nothing and asks nothing",
+    };
+    findings.push(finding(
+        Level::Note,
+        1,
+        message.to_owned(),
+        Some("`mode: strict` denies what no rule allows"),
+    ));
+}
+
+/// An allow without a condition that anything could fail.
+fn breadth(rule: &Rule, findings: &mut Vec<Finding>) {
+    if rule.effect != Effect::Allow || !rule.unless.is_empty() {
+        return;
+    }
+    if rule.when.iter().all(|clause| is_trivial(&clause.condition)) {
+        let message = format!("rule `{}` allows everything", rule.at.id);
+        findings.push(finding(
+            Level::Warning,
+            rule.at.line,
+            message,
+            Some("say which tools, paths or agents it is about"),
+        ));
+    } else if rule
+        .when
+        .iter()
+        .any(|clause| matches!(&clause.condition, Condition::Endpoint(test) if test.reaches_everywhere()))
+    {
+        let message = format!("rule `{}` allows every host", rule.at.id);
+        findings.push(finding(Level::Warning, rule.at.line, message, Some("name the hosts, or ask")));
+    }
+}
+
+fn is_trivial(condition: &Condition) -> bool {
+    match condition {
+        Condition::Op(names) | Condition::Agent(names) => names.matches_all(),
+        Condition::Trust { min, max } => *min == 0 && *max == 1000,
+        Condition::Class(classes) => classes.len() >= 3,
+        Condition::Tier(tiers) => tiers.len() >= 5,
+        Condition::Any(branches) => {
+            branches.iter().any(|branch| branch.iter().all(|clause| is_trivial(&clause.condition)))
+        }
+        Condition::All(branches) => {
+            branches.iter().all(|branch| branch.iter().all(|clause| is_trivial(&clause.condition)))
+        }
+        Condition::Tool(_)
+        | Condition::Role(_)
+        | Condition::Capability(_)
+        | Condition::Path(_)
+        | Condition::Endpoint(_)
+        | Condition::Argv(_)
+        | Condition::Arg { .. }
+        | Condition::Label { .. }
+        | Condition::Time(_)
+        | Condition::Budget { .. }
+        | Condition::Session { .. } => false,
+    }
+}
+
+/// A rule on tools for an operation that has none.
+fn reach(rule: &Rule, findings: &mut Vec<Finding>) {
+    let speaks_of_tools = rule.when.iter().any(|clause| matches!(clause.condition, Condition::Tool(_)));
+    let other_ops = rule
+        .when
+        .iter()
+        .any(|clause| matches!(&clause.condition, Condition::Op(ops) if !ops.matches("tool.run")));
+    if speaks_of_tools && other_ops {
+        let message =
+            format!("rule `{}` never matches: only the operation `tool.run` has a tool", rule.at.id);
+        findings.push(finding(Level::Warning, rule.at.line, message, Some("take `op` or `tool` out")));
+    }
+}
+
+fn tool_names(rule: &Rule, tools: &[&str], findings: &mut Vec<Finding>) {
+    if tools.is_empty() {
+        return;
+    }
+    each_clause(rule, &mut |clause| {
+        let Condition::Tool(names) = &clause.condition else { return };
+        let unknown_names = names.exact().filter(|name| !tools.contains(name)).map(|name| {
+            let meant = nearest(name, tools.iter().copied()).map(|meant| format!("did you mean `{meant}`?"));
+            (format!("rule `{}` names the tool `{name}`, which doesn't exist", rule.at.id), meant)
+        });
+        let idle = names.globs().iter().filter(|glob| !tools.iter().any(|tool| glob.matches(tool)));
+        let idle =
+            idle.map(|_| (format!("a pattern in rule `{}` fits no tool that exists", rule.at.id), None));
+        for (message, help) in unknown_names.chain(idle) {
+            findings.push(finding(Level::Warning, clause.line, message, help.as_deref()));
+        }
+    });
+}
+
+/// Shows every clause of a rule, nested ones too.
+fn each_clause(rule: &Rule, visit: &mut dyn FnMut(&Clause)) {
+    fn walk(clauses: &[Clause], visit: &mut dyn FnMut(&Clause)) {
+        for clause in clauses {
+            visit(clause);
+            if let Condition::Any(branches) | Condition::All(branches) = &clause.condition {
+                branches.iter().for_each(|branch| walk(branch, visit));
+            }
+        }
+    }
+    walk(&rule.when, visit);
+    walk(&rule.unless, visit);
+}
+
+/// A regular expression that finds nothing everywhere finds everything.
+fn empty_regex(rule: &Rule, clause: &Clause, findings: &mut Vec<Finding>) {
+    let Condition::Arg { tests, .. } = &clause.condition else { return };
+    for test in tests {
+        if let Test::Matches(regex) = test
+            && ["", "x", "\u{1}\n\u{1}"].iter().all(|text| regex.is_match(text))
+        {
+            let message = format!("`{regex}` in rule `{}` matches every text", rule.at.id);
+            findings.push(finding(Level::Warning, clause.line, message, Some("anchor it, or take it out")));
+        }
+    }
+}
+
+/// Rules that can't matter, because a deny catches all that they match, and rules that are there twice.
+fn shadows(set: &RuleSet, findings: &mut Vec<Finding>) {
+    let denies = |rule: &&Rule| rule.effect == Effect::Deny && rule.unless.is_empty() && rule.rate.is_none();
+    let denies: Vec<&Rule> = set.rules.iter().filter(denies).collect();
+    if denies.len().saturating_mul(set.rules.len()) > PAIRS_MAX {
+        let message = "the file has too many rules to look for ones that can't matter".to_owned();
+        findings.push(finding(Level::Note, 1, message, None));
+        return;
+    }
+    for rule in &set.rules {
+        let by = denies.iter().find(|deny| deny.id != rule.id && implies(rule, deny));
+        let Some(by) = by else { continue };
+        // Of two equal denies only the later one is reported.
+        if rule.effect == Effect::Deny && by.at.line > rule.at.line {
+            continue;
+        }
+        let message = format!(
+            "rule `{}` never matters: rule `{}` in line {} denies all it matches",
+            rule.at.id, by.at.id, by.at.line
+        );
+        findings.push(finding(
+            Level::Warning,
+            rule.at.line,
+            message,
+            Some("take one of them out, or narrow the deny"),
+        ));
+    }
+}
+
+/// Whether whatever matches `narrow` matches `wide` too. Says yes only where it is certain.
+fn implies(narrow: &Rule, wide: &Rule) -> bool {
+    wide.when
+        .iter()
+        .all(|wide| narrow.when.iter().any(|narrow| clause_implies(&narrow.condition, wide, &narrow.text)))
+}
+
+fn clause_implies(narrow: &Condition, wide: &Clause, narrow_text: &str) -> bool {
+    match (narrow, &wide.condition) {
+        (Condition::Op(narrow), Condition::Op(wide))
+        | (Condition::Tool(narrow), Condition::Tool(wide))
+        | (Condition::Agent(narrow), Condition::Agent(wide)) => names_imply(narrow, wide),
+        (Condition::Path(narrow), Condition::Path(wide)) => {
+            let access = wide.access.as_ref().is_none_or(|wide| {
+                narrow.access.as_ref().is_some_and(|narrow| narrow.iter().all(|access| wide.contains(access)))
+            });
+            let globs = wide.globs.as_ref().is_none_or(|wide| {
+                narrow.globs.as_ref().is_some_and(|narrow| {
+                    narrow
+                        .globs()
+                        .iter()
+                        .all(|narrow| wide.globs().iter().any(|wide| path_implies(narrow, wide)))
+                })
+            });
+            access && globs
+        }
+        (narrow, wide_condition) => {
+            std::mem::discriminant(narrow) == std::mem::discriminant(wide_condition)
+                && *narrow_text == *wide.text
+        }
+    }
+}
+
+fn names_imply(narrow: &Names, wide: &Names) -> bool {
+    narrow.exact().all(|name| wide.matches(name))
+        && narrow.globs().iter().all(|glob| wide.matches_all() || wide.globs().contains(glob))
+}
+
+fn path_implies(narrow: &PathGlob, wide: &PathGlob) -> bool {
+    narrow == wide || (narrow.root() == wide.root() && wide.matches_all())
+}
+
+/// Asks the policy itself about calls that hardly anyone wants allowed.
+fn holes(policy: &Policy, findings: &mut Vec<Finding>) {
+    for (call, message) in HOLES {
+        let Ok(call) = CallSketch::parse(call) else { continue };
+        if let Verdict::Allow(grant) = call.with_facts(|facts| policy.decide(facts))
+            && grant.warnings.is_empty()
+        {
+            let line = grant.rule.as_ref().map_or(1, |rule| rule.line);
+            findings.push(finding(Level::Warning, line, (*message).to_owned(), None));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Source;
+    use crate::load::load;
+    use crate::verdict::Layer;
+
+    fn messages(rules: &str, tools: &[&str]) -> Vec<String> {
+        let text = format!("version: 1\nrules:\n{rules}");
+        let policy = load(&text, &Source::new("p", Layer::User)).unwrap_or_else(|error| panic!("{error}"));
+        lint(&policy, tools)
+            .into_iter()
+            .map(|finding| format!("{}: {}", finding.line, finding.message))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_hardly_meant_is_found() {
+        let cases = [
+            ("  - { id: a, effect: allow }", "3: rule `a` allows everything"),
+            ("  - { id: a, effect: allow, match: { agent: '*', op: '*' } }", "3: rule `a` allows everything"),
+            ("  - { id: a, effect: allow, match: { tool: x, host: '*' } }", "3: rule `a` allows every host"),
+            (
+                "  - { id: a, effect: allow, match: { op: vfs.read, tool: x } }",
+                "3: rule `a` never matches: only the operation `tool.run` has a tool",
+            ),
+            (
+                "  - { id: a, effect: deny, match: { tool: fs.raed } }",
+                "3: rule `a` names the tool `fs.raed`, which doesn't exist",
+            ),
+            (
+                "  - { id: a, effect: deny, match: { tool: gs.* } }",
+                "3: a pattern in rule `a` fits no tool that exists",
+            ),
+            (
+                "  - { id: a, effect: ask, match: { args: { /x: { matches: 'a*' } } } }",
+                "3: `a*` in rule `a` matches every text",
+            ),
+            (
+                "  - { id: a, effect: allow, match: { tool: fs.read, path: src/** } }\n  - { id: b, effect: deny, match: { tool: fs.* } }",
+                "3: rule `a` never matters: rule `b` in line 4 denies all it matches",
+            ),
+            (
+                "  - { id: a, effect: deny, match: { tool: x } }\n  - { id: b, effect: deny, match: { tool: x } }",
+                "4: rule `b` never matters: rule `a` in line 3 denies all it matches",
+            ),
+            (
+                "  - { id: a, effect: allow, match: { tool: fs.write, path: '**' } }",
+                "3: agents may rewrite their own policy: deny writing to `**/.regent/**`",
+            ),
+        ];
+        for (rules, expected) in cases {
+            let found = messages(rules, &["fs.read", "fs.write", "x"]);
+            assert!(
+                found.iter().any(|message| message == expected),
+                "{rules}\nwanted {expected}\ngot {found:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_well_meant_is_left_alone() {
+        let rules = "  - { id: a, effect: allow, match: { tool: fs.read, path: src/** } }\n  \
+            - { id: b, effect: deny, match: { tool: fs.read, path: src/secret/** } }";
+        assert_eq!(messages(rules, &["fs.read"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_default_policy_has_no_warnings() {
+        let policy = load(crate::DEFAULT_POLICY, &Source::new("p", Layer::User)).unwrap();
+        let tools = [
+            "fs.read",
+            "fs.write",
+            "fs.edit",
+            "fs.list",
+            "fs.search",
+            "fs.stat",
+            "shell.exec",
+            "process.exec",
+            "process.list",
+            "http.fetch",
+        ];
+        assert_eq!(lint(&policy, &tools), []);
+    }
+
+    #[test]
+    fn every_hole_is_a_call_that_can_be_read() {
+        for (call, _) in HOLES {
+            assert!(CallSketch::parse(call).is_ok(), "{call}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Policies as texts, calls as texts, verdicts as words. `policy` and `verdict` are the only doors.
+
+mod conditions;
+mod decide;
+mod default_policy;
+mod formats;
+mod load;
+mod properties;
+
+use crate::{CallSketch, Facts, Layer, Policy, Source, Verdict};
+
+fn source(name: &str) -> Source {
+    Source::new(name, Layer::User)
+}
+
+/// Loads a policy that must load.
+fn policy(text: &str) -> Policy {
+    crate::load(text, &source("policy.yml"))
+        .unwrap_or_else(|error| panic!("{error}\n{:#?}\n{text}", error.findings))
+}
+
+/// A strict policy with these rules.
+fn rules(rules: &str) -> Policy {
+    policy(&format!("version: 1\nrules:\n{rules}"))
+}
+
+fn call(text: &str) -> CallSketch {
+    CallSketch::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn decide(policy: &Policy, text: &str) -> Verdict {
+    call(text).with_facts(|facts: &Facts<'_>| policy.decide(facts))
+}
+
+/// `allow`, `ask`, or `deny` with the code of its reason.
+fn verdict(policy: &Policy, text: &str) -> String {
+    match decide(policy, text) {
+        Verdict::Deny(reason) => format!("deny {}", reason.code),
+        other @ (Verdict::Allow(_) | Verdict::Ask(_)) => other.word().to_owned(),
+    }
+}

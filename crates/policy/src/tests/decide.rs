@@ -1,0 +1,330 @@
+//! What each kind of rule and condition does to a call.
+
+use std::sync::Arc;
+
+use super::{call, decide, policy, rules, verdict};
+use crate::{Facts, Grant, Layer, Policy, Rates, RuleId, Source, Tier, Transform, Verdict, codes, load};
+
+fn granted(policy: &Policy, text: &str) -> Grant {
+    match decide(policy, text) {
+        Verdict::Allow(grant) => grant,
+        other @ (Verdict::Ask(_) | Verdict::Deny(_)) => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn deny_wins_over_ask_and_ask_over_allow_in_any_order() {
+    let allow = "{ id: a, effect: allow, match: { tool: t } }";
+    let ask = "{ id: b, effect: ask, match: { tool: t } }";
+    let deny = "{ id: c, effect: deny, match: { tool: t } }";
+    let cases = [
+        (vec![allow], "allow"),
+        (vec![allow, ask], "ask"),
+        (vec![ask, allow], "ask"),
+        (vec![deny, ask, allow], "deny policy.denied"),
+        (vec![allow, ask, deny], "deny policy.denied"),
+        (vec![], "deny policy.no_rule"),
+    ];
+    for (lines, expected) in cases {
+        let policy = policy(&format!(
+            "version: 1
+rules: [{}]",
+            lines.join(", ")
+        ));
+        assert_eq!(verdict(&policy, "{ tool: t }"), expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn modes() {
+    let body = "rules:\n  - { id: d, effect: deny, match: { tool: d }, reason: r }\n  - { id: q, effect: ask, match: { tool: q } }\n  - { id: a, effect: allow, match: { tool: a } }";
+    let cases = [
+        ("strict", "a", "allow", None),
+        ("strict", "d", "deny policy.denied", None),
+        ("strict", "q", "ask", None),
+        ("strict", "x", "deny policy.no_rule", None),
+        ("permissive", "a", "allow", None),
+        ("permissive", "d", "deny policy.denied", None),
+        ("permissive", "q", "ask", None),
+        ("permissive", "x", "allow", Some(codes::UNMATCHED)),
+        ("audit", "a", "allow", None),
+        ("audit", "d", "allow", Some(codes::WOULD_DENY)),
+        ("audit", "q", "allow", Some(codes::WOULD_ASK)),
+        ("audit", "x", "allow", Some(codes::WOULD_DENY)),
+    ];
+    for (mode, tool, expected, warning) in cases {
+        let policy = policy(&format!("version: 1\nmode: {mode}\n{body}"));
+        let text = format!("{{ tool: {tool} }}");
+        assert_eq!(verdict(&policy, &text), expected, "{mode} {tool}");
+        if let Some(code) = warning {
+            assert_eq!(granted(&policy, &text).warnings[0].code, code, "{mode} {tool}");
+        }
+    }
+}
+
+#[test]
+fn an_exception_covers_what_its_rule_needs_it_to() {
+    let deny = rules(
+        "  - { id: d, effect: deny, match: { path: 'secret/**' }, unless: { path: 'secret/public/**' } }\n  - { id: a, effect: allow, match: { path: '**' } }",
+    );
+    assert_eq!(verdict(&deny, "{ tool: t, path: secret/public/x }"), "allow");
+    assert_eq!(verdict(&deny, "{ tool: t, path: secret/x }"), "deny policy.denied");
+    // A harmless path beside a secret one doesn't lift the denial.
+    assert_eq!(verdict(&deny, "{ tool: t, path: [secret/x, secret/public/x] }"), "deny policy.denied");
+    let allow = rules("  - { id: a, effect: allow, match: { path: '**' }, unless: { path: '.git/**' } }");
+    assert_eq!(verdict(&allow, "{ tool: t, path: src/x }"), "allow");
+    assert_eq!(verdict(&allow, "{ tool: t, path: [src/x, .git/config] }"), "deny policy.no_rule");
+}
+
+#[derive(Debug)]
+struct Used(u32);
+
+impl Rates for Used {
+    fn used(&self, _rule: RuleId, _window_ms: u64) -> u32 {
+        self.0
+    }
+}
+
+#[test]
+fn a_rate_allows_so_many_and_then_denies() {
+    let policy = rules(
+        "  - { id: a, effect: allow, match: { tool: t }, rate: 5/min }\n  - { id: b, effect: allow, match: { tool: t } }\n  - { id: throttle, effect: deny, match: { tool: u }, rate: 2/hour }\n  - { id: c, effect: allow, match: { tool: u } }",
+    );
+    let ask = |tool: &str, used: u32| {
+        call(&format!("{{ tool: {tool} }}"))
+            .with_facts(|facts| policy.decide(&Facts { rates: &Used(used), ..*facts }))
+    };
+    let Verdict::Allow(grant) = ask("t", 4) else { panic!("the fifth call is allowed") };
+    assert_eq!(grant.charges.len(), 1);
+    assert_eq!((grant.charges[0].limit, grant.charges[0].window_ms), (5, 60_000));
+    // Another allow doesn't lift a rate.
+    let Verdict::Deny(reason) = ask("t", 5) else { panic!("the sixth call is denied") };
+    assert_eq!(reason.code, codes::RATE);
+    // A deny with a rate throttles: it counts, and denies only beyond.
+    let Verdict::Allow(grant) = ask("u", 1) else { panic!("below the rate") };
+    assert_eq!(grant.charges.len(), 1);
+    assert!(matches!(ask("u", 2), Verdict::Deny(reason) if reason.code == codes::RATE));
+}
+
+#[test]
+fn rates_are_counted_by_layer_and_id_alone() {
+    let text = "version: 1\nrules:\n  - { id: a, effect: allow, rate: 5/min }";
+    let charge = |text: &str, layer| {
+        let policy = load(text, &Source::new("p", layer)).unwrap();
+        granted(&policy, "{ tool: t }").charges[0].rule
+    };
+    let other_place = "version: 1\nrules:\n  - { id: z, effect: deny, match: { tool: z } }\n  - { id: a, effect: allow, rate: 9/min }";
+    assert_eq!(charge(text, Layer::User), charge(other_place, Layer::User));
+    assert_ne!(charge(text, Layer::User), charge(text, Layer::Project));
+}
+
+#[test]
+fn limits_meet_tiers_rise_and_changes_add_up() {
+    let policy = policy(
+        "version: 1\nlimits: { wall: 60s, output: 1MiB }\nrules:\n  - { id: a, effect: allow, match: { tool: t }, limits: { wall: 30s }, tier: process }\n  - { id: b, effect: raise-tier, match: { tool: t }, tier: wasm }\n  - { id: c, effect: transform, match: { tool: t }, set: { /n: { clamp: { max: 3 } } } }\n  - { id: d, effect: transform, match: { tool: t }, limits: { output: 5MiB, pids: 2 }, set: { /x: { value: 1 } } }",
+    );
+    let grant = granted(&policy, "{ tool: t }");
+    assert_eq!(grant.limits.wall_ms_max, 30_000);
+    assert_eq!(grant.limits.output_bytes_max, 1 << 20);
+    assert_eq!(grant.limits.pids_max, 2);
+    assert_eq!(grant.tier, Tier::Wasm);
+    assert_eq!(grant.transforms.iter().map(Transform::pointer).collect::<Vec<_>>(), ["/n", "/x"]);
+    // They never allow by themselves.
+    let alone = rules(
+        "  - { id: b, effect: raise-tier, tier: wasm }\n  - { id: c, effect: transform, set: { /n: { value: 1 } } }",
+    );
+    assert_eq!(verdict(&alone, "{ tool: t }"), "deny policy.no_rule");
+}
+
+#[test]
+fn an_ask_says_what_a_yes_gives() {
+    let policy = rules(
+        "  - { id: q, effect: ask, match: { tool: t }, approvers: 2, reason: why, limits: { wall: 1s }, tier: process }",
+    );
+    let Verdict::Ask(question) = decide(&policy, "{ tool: t }") else { panic!("it asks") };
+    assert_eq!((question.approvers, question.reason.as_str()), (2, "why"));
+    assert_eq!(question.rule.line, 3);
+    assert_eq!(question.grant.limits.wall_ms_max, 1000);
+    assert_eq!(question.grant.tier, Tier::Process);
+}
+
+#[test]
+fn an_ask_about_a_part_says_that_a_yes_covers_the_rest() {
+    let text = "  - { id: q, effect: ask, match: { path: 'a/**' } }\n  - { id: r, effect: ask, match: { path: 'a/b' }, approvers: 3 }";
+    let warnings = |call: &str| match decide(&rules(text), call) {
+        Verdict::Ask(question) => (question.approvers, question.grant.warnings.len()),
+        other @ (Verdict::Allow(_) | Verdict::Deny(_)) => panic!("{other:?}"),
+    };
+    assert_eq!(warnings("{ tool: t, path: a/c }"), (1, 0));
+    assert_eq!(warnings("{ tool: t, path: [a/c, x] }"), (1, 1));
+    assert_eq!(warnings("{ tool: t, path: a/b }"), (3, 0));
+}
+
+#[test]
+fn a_governance_field_asks_about_nothing_that_no_rule_allows() {
+    let policy = policy(
+        "version: 1\nrequire_human_approval: true\nrules: [{ id: a, effect: allow, match: { tool: a } }]",
+    );
+    assert_eq!(verdict(&policy, "{ tool: a }"), "ask");
+    assert_eq!(verdict(&policy, "{ tool: b }"), "deny policy.no_rule");
+}
+
+#[test]
+fn governance_fields() {
+    let cases = [
+        ("allowed_tools: [t]", "{ tool: t }", "allow"),
+        ("allowed_tools: [t]", "{ tool: u }", "deny governance.allowed_tools"),
+        ("allowed_tools: [t]", "{ op: agent.exit }", "allow"),
+        (
+            "blocked_patterns: ['DROP TABLE']",
+            "{ tool: t, args: { q: 'x; drop table y' } }",
+            "deny governance.blocked_pattern",
+        ),
+        ("blocked_patterns: ['DROP TABLE']", "{ tool: t, args: { q: 'select' } }", "allow"),
+        ("blocked_patterns: [{ pattern: 'a.c', type: SUBSTRING }]", "{ tool: t, args: { q: abc } }", "allow"),
+        (
+            "blocked_patterns: [{ pattern: 'a.c', type: REGEX }]",
+            "{ tool: t, args: [{ q: xabcx }] }",
+            "deny governance.blocked_pattern",
+        ),
+        (
+            "blocked_patterns: [{ pattern: 'rm *', type: GLOB }]",
+            "{ tool: t, args: { c: 'rm -rf x' } }",
+            "deny governance.blocked_pattern",
+        ),
+        (
+            "blocked_patterns: [{ pattern: 'rm *', type: glob }]",
+            "{ tool: t, args: { c: 'farm x' } }",
+            "allow",
+        ),
+        (
+            "blocked_patterns: ['say \"hi\"']",
+            "{ tool: t, args: { c: 'say \"hi\"' } }",
+            "deny governance.blocked_pattern",
+        ),
+        (
+            "blocked_patterns: ['{\"a\":1,\"b\":2}']",
+            "{ tool: t, args: { b: 2, a: 1 } }",
+            "deny governance.blocked_pattern",
+        ),
+        ("max_tokens_per_request: 10", "{ tool: t, session: { request_tokens: 10 } }", "allow"),
+        (
+            "max_tokens_per_request: 10",
+            "{ tool: t, session: { request_tokens: 11 } }",
+            "deny governance.max_tokens",
+        ),
+        ("max_tool_calls_per_request: 3", "{ tool: t, session: { tool_calls: 2 } }", "allow"),
+        (
+            "max_tool_calls_per_request: 3",
+            "{ tool: t, session: { tool_calls: 3 } }",
+            "deny governance.max_tool_calls",
+        ),
+        ("max_tool_calls_per_request: 3", "{ op: agent.exit, session: { tool_calls: 3 } }", "allow"),
+        (
+            "confidence_threshold: 0.8",
+            "{ tool: t, session: { confidence: 0.79 } }",
+            "deny governance.confidence",
+        ),
+        ("confidence_threshold: 0.8", "{ tool: t, session: { confidence: 0.8 } }", "allow"),
+        ("confidence_threshold: 0.8", "{ tool: t }", "allow"),
+        ("drift_threshold: 0.15", "{ tool: t, session: { drift: 0.16 } }", "deny governance.drift"),
+        ("require_human_approval: true", "{ tool: t }", "ask"),
+        ("require_human_approval: false", "{ tool: t }", "allow"),
+        ("require_human_approval: [u]", "{ tool: t }", "allow"),
+        ("require_human_approval: [t]", "{ tool: t }", "ask"),
+        ("require_human_approval: true", "{ op: agent.exit }", "allow"),
+    ];
+    for (field, text, expected) in cases {
+        let policy = policy(&format!("version: 1\n{field}\nrules:\n  - {{ id: all, effect: allow }}"));
+        assert_eq!(verdict(&policy, text), expected, "{field} on {text}");
+    }
+}
+
+#[test]
+fn a_file_of_governance_fields_alone_allows_what_it_lists() {
+    let policy = policy("version: 1\nallowed_tools: [t, 'fs.*']\nmax_tool_calls_per_request: 1");
+    assert_eq!(verdict(&policy, "{ tool: fs.read, path: x }"), "allow");
+    assert_eq!(verdict(&policy, "{ tool: u }"), "deny governance.allowed_tools");
+    assert_eq!(verdict(&policy, "{ tool: t, session: { tool_calls: 1 } }"), "deny governance.max_tool_calls");
+}
+
+#[test]
+fn no_policy_means_no() {
+    let none = Policy::deny_all();
+    assert_eq!(verdict(&none, "{ tool: t }"), "deny policy.not_loaded");
+    let all = rules("  - { id: a, effect: allow }");
+    assert_eq!(verdict(&Policy::layered(none, Some(all)), "{ tool: t }"), "deny policy.not_loaded");
+}
+
+#[test]
+fn a_project_can_only_narrow() {
+    let user = rules("  - { id: u, effect: allow, match: { tool: [a, b] }, limits: { wall: 10s } }");
+    let project = |text: &str| load(text, &Source::new("p", Layer::Project)).unwrap();
+    let narrow = project(
+        "version: 1\nrules:\n  - { id: p, effect: allow, match: { tool: [a, c] }, limits: { wall: 5s } }",
+    );
+    let both = Policy::layered(user.clone(), Some(narrow));
+    assert_eq!(verdict(&both, "{ tool: a }"), "allow");
+    assert_eq!(granted(&both, "{ tool: a }").limits.wall_ms_max, 5000);
+    assert_eq!(verdict(&both, "{ tool: b }"), "deny policy.no_rule");
+    assert_eq!(verdict(&both, "{ tool: c }"), "deny policy.no_rule");
+    for mode in ["permissive", "audit"] {
+        let loose = project(&format!("version: 1\nmode: {mode}\nlimits: {{ wall: 99min }}\nrules: []"));
+        let both = Policy::layered(user.clone(), Some(loose));
+        assert_eq!(verdict(&both, "{ tool: c }"), "deny policy.no_rule", "{mode}");
+        assert_eq!(granted(&both, "{ tool: a }").limits.wall_ms_max, 10_000, "{mode}");
+    }
+}
+
+#[test]
+fn digests_stand_for_exactly_one_policy() {
+    let text = "version: 1\nrules: []";
+    let digest = |text: &str, layer| load(text, &Source::new("p", layer)).unwrap().digest();
+    assert_eq!(digest(text, Layer::User), digest(text, Layer::User));
+    assert_ne!(digest(text, Layer::User), digest(text, Layer::Project));
+    assert_ne!(digest(text, Layer::User), digest("version: 1\nrules: [] # so", Layer::User));
+    let (a, b) = (rules("  - { id: a, effect: allow }"), rules("  - { id: b, effect: allow }"));
+    let both = Policy::layered(a.clone(), Some(b.clone())).digest();
+    assert_ne!(both, Policy::layered(b, Some(a.clone())).digest());
+    assert_ne!(both, a.digest());
+}
+
+#[test]
+fn explain_names_the_rule_its_line_and_what_others_missed() {
+    let policy = rules(
+        "  - { id: read, effect: allow, match: { tool: fs.read, path: 'src/**' } }\n  - { id: docs, effect: allow, match: { tool: fs.read, path: 'docs/**' }, unless: { agent: bob } }\n  - { id: other, effect: allow, match: { tool: x } }",
+    );
+    let explanation =
+        call("{ tool: fs.read, path: docs/a, agent: bob }").with_facts(|facts| policy.explain(facts));
+    assert_eq!(explanation.unrelated, 1);
+    let shown = serde_json::to_value(&explanation.considered).unwrap();
+    assert_eq!(
+        shown[0]["outcome"],
+        serde_json::json!({ "fared": "missed", "condition": "path: 'src/**'", "line": 3 })
+    );
+    assert_eq!(shown[1]["outcome"], serde_json::json!({ "fared": "excepted", "line": 4 }));
+    assert!(
+        explanation.summary.starts_with("denied by mode (user policy: strict)"),
+        "{}",
+        explanation.summary
+    );
+    let explanation = call("{ tool: fs.read, path: src/a }").with_facts(|facts| policy.explain(facts));
+    assert_eq!(explanation.summary, "allowed by rule `read` (user policy, line 3)");
+}
+
+#[test]
+fn a_policy_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>(_: &Arc<T>) {}
+    shared(&Arc::new(Policy::deny_all()));
+}
+
+#[test]
+fn adv_009_names_are_shown_escaped() {
+    let Verdict::Deny(reason) = decide(
+        &rules("  - { id: a, effect: allow, match: { tool: x } }"),
+        "{ tool: fs.read, path: \"a\\nb\\e[31m\" }",
+    ) else {
+        panic!("denied")
+    };
+    assert!(!reason.message.contains(['\n', '\u{1b}']), "{:?}", reason.message);
+}

@@ -1,0 +1,178 @@
+//! Making a call for a person: policy's questions are asked on the terminal, an interrupt stops the call and is recorded.
+
+use std::io::{BufRead, Write};
+
+use regent_kernel::{Answer, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
+use serde_json::{Value, json};
+
+use crate::codes;
+use crate::compose::Running;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::term;
+
+/// Makes one call. "No" and "not yet" are failures to the person who wanted it done.
+pub(crate) async fn call(
+    context: &Context,
+    running: &Running,
+    caller: &Principal,
+    op: Op,
+) -> Result<Outcome, Failure> {
+    let kernel = &running.kernel;
+    let outcome = match interruptible(kernel, caller, op.clone()).await? {
+        Reply::Done(outcome) => outcome,
+        Reply::Denied(denial) => return Err(denial.into()),
+        Reply::Pending(ticket) => {
+            if !context.screen.can_ask {
+                return Err(pending(&ticket));
+            }
+            let answer = ask(context, &ticket)?;
+            settle(kernel, &ticket, answer).await?;
+            match interruptible(kernel, caller, op).await? {
+                Reply::Done(outcome) => outcome,
+                Reply::Denied(denial) => return Err(denial.into()),
+                Reply::Pending(again) => return Err(pending(&again)),
+            }
+        }
+    };
+    for warning in &outcome.warnings {
+        context.screen.say(&format!("warning: {}\n", term::inline(&warning.message)));
+    }
+    Ok(outcome)
+}
+
+/// The call, unless the person interrupts it: then it is stopped, its outcome is recorded, and the kernel goes down.
+async fn interruptible(kernel: &Kernel, caller: &Principal, op: Op) -> Result<Reply, Failure> {
+    let reply = kernel.syscall(caller, op);
+    tokio::pin!(reply);
+    tokio::select! {
+        biased;
+        reply = &mut reply => return Ok(reply?),
+        () = interrupt() => {}
+    }
+    let shutdown = kernel.shutdown().await;
+    // The call has ended by now, and its outcome is in the ledger; what came of it no longer matters to anyone.
+    let _stopped = reply.await;
+    shutdown?;
+    Err(Failure::new(codes::INTERRUPTED, "interrupted; the call was stopped and the ledger says so"))
+}
+
+/// Resolves when the person, or the system, wants us to end.
+async fn interrupt() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let signals =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
+    match signals {
+        (Ok(mut int), Ok(mut term), Ok(mut hup)) => {
+            tokio::select! {
+                _ = int.recv() => {}
+                _ = term.recv() => {}
+                _ = hup.recv() => {}
+            }
+        }
+        // Without handlers the system's own take effect: the process ends, and recovery finds the call in doubt.
+        _unavailable => std::future::pending().await,
+    }
+}
+
+/// What a call that waits for a person says where nobody can be asked.
+fn pending(ticket: &Ticket) -> Failure {
+    let id = &ticket.id.0;
+    let message =
+        format!("rule `{}` wants a person to agree first: {} (question {id})", ticket.rule, ticket.reason);
+    let data = json!({
+        "verdict": "ask", "question": id, "rule": ticket.rule, "reason": ticket.reason, "summary": ticket.summary, "intent": ticket.intent,
+    });
+    Failure::new(codes::APPROVAL_NEEDED, message)
+        .help(format!("answer with `regent approve {id}` or `regent deny {id}`, then give the command again"))
+        .data(data)
+}
+
+/// Shows exactly what would be done and by which rule it is asked. Only a plain yes is a yes.
+fn ask(context: &Context, ticket: &Ticket) -> Result<Answer, Failure> {
+    let text = format!(
+        "\n  {}\n  asked by rule {}: {}\n  Allow this once? [y/N] ",
+        term::block(&ticket.summary).replace('\n', "\n  "),
+        term::inline(&ticket.rule),
+        term::inline(&ticket.reason)
+    );
+    context.screen.say(&text);
+    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
+    Ok(if matches!(line.trim(), "y" | "Y" | "yes") {
+        Answer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() }
+    } else {
+        Answer::Deny { because: None }
+    })
+}
+
+async fn settle(kernel: &Kernel, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
+    let refused = matches!(answer, Answer::Deny { .. });
+    let op = Op::Answer { ticket: ticket.id.clone(), answer };
+    match kernel.syscall(&kernel.operator(), op).await? {
+        Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no")),
+        Reply::Done(_) => Ok(()),
+        Reply::Denied(denial) => Err(denial.into()),
+        Reply::Pending(again) => Err(pending(&again)),
+    }
+}
+
+/// Starts an agent of this name and gives its principal, so that rules about agents can be tried.
+pub(crate) async fn spawn(context: &Context, running: &Running, name: &str) -> Result<Principal, Failure> {
+    let spec: SpawnSpec = serde_json::from_value(json!({"name": name, "roles": []}))
+        .map_err(|error| Failure::new(codes::USAGE, format!("`{name}` can't be an agent: {error}")))?;
+    let operator = running.kernel.operator();
+    let outcome = call(context, running, &operator, Op::Spawn(spec)).await?;
+    let told: Value = result_json(&outcome)?;
+    let id = told.get("agent").and_then(Value::as_str).unwrap_or_default();
+    running.kernel.principal_of(&operator, &id.into()).ok_or_else(|| {
+        Failure::new(codes::INTERNAL, format!("the agent `{name}` was started but can't be found"))
+    })
+}
+
+/// The JSON that a kernel operation answers with, or its failure.
+pub(crate) fn result_json(outcome: &Outcome) -> Result<Value, Failure> {
+    succeeded(outcome)?;
+    serde_json::from_slice(outcome.output.bytes())
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))
+}
+
+/// Whether the effect came about; if not, why.
+pub(crate) fn succeeded(outcome: &Outcome) -> Result<(), Failure> {
+    let failure = match &outcome.status {
+        Status::Ok => return Ok(()),
+        Status::Failed(failure) => {
+            let exit = codes::find(&failure.code).map_or(codes::TOOL_FAILED.exit, |code| code.exit);
+            Failure::named(failure.code.clone(), exit, failure.message.clone())
+        }
+        Status::TimedOut => {
+            Failure::new(codes::TOOL_TIMED_OUT, "the wall clock limit ran out, and the call was stopped")
+        }
+        Status::Cancelled => Failure::new(codes::TOOL_CANCELLED, "the call was stopped by a signal"),
+        Status::Faulted(message) => Failure::new(codes::KERNEL_FAULT, message.clone()),
+    };
+    Err(failure.data(outcome_json(outcome)))
+}
+
+/// What `--json` says of an outcome.
+pub(crate) fn outcome_json(outcome: &Outcome) -> Value {
+    let bytes = outcome.output.bytes();
+    let output = match std::str::from_utf8(bytes) {
+        Ok(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
+        Err(_) => json!(term::block_of_bytes(bytes)),
+    };
+    json!({
+        "verdict": "allow",
+        "status": outcome.status,
+        "output": output,
+        "label": outcome.output.label(),
+        "obtained": outcome.obtained,
+        "intent": outcome.intent,
+        "outcome": outcome.receipt,
+        "warnings": outcome.warnings,
+    })
+}

@@ -1,0 +1,154 @@
+//! Every error code that a person can meet: its exit code, and the longer text of `regent explain CODE`.
+//!
+//! Codes of our own are constants of type [`Code`], so that a failure can't carry one that isn't explained. Codes that the
+//! kernel, policy and tools answer with arrive as text; a test reads their sources and demands an entry here for each.
+
+mod others;
+
+use others::OTHERS;
+
+/// The exit codes.
+pub(crate) mod exit {
+    /// As it should.
+    pub(crate) const OK: u8 = 0;
+    /// Something went wrong that has no code of its own.
+    pub(crate) const ERROR: u8 = 1;
+    /// The command line is at fault.
+    pub(crate) const USAGE: u8 = 2;
+    /// A config or policy file is at fault.
+    pub(crate) const INVALID_FILE: u8 = 3;
+    /// It isn't there.
+    pub(crate) const NOT_FOUND: u8 = 5;
+    /// Already there, or already running.
+    pub(crate) const CONFLICT: u8 = 6;
+    /// Policy says no.
+    pub(crate) const DENIED: u8 = 10;
+    /// A person has to agree first.
+    pub(crate) const APPROVAL: u8 = 11;
+    /// A budget is used up.
+    pub(crate) const BUDGET: u8 = 12;
+    /// The sandbox can't be had, or a limit of it was hit.
+    pub(crate) const SANDBOX: u8 = 13;
+    /// The ledger doesn't verify.
+    pub(crate) const LEDGER: u8 = 14;
+    /// Another kernel process can't be reached.
+    pub(crate) const UNREACHABLE: u8 = 15;
+    /// Try again later.
+    pub(crate) const TEMPORARY: u8 = 75;
+    /// Interrupted from the keyboard, as shells count it.
+    pub(crate) const INTERRUPTED: u8 = 130;
+}
+
+/// An error code with its exit code and explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code {
+    /// The stable word.
+    pub(crate) id: &'static str,
+    /// How the program ends.
+    pub(crate) exit: u8,
+    /// What `regent explain` says.
+    pub(crate) text: &'static str,
+}
+
+macro_rules! codes {
+    ($($name:ident = $id:literal, $exit:expr, $text:literal;)*) => {
+        $(pub(crate) const $name: Code = Code { id: $id, exit: $exit, text: $text };)*
+        /// All codes of the command line itself.
+        const OWN: &[Code] = &[$($name),*];
+    };
+}
+
+codes! {
+    APPROVAL_NEEDED = "approval.needed", exit::APPROVAL, "A rule of the policy says that a person has to agree to this exact call first. On a terminal \
+        `regent` asks; elsewhere it exits with 11 and names the question. `regent approve list` shows all open questions, \
+        `regent approve ID` answers yes (once, unless `--scope` says more), `regent deny ID` no. A yes holds for exactly the call that was \
+        shown: other arguments, another caller or a changed file are asked about anew.";
+    APPROVAL_REFUSED = "approval.refused", exit::DENIED, "A person was asked whether this call may be made, and said no.";
+    APPROVAL_UNKNOWN = "approval.unknown", exit::NOT_FOUND, "There is no open question with this id: it may have been answered, or have expired. \
+        `regent approve list` shows the open ones.";
+    AGENT_UNKNOWN = "agent.unknown", exit::NOT_FOUND, "No running kernel of yours knows an agent with this id. `regent agent ps` shows those that run.";
+    AUDIT_BROKEN = "audit.broken", exit::LEDGER, "The ledger on disk is not what was written: an entry was changed, removed, added or reordered, or a \
+        signature doesn't match. The message names the first bad entry. Nothing is repaired: keep the folder as it is, compare it with a \
+        backup or an exported checkpoint, and find out who could write there. New calls are refused until it verifies.";
+    AUDIT_UNPROVEN = "audit.unproven", exit::LEDGER, "The ledger verifies up to its last signed checkpoint, but entries stand after it that no signature \
+        covers. A crash leaves this, and so could someone who cut the end off and wrote another. The next kernel that opens the ledger \
+        records the tail and settles it; compare with an exported checkpoint (`--expect`) if in doubt.";
+    AUDIT_NO_ENTRY = "audit.no_entry", exit::NOT_FOUND, "There is no such entry in the ledger. `regent audit tail` shows the newest ones with their LANE/SEQ.";
+    AUDIT_NONE = "audit.none", exit::NOT_FOUND, "This project has no ledger yet: nothing has been done under Regent here.";
+    AUDIT_UNREADABLE = "audit.unreadable", exit::ERROR, "The ledger's files can't be read, for want of permission or because the disk fails.";
+    AUDIT_PROOF = "audit.proof", exit::LEDGER, "An inclusion proof or an export doesn't lead to the root that was signed: what it claims isn't in that ledger.";
+    CONFIG_INVALID = "config.invalid", exit::INVALID_FILE, "A settings file has an unknown key, or a value that the key can't have. The message points at \
+        the line. `regent config show --origin` lists every key with its value and where that comes from.";
+    CONFIG_KEY = "config.key", exit::USAGE, "There is no such setting. `regent config show` lists them.";
+    CONFIG_VALUE = "config.value", exit::USAGE, "The setting can't have this value; the message says which it can.";
+    CONTROL_UNREACHABLE = "control.unreachable", exit::UNREACHABLE, "A kernel process was found but didn't answer on its control socket. It may be ending, or be \
+        stopped. `regent doctor` checks the sockets.";
+    DEMO_UNEXPECTED = "demo.unexpected", exit::ERROR, "Something in the demonstration didn't go as it should on this machine. The step is named; `regent doctor` \
+        says what the machine lacks.";
+    DOCTOR_FAILED = "doctor.failed", exit::ERROR, "At least one check failed. Each names what is wrong and what to do; `regent doctor --fix` repairs what can be \
+        repaired without risk.";
+    FOLDER_NONE = "folder.none", exit::NOT_FOUND, "Neither this folder nor one above it has a `.regent/` folder. `regent init` makes one here.";
+    FOLDER_UNTRUSTED = "folder.untrusted", exit::DENIED, "Nothing in a folder acts before you have trusted it: its policy and settings may have come with a \
+        download. Look at `.regent/policy.yml`, then run `regent trust`. Changing one of these files asks for trust again. A project's files can only \
+        narrow what your own policy allows, never widen it.";
+    HOME_NONE = "home.none", exit::ERROR, "The environment has no HOME, so there is no place for your policy and keys. Set HOME, or the XDG_*_HOME variables.";
+    INPUT_JSON = "input.json", exit::USAGE, "What was given isn't JSON as Regent reads it: one value, no key twice, no number that some reader would see differently \
+        (NaN, 1e999, beyond 2^53), no half of a surrogate pair, no byte order mark, nested at most 64 deep. Policy and the tool must see the same value.";
+    INPUT_SIZE = "input.size", exit::USAGE, "The input is larger than is taken from a command line.";
+    INTERNAL = "internal", exit::ERROR, "A defect in Regent. Nothing that was acknowledged is lost: the ledger is written before anything happens. Please report it with the \
+        message; `RUST_BACKTRACE=1` adds where it happened.";
+    INTERRUPTED = "interrupted", exit::INTERRUPTED, "You interrupted the call. It was stopped, and the ledger says so.";
+    IO = "io", exit::ERROR, "A file or folder can't be read or written; the message says which and why.";
+    KERNEL_SEALED = "kernel.sealed", exit::LEDGER, "The kernel takes no calls because its ledger can't be relied on. `regent audit verify` says what is wrong with it.";
+    KERNEL_FAULT = "kernel.fault", exit::ERROR, "The kernel could not do its own part of the call. If an effect had begun, the ledger has its outcome.";
+    LEDGER_UNWRITABLE = "ledger.unwritable", exit::TEMPORARY, "The ledger can't be written, so nothing is done: no record, no effect. The message says why (no space, a read-only \
+        disk, permissions). Once that is mended the same command works; nothing needs repair.";
+    LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
+    LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
+        message says which. A rule's `limits` sets them.";
+    POLICY_NONE = "policy.none", exit::DENIED, "You have no policy of your own yet, and no policy means deny. `regent init` writes one that is ready to use and \
+        explains itself.";
+    POLICY_INVALID = "policy.invalid", exit::INVALID_FILE, "A policy file has mistakes; all of them are shown with line and column. A policy that can't be read \
+        completely is not used at all.";
+    POLICY_CASES = "policy.cases", exit::ERROR, "A case of the policy's tests came out differently than it says.";
+    POLICY_LINT = "policy.lint", exit::ERROR, "The policy loads, but something in it is probably not meant.";
+    PROGRAM_FAILED = "program.failed", exit::ERROR, "The program ran and ended with an exit code other than 0, which is passed on.";
+    SANDBOX_UNAVAILABLE = "sandbox.unavailable", exit::SANDBOX, "This machine doesn't give the confinement that is required, so the program was not run; there is no silent \
+        fallback. `regent doctor` says what is missing and how to get it, often one sysctl for user namespaces.";
+    SANDBOX_ESCAPE = "sandbox.escape", exit::SANDBOX, "A live probe got out of the sandbox, or reached something it must not. Don't run programs until this is understood.";
+    STATE_UNUSABLE = "state.unusable", exit::ERROR, "The database of approvals, rates and budgets can't be used. Calls that need it are refused.";
+    STATE_FILE = "state.file", exit::INVALID_FILE, "The file that remembers which folders you trust is damaged. Until it is removed or repaired nothing is trusted.";
+    TERMINAL_NEEDED = "terminal.needed", exit::USAGE, "This would ask you something, but there is no terminal to ask on. The message names the flag that answers.";
+    TOOL_FAILED = "tool.failed", exit::ERROR, "The call was allowed and made, and the tool says that it did not work.";
+    TOOL_TIMED_OUT = "tool.timed_out", exit::SANDBOX, "The call was stopped when the wall clock limit of its grant ran out.";
+    TOOL_CANCELLED = "tool.cancelled", exit::INTERRUPTED, "The call was stopped by a signal before it had finished.";
+    USAGE = "usage", exit::USAGE, "The command line isn't one that Regent knows. `regent help` lists the commands.";
+    UNKNOWN_CODE = "explain.unknown", exit::NOT_FOUND, "There is no such error code.";
+}
+
+/// The code of this name, wherever it comes from.
+pub(crate) fn find(id: &str) -> Option<Code> {
+    let policy = regent_policy::codes::ALL.iter().find(|(code, _)| *code == id).map(|(id, text)| Code {
+        id,
+        exit: exit::DENIED,
+        text,
+    });
+    OWN.iter().chain(OTHERS).find(|code| code.id == id).copied().or(policy)
+}
+
+/// All of them, by name.
+pub(crate) fn all() -> Vec<Code> {
+    let policy = regent_policy::codes::ALL.iter().map(|(id, text)| Code { id, exit: exit::DENIED, text });
+    let mut all: Vec<Code> = OWN.iter().chain(OTHERS).copied().chain(policy).collect();
+    all.sort_by_key(|code| code.id);
+    all.dedup_by_key(|code| code.id);
+    all
+}
+
+/// How a refusal with this code ends the program. Unknown ones are refusals all the same.
+pub(crate) fn exit_of(id: &str) -> u8 {
+    find(id).map_or(exit::DENIED, |code| code.exit)
+}
+
+#[cfg(test)]
+mod tests;

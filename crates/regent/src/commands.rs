@@ -1,0 +1,45 @@
+//! One file per command.
+
+pub(crate) mod agent;
+pub(crate) mod approve;
+pub(crate) mod audit;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod init;
+pub(crate) mod man;
+pub(crate) mod next;
+pub(crate) mod policy;
+pub(crate) mod run;
+pub(crate) mod sandbox;
+pub(crate) mod tool;
+pub(crate) mod trust;
+
+use crate::cli::Command;
+use crate::context::Context;
+use crate::output::CommandResult;
+
+/// Runs the command that was given; without one, says what to do next.
+pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandResult {
+    let Some(command) = command else { return next::run(context) };
+    match command {
+        Command::Demo(args) => demo::run(context, &args).await,
+        Command::Init(args) => init::run(context, &args).await,
+        Command::Trust(args) => trust::run(context, &args),
+        Command::Run(args) => run::run(context, args).await,
+        Command::Tool(command) => tool::run(context, command).await,
+        Command::Policy(command) => policy::run(context, command).await,
+        Command::Audit(command) => audit::run(context, command).await,
+        Command::Agent(command) => agent::run(context, command).await,
+        Command::Approve(args) => approve::approve(context, args).await,
+        Command::Deny(args) => approve::deny(context, args).await,
+        Command::Config(command) => config::run(context, &command),
+        Command::Doctor(args) => doctor::run(context, &args).await,
+        Command::Sandbox(command) => sandbox::run(context, &command),
+        Command::Completions(args) => completions::run(&args),
+        Command::Explain(args) => explain::run(context, &args),
+        Command::Man(args) => man::run(&args),
+    }
+}

@@ -1,0 +1,231 @@
+//! `regent agent`: agents as processes, over all kernels that run.
+
+use clap::Subcommand;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use regent_kernel::control::{self, Peer, RemoteOutput, RemoteReply};
+use regent_kernel::{AgentId, Op, Signal};
+use serde_json::{Value, json};
+
+use crate::codes;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::paths::Paths;
+use crate::term;
+
+/// See and signal running agents
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// List the agents of all kernels that run under your name
+    Ps,
+    /// Send a signal to an agent
+    Signal {
+        /// The agent's id
+        #[arg(add = ArgValueCandidates::new(agent_ids))]
+        id: String,
+        /// STOP, CONT, INT, KILL, TERM, USR1, USR2, POLICY, TRUST, BUDGET, LOOP, DRIFT, or the number
+        signal: String,
+        /// To its whole process group
+        #[arg(long)]
+        group: bool,
+    },
+}
+
+impl AgentCommand {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Ps => "agent.ps",
+            Self::Signal { .. } => "agent.signal",
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, command: AgentCommand) -> CommandResult {
+    match command {
+        AgentCommand::Ps => ps(context).await,
+        AgentCommand::Signal { id, signal, group } => send(context, &id, &signal, group).await,
+    }
+}
+
+/// A running agent and the kernel it runs in.
+#[derive(Debug)]
+struct Seen {
+    peer: usize,
+    agent: Value,
+}
+
+async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
+    control::processes(&paths.runtime).await.map_err(|error| {
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
+    })
+}
+
+async fn agents(peers: &[Peer]) -> Result<Vec<Seen>, Failure> {
+    let mut seen = Vec::new();
+    for (at, peer) in peers.iter().enumerate() {
+        let listed = answer(peer, Op::Agents).await?;
+        seen.extend(
+            listed.as_array().into_iter().flatten().map(|agent| Seen { peer: at, agent: agent.clone() }),
+        );
+    }
+    Ok(seen)
+}
+
+/// What a kernel answers, as JSON.
+async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
+    let pid = peer.hello().pid;
+    let reply = peer.call(op).await.map_err(|error| {
+        Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} doesn't answer: {error}"))
+    })?;
+    match reply {
+        RemoteReply::Done(outcome) => {
+            if let Some(failure) = outcome.status.get("failed") {
+                let part =
+                    |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let code = part("code");
+                return Err(Failure::named(
+                    code.clone(),
+                    codes::find(&code).map_or(1, |code| code.exit),
+                    part("message"),
+                ));
+            }
+            let RemoteOutput::Text(text) = &outcome.output else {
+                return Err(Failure::new(
+                    codes::CONTROL_UNREACHABLE,
+                    format!("kernel {pid} answers with bytes that are not text"),
+                ));
+            };
+            serde_json::from_str(text).map_err(|error| {
+                Failure::new(codes::CONTROL_UNREACHABLE, format!("kernel {pid} answers nonsense: {error}"))
+            })
+        }
+        RemoteReply::Denied(denial) => {
+            let exit = codes::exit_of(&denial.code);
+            let failure = Failure::named(denial.code, exit, format!("denied: {}", denial.message));
+            Err(Failure { help: denial.help, ..failure })
+        }
+        RemoteReply::Pending(ticket) => Err(Failure::new(
+            codes::APPROVAL_NEEDED,
+            format!("a person has to agree first (question {})", ticket.id.0),
+        )),
+        RemoteReply::Fault { message } => {
+            Err(Failure::new(codes::KERNEL_FAULT, format!("kernel {pid}: {message}")))
+        }
+    }
+}
+
+async fn ps(context: &Context) -> CommandResult {
+    let peers = peers(&context.paths).await?;
+    let seen = agents(&peers).await?;
+    let field = |agent: &Value, name: &str| match agent.get(name) {
+        Some(Value::String(text)) => term::short(text, 40),
+        Some(Value::Null) | None => "-".to_owned(),
+        Some(other) => term::short(&other.to_string(), 40),
+    };
+    let mut text = String::new();
+    if seen.is_empty() {
+        text = match peers.len() {
+            0 => "no kernel is running\n".to_owned(),
+            many => format!("{many} kernels are running, without agents\n"),
+        };
+    } else {
+        text.push_str(&context.screen.strong(&format!(
+            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n",
+            "ID", "NAME", "STATE", "TRUST", "CALLS", "KERNEL", "WORKSPACE"
+        )));
+    }
+    let mut rows = Vec::new();
+    for one in &seen {
+        let Some(hello) = peers.get(one.peer).map(Peer::hello) else { continue };
+        let agent = &one.agent;
+        text.push_str(&format!(
+            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n",
+            field(agent, "agent"),
+            field(agent, "name"),
+            field(agent, "state"),
+            field(agent, "trust"),
+            field(agent, "tool_calls"),
+            hello.pid,
+            term::inline(&hello.workspace.display().to_string())
+        ));
+        rows.push(json!({"kernel": hello.pid, "workspace": hello.workspace, "agent": agent}));
+    }
+    let kernels: Vec<_> = peers.iter().map(Peer::hello).collect();
+    Ok(Done::new(json!({"kernels": kernels, "agents": rows}), text))
+}
+
+async fn send(context: &Context, id: &str, signal: &str, group: bool) -> CommandResult {
+    let signal = parse_signal(signal)?;
+    let peers = peers(&context.paths).await?;
+    let seen = agents(&peers).await?;
+    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
+    let Some(peer) = found.and_then(|one| peers.get(one.peer)) else {
+        return Err(Failure::new(codes::AGENT_UNKNOWN, format!("no running kernel knows the agent `{id}`"))
+            .help("`regent agent ps` shows those that run"));
+    };
+    let told = answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await?;
+    let text = format!("sent {} to {}\n", json!(signal).as_str().unwrap_or_default(), term::inline(id));
+    Ok(Done::new(json!({"agent": id, "signal": signal, "delivered": told}), text))
+}
+
+/// By name, with or without `SIG`, or by number.
+fn parse_signal(text: &str) -> Result<Signal, Failure> {
+    const ALL: [Signal; 12] = [
+        Signal::Stop,
+        Signal::Cont,
+        Signal::Int,
+        Signal::Kill,
+        Signal::Term,
+        Signal::Usr1,
+        Signal::Usr2,
+        Signal::Policy,
+        Signal::Trust,
+        Signal::Budget,
+        Signal::Loop,
+        Signal::Drift,
+    ];
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let is_meant =
+        |signal: &&Signal| json!(signal).as_str() == Some(name) || (**signal as u8).to_string() == name;
+    ALL.iter().find(is_meant).copied().ok_or_else(|| {
+        Failure::new(codes::USAGE, format!("`{text}` is not a signal")).help(
+            "one of STOP CONT INT KILL TERM USR1 USR2 POLICY TRUST BUDGET LOOP DRIFT, or its number 1 to 12",
+        )
+    })
+}
+
+/// Ids of running agents, for completion.
+fn agent_ids() -> Vec<CompletionCandidate> {
+    let running = || -> Option<Vec<Seen>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        runtime.block_on(async {
+            let peers = peers(&Paths::from_env().ok()?).await.ok()?;
+            agents(&peers).await.ok()
+        })
+    };
+    let seen = running().unwrap_or_default().into_iter();
+    seen.filter_map(|one| Some(CompletionCandidate::new(one.agent.get("agent")?.as_str()?.to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_go_by_name_or_number() {
+        for (text, signal) in [
+            ("KILL", Signal::Kill),
+            ("sigkill", Signal::Kill),
+            ("4", Signal::Kill),
+            ("drift", Signal::Drift),
+            ("12", Signal::Drift),
+        ] {
+            assert_eq!(parse_signal(text).unwrap(), signal, "{text}");
+        }
+        for text in ["", "0", "13", "HUP", "SIG"] {
+            assert_eq!(parse_signal(text).unwrap_err().exit, 2, "{text}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `regent audit`: what happened, and proof of it. Everything but `erase` only reads the disk; no kernel is involved.
+
+mod lines;
+mod prove;
+mod verify;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
+use serde_json::{Value, json};
+
+use crate::codes;
+use crate::compose::{Running, error_chain};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{self, CommandResult, Done, Shown};
+use crate::term;
+
+/// See, verify and prove what has happened
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Show the newest entries
+    Tail {
+        /// How many
+        #[arg(short = 'n', long = "lines", default_value_t = 20, value_name = "N")]
+        lines: u16,
+        /// Wait for new ones
+        #[arg(short, long)]
+        follow: bool,
+        /// Also show the ledger's own entries: checkpoints and the like
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Verify the whole ledger from disk
+    Verify {
+        /// A signed checkpoint that was kept elsewhere and must be part of this history
+        #[arg(long, value_name = "FILE")]
+        expect: Vec<PathBuf>,
+        /// A public key that must have signed it
+        #[arg(long, value_name = "KEY")]
+        key: Vec<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Prove that an entry is in the ledger, by its LANE/SEQ
+    Prove {
+        /// The entry, e.g. 0000/12, or 12 for the first lane
+        entry: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Write everything a session left, with proofs, as one file that others can verify
+    Export {
+        /// The session; `regent audit tail --json` shows it
+        #[arg(long, value_name = "ID")]
+        session: String,
+        /// Where to; stdout if not given
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Show one call whole: intent, outcome and what went in and out
+    Show {
+        /// The entry, e.g. 0000/12, or 12 for the first lane
+        entry: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Copy the ledger to a new folder while writing goes on
+    Backup {
+        /// Where to; the folder must be new or empty
+        folder: PathBuf,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Erase a payload (arguments or output of a call) for good; the ledger keeps its digest and still verifies
+    Erase {
+        /// The payload's SHA-256, as `audit show` prints it
+        digest: String,
+        /// Why; it is recorded
+        #[arg(long, value_name = "REASON")]
+        because: String,
+    },
+}
+
+/// Which ledger.
+#[derive(Debug, Args)]
+pub(crate) struct At {
+    /// A ledger's folder; that of the project you are in if not given
+    #[arg(long, value_name = "DIR")]
+    ledger: Option<PathBuf>,
+}
+
+impl AuditCommand {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Tail { .. } => "audit.tail",
+            Self::Verify { .. } => "audit.verify",
+            Self::Prove { .. } => "audit.prove",
+            Self::Export { .. } => "audit.export",
+            Self::Show { .. } => "audit.show",
+            Self::Backup { .. } => "audit.backup",
+            Self::Erase { .. } => "audit.erase",
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResult {
+    match command {
+        AuditCommand::Tail { lines, follow, all, at } => {
+            let wanted = Wanted { count: usize::from(lines), all };
+            tail(context, &at.folder(context)?, wanted, follow).await
+        }
+        AuditCommand::Verify { expect, key, at } => verify::run(context, &at.folder(context)?, &expect, &key),
+        AuditCommand::Prove { entry, at } => prove::prove(context, &at.folder(context)?, &entry),
+        AuditCommand::Export { session, out, at } => {
+            prove::export(context, &at.folder(context)?, &session, out.as_deref())
+        }
+        AuditCommand::Show { entry, at } => show(context, &at.folder(context)?, &entry),
+        AuditCommand::Backup { folder, at } => backup(context, &at.folder(context)?, &folder),
+        AuditCommand::Erase { digest, because } => erase(context, &digest, &because).await,
+    }
+}
+
+impl At {
+    fn folder(&self, context: &Context) -> Result<PathBuf, Failure> {
+        let folder = match &self.ledger {
+            Some(folder) => context.cwd.join(folder),
+            None => context.project()?.audit(),
+        };
+        if folder.is_dir() {
+            return Ok(folder);
+        }
+        Err(Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
+            .help("nothing has been done under Regent here yet"))
+    }
+}
+
+/// What of the ledger can't be read.
+pub(super) fn unreadable(error: &ReadError) -> Failure {
+    let message = error_chain(error);
+    match error {
+        ReadError::Broken { .. } | ReadError::Payload(_) => {
+            Failure::new(codes::AUDIT_BROKEN, message).help("`regent audit verify` names the first bad entry")
+        }
+        ReadError::NoEntry { .. } => Failure::new(codes::AUDIT_NO_ENTRY, message),
+        ReadError::NoLedger(_) => Failure::new(codes::AUDIT_NONE, message),
+        ReadError::NotEmpty(_) => Failure { exit: codes::exit::CONFLICT, ..Failure::new(codes::IO, message) },
+        ReadError::Io(_) => Failure::new(codes::AUDIT_UNREADABLE, message),
+    }
+}
+
+/// `LANE/SEQ`, or `SEQ` in the first lane.
+pub(super) fn place(text: &str) -> Result<(LaneId, u64), Failure> {
+    let parsed = match text.split_once('/') {
+        Some((lane, seq)) => lane.parse::<u16>().ok().and_then(LaneId::new).zip(seq.parse().ok()),
+        None => text.parse().ok().map(|seq| (LaneId::FIRST, seq)),
+    };
+    parsed.ok_or_else(|| {
+        Failure::new(codes::USAGE, format!("`{text}` is not an entry"))
+            .help("give LANE/SEQ as `regent audit tail` shows it, e.g. 0000/12")
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    count: usize,
+    all: bool,
+}
+
+/// Of the newest entries, how many are looked at for each that is wanted: the ledger's own ones stand between.
+const ENTRIES_PER_LINE: usize = 4;
+const FOLLOW_PAUSE_MS: u64 = 250;
+
+fn newest(reader: &Reader, wanted: Wanted) -> Result<Vec<Entry>, Failure> {
+    let mut entries =
+        reader.tail(wanted.count.saturating_mul(ENTRIES_PER_LINE)).map_err(|error| unreadable(&error))?;
+    entries.retain(|entry| wanted.all || !entry.kind.is_internal());
+    let surplus = entries.len().saturating_sub(wanted.count);
+    Ok(entries.split_off(surplus))
+}
+
+async fn tail(context: &Context, folder: &std::path::Path, wanted: Wanted, follow: bool) -> CommandResult {
+    let reader = Reader::new(folder);
+    let entries = newest(&reader, wanted)?;
+    if !follow {
+        let text: String = entries.iter().map(|entry| lines::one(&context.screen, entry)).collect();
+        return Ok(Done::new(json!({"entries": entries.iter().map(entry_json).collect::<Vec<_>>()}), text));
+    }
+    let mut shown: BTreeSet<(LaneId, u64)> = BTreeSet::new();
+    loop {
+        for entry in newest(&reader, wanted)? {
+            if !shown.insert((entry.lane, entry.seq)) {
+                continue;
+            }
+            let line = match context.screen.json {
+                true => output::line(&output::envelope(&context.schema, entry_json(&entry), None)),
+                false => lines::one(&context.screen, &entry).into_bytes(),
+            };
+            if output::write_all(&line).is_err() {
+                return Ok(Done { data: Value::Null, shown: Shown::Already, exit: 0 });
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(FOLLOW_PAUSE_MS)).await;
+    }
+}
+
+pub(super) fn entry_json(entry: &Entry) -> Value {
+    json!({
+        "lane": entry.lane, "seq": entry.seq, "at_ms": entry.at_ms, "kind": entry.kind, "hash": entry.hash, "prev": entry.prev,
+        "proven": entry.proven, "body": entry.body,
+    })
+}
+
+fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResult {
+    let (lane, seq) = place(text)?;
+    let reader = Reader::new(folder);
+    let entry = found(&reader, lane, seq)?;
+    // An outcome is shown with its intent, and an intent with its outcome.
+    let (intent, outcome) = match entry.body.get("intent").and_then(Value::as_u64) {
+        Some(intent) => (reader.get(lane, intent).map_err(|error| unreadable(&error))?, Some(entry)),
+        None => {
+            let outcome = outcome_of(&reader, lane, seq)?;
+            (Some(entry), outcome)
+        }
+    };
+    let mut out = String::new();
+    let mut data = serde_json::Map::new();
+    for (name, entry, payload) in [("intent", intent, "args"), ("outcome", outcome, "output")] {
+        let Some(entry) = entry else { continue };
+        out.push_str(&lines::one(&context.screen, &entry));
+        out.push_str(&lines::body(&context.screen, &entry));
+        let content = payload_of(&reader, &entry, payload)?;
+        if let Some(content) = &content {
+            out.push_str(&lines::payload(&context.screen, payload, content, context.screen.width));
+        }
+        data.insert(name.to_owned(), entry_json(&entry));
+        let content = content.map(|bytes| match String::from_utf8(bytes) {
+            Ok(text) => json!(text),
+            Err(error) => json!(term::block_of_bytes(error.as_bytes())),
+        });
+        data.insert(payload.to_owned(), content.unwrap_or(Value::Null));
+    }
+    Ok(Done::new(Value::Object(data), out))
+}
+
+pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Failure> {
+    reader.get(lane, seq).map_err(|error| unreadable(&error))?.ok_or_else(|| {
+        Failure::new(codes::AUDIT_NO_ENTRY, format!("there is no entry {lane}/{seq}"))
+            .help("`regent audit tail` shows the newest ones")
+    })
+}
+
+/// The outcome is in the same lane, somewhere after its intent.
+fn outcome_of(reader: &Reader, lane: LaneId, intent: u64) -> Result<Option<Entry>, Failure> {
+    for entry in reader.lane(lane).map_err(|error| unreadable(&error))? {
+        let entry = entry.map_err(|error| unreadable(&error))?;
+        if entry.seq > intent && entry.body.get("intent").and_then(Value::as_u64) == Some(intent) {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// What an entry's reference stands for; `None` if it names none, or it was erased.
+fn payload_of(reader: &Reader, entry: &Entry, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+    let reference =
+        entry.body.get(name).and_then(|reference| reference.get("sha256")).and_then(Value::as_str);
+    let Some(Ok(digest)) = reference.map(str::parse::<Digest>) else { return Ok(None) };
+    reader.payload(&digest, None).map_err(|error| unreadable(&error))
+}
+
+fn backup(context: &Context, folder: &std::path::Path, to: &std::path::Path) -> CommandResult {
+    let to = context.cwd.join(to);
+    Reader::new(folder).backup(&to).map_err(|error| unreadable(&error))?;
+    let shown = term::inline(&to.display().to_string()).into_owned();
+    Ok(Done::new(
+        json!({"folder": to.display().to_string()}),
+        format!("copied to {shown}; `regent audit verify --ledger {shown}` verifies it\n"),
+    ))
+}
+
+async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult {
+    let digest: Digest = digest.parse().map_err(|_| {
+        Failure::new(codes::USAGE, format!("`{digest}` is not a SHA-256"))
+            .help("`regent audit show LANE/SEQ` prints the digests")
+    })?;
+    let running = Running::boot(context).await?;
+    let erased = running.kernel.ledger().erase(&digest, because, context.clock.now_ms());
+    running.close().await?;
+    let erased = erased.map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()))?;
+    if erased == 0 {
+        return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}")));
+    }
+    Ok(Done::new(
+        json!({"digest": digest, "records": erased}),
+        format!("erased {digest} ({erased} records); the ledger keeps the digest\n"),
+    ))
+}

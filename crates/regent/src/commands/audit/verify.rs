@@ -1,0 +1,103 @@
+//! `regent audit verify`: the whole ledger from disk.
+
+use std::path::{Path, PathBuf};
+
+use regent_ledger::{LedgerKey, LedgerVerdict, PublicKey, Report, VerifyError, VerifyOptions};
+use serde_json::json;
+
+use crate::codes;
+use crate::compose::error_chain;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::term;
+use crate::trust;
+
+pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[String]) -> CommandResult {
+    let report =
+        regent_ledger::verify(folder, &options(context, folder, expect, keys)?).map_err(|error| {
+            let message = error_chain(&error);
+            match error {
+                VerifyError::NoLedger => Failure::new(codes::AUDIT_NONE, message),
+                VerifyError::Expectation(_) => Failure::new(codes::AUDIT_PROOF, message),
+                VerifyError::Io(_) => Failure::new(codes::AUDIT_UNREADABLE, message),
+            }
+        })?;
+    let data = json!({"folder": folder.display().to_string(), "report": report});
+    match &report.verdict {
+        LedgerVerdict::Ok => Ok(Done::new(data, text(context, &report))),
+        LedgerVerdict::Unproven { lanes } => {
+            let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "unproven tail: entries after the last signed checkpoint of lane {}",
+                lanes.join(", ")
+            );
+            Err(Failure::new(codes::AUDIT_UNPROVEN, message)
+                .help("a crash leaves this; the next kernel that starts settles and records it")
+                .data(data))
+        }
+        LedgerVerdict::Broken(broken) => {
+            Err(Failure::new(codes::AUDIT_BROKEN, format!("the ledger is broken: {broken}"))
+                .help("leave the folder as it is and compare it with a backup or an exported checkpoint")
+                .data(data))
+        }
+    }
+}
+
+/// The user's own key and witness count for the user's own ledgers; a ledger from elsewhere is judged by the keys that are given.
+fn options(
+    context: &Context,
+    folder: &Path,
+    expect: &[PathBuf],
+    keys: &[String],
+) -> Result<VerifyOptions, Failure> {
+    let mut trusted = Vec::new();
+    for text in keys {
+        let key: PublicKey = text.parse().map_err(|error| Failure::new(codes::USAGE, format!("{error}")))?;
+        trusted.push(key);
+    }
+    let mut witness = None;
+    let own = context.project().ok().filter(|project| project.audit() == folder);
+    if let Some(project) = own {
+        if trusted.is_empty()
+            && let Ok(key) = LedgerKey::load(&context.paths.ledger_key())
+        {
+            trusted.push(key.public());
+        }
+        witness = Some(context.paths.witness(&project.root)).filter(|path| path.is_file());
+    }
+    let expect = expect.iter().map(|path| trust::read_control_file(&context.cwd.join(path)));
+    Ok(VerifyOptions {
+        keys: trusted,
+        expect: expect.collect::<Result<_, _>>()?,
+        witness,
+        skip_payloads: false,
+    })
+}
+
+fn text(context: &Context, report: &Report) -> String {
+    let mut out = format!(
+        "{} {} entries in {} lanes hold; {} payloads match, {} erased\n  signed by {}\n",
+        context.screen.good("ok"),
+        report.entries,
+        report.lanes.len(),
+        report.payloads,
+        report.erased,
+        term::inline(&report.key)
+    );
+    for lane in &report.lanes {
+        let live = if lane.live { ", being written" } else { "" };
+        let settled = if lane.settled { ", its end settled after a crash" } else { "" };
+        out.push_str(&format!(
+            "  lane {}: {} entries, root {}{live}{settled}\n",
+            lane.lane, lane.entries, lane.root
+        ));
+        if lane.clock_steps_back > 0 {
+            out.push_str(&format!(
+                "    the clock went back {} times; the order of entries is by place\n",
+                lane.clock_steps_back
+            ));
+        }
+    }
+    out
+}

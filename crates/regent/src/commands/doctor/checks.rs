@@ -1,0 +1,379 @@
+//! The checks.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use regent_kernel::SqliteState;
+use regent_ledger::{LedgerKey, LedgerVerdict, VerifyOptions};
+use regent_policy::{Level, Mode};
+
+use super::Check;
+use super::fix::Fix;
+use crate::compose::{self, error_chain};
+use crate::context::Context;
+use crate::paths::{self, Project};
+use crate::trust::{Standing, Trust};
+
+const DISK_BYTES_LOW: u64 = 256 << 20;
+/// 2024-01-01: a clock before that is wrong.
+const CLOCK_MS_LOW: i64 = 1_704_067_200_000;
+
+/// Everything, in the order in which a person would mend it.
+pub(super) async fn all(context: &Context) -> Vec<Check> {
+    let mut checks = folders(context);
+    checks.extend([user(), environment(), umask(), clock(context), disk(context)]);
+    checks.push(settings(context));
+    checks.extend(policies(context));
+    checks.extend(project(context));
+    checks.extend([key(context), ledger(context), state(context), sockets(context)]);
+    checks.extend(sandbox());
+    checks.extend(escapes(context).await);
+    checks
+}
+
+fn folders(context: &Context) -> Vec<Check> {
+    let paths = &context.paths;
+    let named = [
+        ("folder.config", &paths.config),
+        ("folder.data", &paths.data),
+        ("folder.state", &paths.state),
+        ("folder.runtime", &paths.runtime),
+    ];
+    named.into_iter().map(|(id, folder)| one_folder(id, folder)).collect()
+}
+
+fn one_folder(id: &str, folder: &Path) -> Check {
+    let shown = folder.display();
+    match paths::is_open_to_others(folder) {
+        Ok(false) => Check::good(id, format!("{shown} is yours alone")),
+        Ok(true) if id == "folder.config" => {
+            Check::good(id, format!("{shown} can be read by others; it holds no secrets"))
+        }
+        Ok(true) => Check::bad(id, format!("{shown} is open to others"), format!("chmod 700 {shown}"))
+            .fixed_by(Fix::Close(folder.to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && id == "folder.runtime" => {
+            Check::good(id, format!("{shown} is made when a kernel starts"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Check::less(id, format!("{shown} is not there yet"), "`regent init` makes it")
+                .fixed_by(Fix::Folders)
+        }
+        Err(error) => {
+            Check::bad(id, format!("{shown} can't be used: {error}"), "look at its owner and permissions")
+        }
+    }
+}
+
+fn user() -> Check {
+    let name = compose::user_name();
+    if rustix::process::geteuid().is_root() {
+        return Check::less(
+            "user.root",
+            "you are root: the sandbox holds, but a mistake outside it costs more",
+            "run regent as an ordinary user",
+        );
+    }
+    Check::good("user.root", format!("you are {name}, not root"))
+}
+
+/// Variables that make our own process load other code. Only names are shown.
+fn environment() -> Check {
+    let steering = ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH"];
+    let set: Vec<&str> = steering.into_iter().filter(|name| std::env::var_os(name).is_some()).collect();
+    if set.is_empty() {
+        return Check::good("environment.loader", "nothing in the environment makes regent load other code");
+    }
+    Check::less(
+        "environment.loader",
+        format!("{} is set: regent itself runs with it (programs in the sandbox don't)", set.join(", ")),
+        "unset it unless you mean it",
+    )
+}
+
+fn umask() -> Check {
+    // Reading the mask means setting it; it is put back at once, and nothing else runs meanwhile that makes files.
+    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(mask);
+    if mask.as_raw_mode() & 0o002 == 0 {
+        return Check::less(
+            "umask",
+            format!("your umask is {:03o}: files you make can be changed by others", mask.as_raw_mode()),
+            "umask 022, or 077",
+        );
+    }
+    Check::good("umask", format!("your umask is {:03o}", mask.as_raw_mode()))
+}
+
+fn clock(context: &Context) -> Check {
+    if context.clock.now_ms() < CLOCK_MS_LOW {
+        return Check::bad(
+            "clock",
+            "the clock says it is before 2024",
+            "set the clock: entries, expiry and certificates need it",
+        );
+    }
+    Check::good("clock", "the clock is plausible")
+}
+
+fn disk(context: &Context) -> Check {
+    let place = context.project().map_or_else(|_none| context.cwd.clone(), |project| project.root);
+    match rustix::fs::statvfs(&place) {
+        Ok(stat) => {
+            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+            let text = format!("{} MiB are free at {}", free >> 20, place.display());
+            if free < DISK_BYTES_LOW {
+                return Check::less("disk.space", text, "a full disk refuses new calls; make room");
+            }
+            Check::good("disk.space", text)
+        }
+        Err(error) => {
+            Check::less("disk.space", format!("free space can't be told: {error}"), "look at the disk")
+        }
+    }
+}
+
+fn settings(context: &Context) -> Check {
+    let files = [Some(context.paths.settings()), context.project().ok().map(|project| project.settings())];
+    let there: Vec<String> = files
+        .into_iter()
+        .flatten()
+        .filter(|file| file.is_file())
+        .map(|file| file.display().to_string())
+        .collect();
+    // They were read before the command began; a mistake in them would have ended it.
+    if there.is_empty() {
+        return Check::good("config.valid", "no settings files; defaults hold");
+    }
+    Check::good("config.valid", format!("{} can be read", there.join(", ")))
+}
+
+fn policies(context: &Context) -> Vec<Check> {
+    let path = context.paths.policy();
+    if !path.is_file() {
+        return vec![
+            Check::bad(
+                "policy.user",
+                format!("{} is not there, and no policy means deny", path.display()),
+                "run `regent init`",
+            )
+            .fixed_by(Fix::Policy),
+        ];
+    }
+    let policy = match compose::user_policy(&context.paths) {
+        Ok(policy) => policy,
+        Err(failure) => {
+            return vec![Check::bad(
+                "policy.user",
+                failure.message,
+                "`regent policy check` shows the mistakes",
+            )];
+        }
+    };
+    let rules: usize = policy.outline().iter().map(|one| one.rules).sum();
+    let mut checks = vec![Check::good("policy.user", format!("{} has {rules} rules", path.display()))];
+    let strict = policy.outline().iter().all(|one| one.mode == Mode::Strict);
+    checks.push(if strict {
+        Check::good("policy.mode", "strict: what no rule allows is denied")
+    } else {
+        Check::less(
+            "policy.mode",
+            "not strict: some calls go through that no rule allows",
+            "set `mode: strict`",
+        )
+    });
+    let specs = regent_tools::specs();
+    let tools: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    let warned = regent_policy::lint(&policy, &tools)
+        .into_iter()
+        .filter(|finding| finding.level != Level::Note)
+        .count();
+    checks.push(if warned == 0 {
+        Check::good("policy.lint", "nothing in your policy looks unmeant")
+    } else {
+        Check::less(
+            "policy.lint",
+            format!("{warned} things in your policy look unmeant"),
+            "`regent policy lint` names them",
+        )
+    });
+    checks
+}
+
+fn project(context: &Context) -> Vec<Check> {
+    let Ok(project) = context.project() else {
+        return vec![Check::less(
+            "project",
+            "this folder is in no project",
+            "run `regent init` in a folder of yours",
+        )];
+    };
+    let mut checks = vec![Check::good("project", format!("{} is a project", project.root.display()))];
+    checks.push(match Trust::load(&context.paths).and_then(|trust| trust.standing(&project)) {
+        Ok(Standing::Trusted) => Check::good("project.trust", "you trust it as it is"),
+        Ok(Standing::Never) => Check::less(
+            "project.trust",
+            "you have not trusted it; nothing in it acts",
+            "look at it, then `regent trust`",
+        ),
+        Ok(Standing::Changed(file)) => Check::less(
+            "project.trust",
+            format!("{file} changed since you trusted it"),
+            "look at it, then `regent trust`",
+        ),
+        Err(failure) => Check::bad("project.trust", failure.message, failure.help.unwrap_or_default()),
+    });
+    checks.push(match compose::project_policies(&project) {
+        Ok(Some(policy)) => {
+            Check::good("policy.project", format!("{} files narrow your policy", policy.outline().len()))
+        }
+        Ok(None) => Check::good("policy.project", "the project has no policy of its own; yours holds"),
+        Err(failure) => {
+            Check::bad("policy.project", failure.message, "`regent policy check` shows the mistakes")
+        }
+    });
+    checks.push(ignored(&project));
+    checks
+}
+
+/// A ledger that is committed travels to others with everything that agents have read.
+fn ignored(project: &Project) -> Check {
+    let in_git = project.root.join(".git").exists();
+    let ignored = std::fs::read_to_string(project.folder().join(".gitignore"))
+        .is_ok_and(|text| text.lines().any(|line| line == "audit/"));
+    if in_git && !ignored {
+        return Check::less(
+            "project.ignored",
+            "git doesn't ignore .regent/audit: the ledger could be committed",
+            "add a line `audit/` to .regent/.gitignore",
+        );
+    }
+    Check::good("project.ignored", "the ledger stays out of version control")
+}
+
+fn key(context: &Context) -> Check {
+    let path = context.paths.ledger_key();
+    if !path.exists() {
+        return Check::less("ledger.key", "there is no signing key yet", "it is made on first use")
+            .fixed_by(Fix::Key);
+    }
+    match LedgerKey::load(&path) {
+        Ok(key) => Check::good("ledger.key", format!("{} signs as {}", path.display(), key.public())),
+        Err(error) => {
+            let check =
+                Check::bad("ledger.key", error_chain(&error), format!("chmod 600 {}", path.display()));
+            if matches!(error, regent_ledger::KeyError::Exposed { .. }) {
+                check.fixed_by(Fix::Close(path))
+            } else {
+                check
+            }
+        }
+    }
+}
+
+fn ledger(context: &Context) -> Check {
+    let Some(project) = context.project().ok().filter(|project| project.audit().is_dir()) else {
+        return Check::good("ledger.verifies", "there is no ledger here yet");
+    };
+    let keys = LedgerKey::load(&context.paths.ledger_key()).map(|key| vec![key.public()]).unwrap_or_default();
+    let witness = Some(context.paths.witness(&project.root)).filter(|path| path.is_file());
+    let options = VerifyOptions { keys, witness, ..VerifyOptions::default() };
+    match regent_ledger::verify(&project.audit(), &options).map(|report| (report.entries, report.verdict)) {
+        Ok((entries, LedgerVerdict::Ok)) => {
+            Check::good("ledger.verifies", format!("all {entries} entries hold"))
+        }
+        Ok((_, LedgerVerdict::Unproven { .. })) => Check::less(
+            "ledger.verifies",
+            "entries stand after the last signed checkpoint",
+            "a crash leaves this; the next kernel settles it",
+        ),
+        Ok((_, LedgerVerdict::Broken(broken))) => Check::bad(
+            "ledger.verifies",
+            format!("broken: {broken}"),
+            "leave the folder as it is; `regent audit verify` says more",
+        ),
+        Err(error) => {
+            Check::bad("ledger.verifies", error_chain(&error), "look at the folder's owner and permissions")
+        }
+    }
+}
+
+fn state(context: &Context) -> Check {
+    let path = context.paths.state_db();
+    if !path.exists() {
+        return Check::good("state.database", "approvals and budgets: nothing stored yet");
+    }
+    match SqliteState::open(&path) {
+        Ok(_) if paths::is_open_to_others(&path).unwrap_or(true) => Check::bad(
+            "state.database",
+            format!("{} is open to others", path.display()),
+            format!("chmod 600 {}", path.display()),
+        )
+        .fixed_by(Fix::Close(path)),
+        Ok(_) => Check::good("state.database", format!("{} can be used", path.display())),
+        Err(error) => Check::bad(
+            "state.database",
+            format!("{}: {error}", path.display()),
+            "move it away; open questions and budgets in it are lost",
+        ),
+    }
+}
+
+fn sockets(context: &Context) -> Check {
+    let entries = std::fs::read_dir(&context.paths.runtime).into_iter().flatten().filter_map(Result::ok);
+    let sockets: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "sock"))
+        .collect();
+    match sockets.iter().find(|path| UnixStream::connect(path).is_err()) {
+        Some(stale) => Check::less(
+            "control.sockets",
+            format!("nobody answers on {}", stale.display()),
+            "the next kernel sweeps it",
+        )
+        .fixed_by(Fix::Socket(stale.clone())),
+        None => Check::good("control.sockets", format!("{} kernels are running", sockets.len())),
+    }
+}
+
+fn sandbox() -> Vec<Check> {
+    let probe = regent_sandbox::probe();
+    let nothing_works = probe.full.is_some() && probe.fallback.is_some();
+    let one = |finding: &regent_sandbox::Finding| {
+        let id = format!("sandbox.{}", finding.name.replace(' ', "-"));
+        let help = finding
+            .fix
+            .clone()
+            .unwrap_or_else(|| "the sandbox says what it obtained in every receipt".to_owned());
+        match (finding.ok, nothing_works) {
+            (true, _) => Check::good(id, &finding.says),
+            (false, false) => Check::less(id, &finding.says, help),
+            (false, true) => Check::bad(id, &finding.says, help),
+        }
+    };
+    probe.findings.iter().map(one).collect()
+}
+
+/// Live attempts to get out, each in a box of its own.
+async fn escapes(context: &Context) -> Vec<Check> {
+    match regent_sandbox::probes::try_all(compose::floor(context)).await {
+        Ok(tried) => tried
+            .into_iter()
+            .map(|one| {
+                let id = format!("escape.{}", one.name.replace(' ', "-"));
+                if one.held {
+                    return Check::good(id, format!("{}: {}", one.must, one.says));
+                }
+                Check::bad(
+                    id,
+                    format!("it must be so that {}, but {}", one.must, one.says),
+                    "don't run programs before this is understood",
+                )
+            })
+            .collect(),
+        Err(error) => vec![Check::bad(
+            "escape",
+            format!("no box could be made: {error}"),
+            "see the sandbox checks above",
+        )],
+    }
+}

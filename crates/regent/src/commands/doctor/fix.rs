@@ -1,0 +1,57 @@
+//! What `regent doctor --fix` can mend without risk: nothing is removed but sockets that nobody answers on.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use regent_policy::DEFAULT_POLICY;
+
+use crate::compose;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::paths;
+
+/// One thing that can be mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fix {
+    /// Close a file or folder of ours to others.
+    Close(PathBuf),
+    /// Make the folders of ours that are missing.
+    Folders,
+    /// Write the user's policy.
+    Policy,
+    /// Make the ledger's key.
+    Key,
+    /// Remove a socket that nobody answers on.
+    Socket(PathBuf),
+}
+
+/// Mends it, and says what was done.
+pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
+    match fix {
+        Fix::Close(path) => {
+            let fail = |error: &std::io::Error| Failure::io("close to others", path, error);
+            let folder = std::fs::metadata(path).map_err(|error| fail(&error))?.is_dir();
+            let mode = if folder { 0o700 } else { 0o600 };
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+                .map_err(|error| fail(&error))?;
+            Ok(format!("{} is closed to others", path.display()))
+        }
+        Fix::Folders => {
+            context.paths.make()?;
+            Ok("your folders are there".to_owned())
+        }
+        Fix::Policy => {
+            paths::write_private(&context.paths.policy(), DEFAULT_POLICY.as_bytes())?;
+            Ok(format!("{} has the default policy", context.paths.policy().display()))
+        }
+        Fix::Key => {
+            context.paths.make()?;
+            compose::ledger_key(&context.paths)?;
+            Ok(format!("{} is there", context.paths.ledger_key().display()))
+        }
+        Fix::Socket(path) => {
+            std::fs::remove_file(path).map_err(|error| Failure::io("remove", path, &error))?;
+            Ok(format!("{} is gone", path.display()))
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `regent init`: a policy that is visibly on, a ledger with a key, and what is already here that agents could use.
+
+use std::io::{BufRead, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use regent_policy::DEFAULT_POLICY;
+use serde_json::{Value, json};
+
+use crate::codes;
+use crate::compose;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::paths::{self, Project};
+use crate::term;
+use crate::trust::Trust;
+
+/// Put this folder under Regent: write a policy that is on, make the ledger's key, and trust the folder
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Ask nothing: a policy that is already here is trusted as it is
+    #[arg(long)]
+    quick: bool,
+}
+
+/// What stands above the default rules in the user's own file.
+const USERS_HEAD: &str = "\
+# Your own policy: the outer bound of what agents may do on this machine, in every project.
+# A project's .regent/policy.yml can only narrow it; a call happens if both agree.
+#
+";
+
+/// Names of variables that hold keys of model providers. Only whether they are set is looked at, never what they hold.
+const KEY_NAMES: [&str; 10] = [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "MISTRAL_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "GROQ_API_KEY",
+    "OPENROUTER_API_KEY",
+    "TOGETHER_API_KEY",
+    "XAI_API_KEY",
+];
+
+/// Where model servers listen on a machine of one's own.
+const LOCAL_SERVERS: [(&str, u16); 4] =
+    [("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000)];
+const CONNECT_MS_MAX: u64 = 120;
+const MCP_FILE_BYTES_MAX: u64 = 1 << 20;
+
+pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
+    let project = Project::at(&context.cwd)?;
+    let (paths, screen) = (&context.paths, &context.screen);
+    agree(context, &project, args.quick)?;
+
+    paths.make()?;
+    let users = write_if_absent(&paths.policy(), &format!("{USERS_HEAD}{DEFAULT_POLICY}"))?;
+    paths::make_private(&project.folder())?;
+    let projects = match project.policies().is_empty() {
+        true => write_if_absent(&project.root.join(paths::POLICY_FILES[0]), DEFAULT_POLICY)?,
+        false => false,
+    };
+    // The ledger is this machine's; it doesn't travel with the project.
+    write_if_absent(&project.folder().join(".gitignore"), "audit/\n")?;
+    let policy = compose::policy(paths, Some(&project))?;
+    let key = compose::ledger_key(paths)?.public().to_string();
+    Trust::grant(paths, &project, context.clock.now_ms())?;
+
+    let found = look_around(&project.root).await;
+    let sandbox = sandbox_word();
+    let names: Vec<String> = project.policies().iter().map(|path| project.short(path).into_owned()).collect();
+    let mut text = format!("Regent is on in {}.\n\n", term::inline(&project.root.display().to_string()));
+    let mut row = |name: &str, value: &str| {
+        text.push_str(&format!("  {}  {value}\n", screen.faint(&format!("{name:<8}"))))
+    };
+    for outline in policy.outline() {
+        let name = term::inline(&outline.name).into_owned();
+        row(
+            "policy",
+            &format!("{name}: {}, {} rules ({} policy)", outline.mode, outline.rules, outline.layer),
+        );
+    }
+    row("ledger", &format!(".regent/audit, signed with {key}"));
+    row("sandbox", &sandbox);
+    for line in &found.lines {
+        row("found", line);
+    }
+    text.push_str(&format!(
+        "\nNext: {}, {}, or read {}.\n",
+        screen.strong("regent run -- CMD…"),
+        screen.strong("regent tool list"),
+        names.join(", ")
+    ));
+    let data = json!({
+        "folder": project.root.display().to_string(), "policies": policy.outline().iter().map(|one| json!({
+            "name": one.name, "layer": one.layer, "mode": one.mode, "rules": one.rules})).collect::<Vec<_>>(),
+        "wrote": {"user_policy": users, "project_policy": projects}, "ledger_key": key, "sandbox": sandbox, "found": found.data, "trusted": true,
+    });
+    Ok(Done::new(data, text))
+}
+
+/// Control files that are already here came from somewhere: whoever runs this has to want them.
+fn agree(context: &Context, project: &Project, quick: bool) -> Result<(), Failure> {
+    let files = project.policies();
+    let known = Trust::load(&context.paths)?.standing(project)? == crate::trust::Standing::Trusted;
+    if quick || known || files.is_empty() {
+        return Ok(());
+    }
+    // Mistakes are shown before anyone is asked to agree.
+    compose::project_policies(project)?;
+    let names: Vec<_> = files.iter().map(|file| project.short(file)).collect();
+    let names = term::inline(&names.join(", ")).into_owned();
+    if !context.screen.can_ask {
+        return Err(Failure::new(
+            codes::TERMINAL_NEEDED,
+            format!("this folder already has {names}; trusting it has to be agreed to"),
+        )
+        .help("look at it, then run `regent init --quick`"));
+    }
+    context.screen.say(&format!("This folder already has {names}. It can only narrow what your own policy allows.\nTrust it as it is? [y/N] "));
+    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
+    match line.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _no => {
+            Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed"))
+        }
+    }
+}
+
+/// Writes a file unless there is one. Says whether it did.
+fn write_if_absent(path: &Path, text: &str) -> Result<bool, Failure> {
+    if path.exists() {
+        return Ok(false);
+    }
+    paths::write_private(path, text.as_bytes()).map(|()| true)
+}
+
+fn sandbox_word() -> String {
+    let probe = regent_sandbox::probe();
+    match (&probe.full, &probe.fallback) {
+        (None, _) => "namespaces, Landlock and seccomp".to_owned(),
+        (Some(closed), None) => {
+            format!("Landlock and seccomp only ({}); `regent doctor` says more", closed.reason)
+        }
+        (Some(closed), Some(_)) => format!("not available: {}; `regent doctor` says more", closed.reason),
+    }
+}
+
+/// What is here that agents could use.
+#[derive(Debug)]
+struct Found {
+    lines: Vec<String>,
+    data: Value,
+}
+
+async fn look_around(root: &Path) -> Found {
+    let keys: Vec<&str> = KEY_NAMES
+        .into_iter()
+        .filter(|name| std::env::var_os(name).is_some_and(|set| !set.is_empty()))
+        .collect();
+    let servers = tokio::task::spawn_blocking(local_servers).await.unwrap_or_default();
+    let mcp = mcp_servers(&root.join(".mcp.json"));
+    let mut lines = Vec::new();
+    if !keys.is_empty() {
+        lines.push(format!("{} in the environment (programs in the sandbox don't see it)", keys.join(", ")));
+    }
+    lines.extend(
+        servers.iter().map(|(name, port)| format!("something listens where {name} does: 127.0.0.1:{port}")),
+    );
+    if let Some(names) = &mcp {
+        let names: Vec<String> = names.iter().map(|name| term::short(name, 40)).collect();
+        lines.push(format!(".mcp.json with {} servers: {}", names.len(), names.join(", ")));
+    }
+    if root.join("AGENTS.md").is_file() {
+        lines.push("AGENTS.md".to_owned());
+    }
+    let servers: Vec<_> = servers.iter().map(|(name, port)| json!({"usually": name, "port": port})).collect();
+    Found { lines, data: json!({"keys": keys, "local_servers": servers, "mcp_servers": mcp}) }
+}
+
+fn local_servers() -> Vec<(&'static str, u16)> {
+    let answers = |port: u16| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        TcpStream::connect_timeout(&address, Duration::from_millis(CONNECT_MS_MAX)).is_ok()
+    };
+    LOCAL_SERVERS.into_iter().filter(|(_, port)| answers(*port)).collect()
+}
+
+/// The names of servers in an `.mcp.json`; nothing of it is started.
+fn mcp_servers(path: &Path) -> Option<Vec<String>> {
+    let length = std::fs::metadata(path).ok()?.len();
+    if length > MCP_FILE_BYTES_MAX {
+        return Some(Vec::new());
+    }
+    let bytes = std::fs::read(path).ok()?;
+    let value = regent_ledger::canonical::parse(&bytes).ok();
+    let servers = value.as_ref().and_then(|value| value.get("mcpServers")).and_then(Value::as_object);
+    Some(servers.map(|servers| servers.keys().cloned().collect()).unwrap_or_default())
+}

@@ -1,0 +1,310 @@
+//! `regent policy`: is it well-formed, does it do what its cases say, and why does it say what it says?
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use regent_kernel::{Op, ToolCall};
+use regent_policy::{Finding, Layer, Level};
+use serde_json::{Value, json};
+
+use crate::calls;
+use crate::codes;
+use crate::compose::{self, Running};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::json;
+use crate::output::{CommandResult, Done};
+use crate::term;
+use crate::trust;
+
+/// Check, test and ask the policy
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Check policy files: yours and the project's, or the one that is named
+    Check {
+        /// A policy file
+        file: Option<PathBuf>,
+    },
+    /// Run cases against the policy in force; without a file, the rules' own examples
+    Test {
+        /// A file of cases: name, call, expected verdict and rule
+        file: Option<PathBuf>,
+    },
+    /// Say what would happen to a call, and which rule and line say so
+    Why {
+        /// The tool, e.g. fs.read (or the whole call in one word: 'fs.read {"path": "x"}')
+        #[arg(add = ArgValueCandidates::new(tool_names))]
+        tool: String,
+        /// Its arguments as JSON, or `-` for stdin
+        arguments: Option<String>,
+        /// As an agent of this name, not as yourself
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+    },
+    /// Point out what is hardly meant: rules that never match, rules that allow everything
+    Lint {
+        /// A policy file
+        file: Option<PathBuf>,
+    },
+}
+
+impl PolicyCommand {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Check { .. } => "policy.check",
+            Self::Test { .. } => "policy.test",
+            Self::Why { .. } => "policy.why",
+            Self::Lint { .. } => "policy.lint",
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, command: PolicyCommand) -> CommandResult {
+    match command {
+        PolicyCommand::Check { file } => check(context, file),
+        PolicyCommand::Test { file } => test(context, file),
+        PolicyCommand::Lint { file } => lint(context, file),
+        PolicyCommand::Why { tool, arguments, agent } => {
+            why(context, &tool, arguments.as_deref(), agent.as_deref()).await
+        }
+    }
+}
+
+/// The files that apply here: path, name, whose.
+fn files(context: &Context, named: Option<PathBuf>) -> Vec<(PathBuf, String, Layer)> {
+    if let Some(file) = named {
+        let path = context.cwd.join(&file);
+        return vec![(path, file.display().to_string(), Layer::User)];
+    }
+    let user = context.paths.policy();
+    let mut files = Vec::new();
+    if user.is_file() {
+        files.push((user.clone(), user.display().to_string(), Layer::User));
+    }
+    if let Ok(project) = context.project() {
+        files.extend(project.policies().into_iter().map(|path| {
+            let name = project.short(&path).into_owned();
+            (path, name, Layer::Project)
+        }));
+    }
+    files
+}
+
+fn none() -> Failure {
+    Failure::new(codes::POLICY_NONE, "there is no policy here, and no policy means deny")
+        .help("run `regent init`")
+}
+
+fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
+    let files = files(context, named);
+    if files.is_empty() {
+        return Err(none());
+    }
+    let (mut text, mut rows, mut failures) = (String::new(), Vec::new(), Vec::new());
+    for (path, name, layer) in files {
+        match compose::load_policy(&path, &name, layer) {
+            Ok(policy) => {
+                for one in policy.outline() {
+                    let shown = term::inline(&one.name).into_owned();
+                    text.push_str(&format!(
+                        "{} {shown}: {}, {} rules, {} examples hold\n",
+                        context.screen.good("ok"),
+                        one.mode,
+                        one.rules,
+                        one.examples
+                    ));
+                    rows.push(json!({"file": one.name, "ok": true, "layer": one.layer, "mode": one.mode, "rules": one.rules, "examples": one.examples}));
+                }
+            }
+            Err(failure) => {
+                rows.push(json!({"file": name, "ok": false, "layer": layer, "error": failure.to_json()}));
+                failures.push(failure);
+            }
+        }
+    }
+    let data = json!({"files": rows});
+    match failures.pop() {
+        None => Ok(Done::new(data, text)),
+        Some(last) => {
+            if !context.screen.json {
+                failures.iter().for_each(|failure| context.screen.say(&context.screen.report(failure)));
+            }
+            Err(last.data(data))
+        }
+    }
+}
+
+fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
+    let project = context.project().ok();
+    let policy = compose::policy(&context.paths, project.as_ref())?;
+    let Some(file) = cases else {
+        // Loading has run them: a rule that doesn't do what stands beside it is not loaded.
+        let examples: usize = policy.outline().iter().map(|one| one.examples).sum();
+        let text = format!("{} all {examples} examples in the rules hold\n", context.screen.good("ok"));
+        return Ok(Done::new(json!({"passed": examples, "failed": []}), text));
+    };
+    let (path, name) = (context.cwd.join(&file), file.display().to_string());
+    let text = trust::read_control_file(&path)?;
+    let report = regent_policy::run_cases(&policy, &text)
+        .map_err(|error| compose::invalid_policy(&name, text, &error))?;
+    let data = json!({"passed": report.passed, "failed": report.failed});
+    if report.is_ok() {
+        return Ok(Done::new(data, format!("{} {} cases\n", context.screen.good("ok"), report.passed)));
+    }
+    let lines: Vec<String> = report
+        .failed
+        .iter()
+        .map(|case| {
+            format!("{name}:{}: `{}`: expected {}, got {}", case.line, case.name, case.expected, case.got)
+        })
+        .collect();
+    let total = report.passed + report.failed.len();
+    Err(Failure::new(
+        codes::POLICY_CASES,
+        format!("{} of {total} cases failed\n{}", report.failed.len(), lines.join("\n")),
+    )
+    .data(data))
+}
+
+fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
+    let files = files(context, named);
+    if files.is_empty() {
+        return Err(none());
+    }
+    let specs = regent_tools::specs();
+    let tools: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    let (mut lines, mut rows, mut is_warned) = (Vec::new(), Vec::new(), false);
+    for (path, name, layer) in files {
+        let policy = compose::load_policy(&path, &name, layer)?;
+        for finding in regent_policy::lint(&policy, &tools) {
+            is_warned |= finding.level != Level::Note;
+            lines.push(line(&name, &finding));
+            rows.push(json!({"file": name, "finding": finding}));
+        }
+    }
+    let data = json!({"findings": rows});
+    if is_warned {
+        return Err(Failure::new(
+            codes::POLICY_LINT,
+            format!("{} findings\n{}", lines.len(), lines.join("\n")),
+        )
+        .data(data));
+    }
+    let text = if lines.is_empty() {
+        format!("{} nothing to remark\n", context.screen.good("ok"))
+    } else {
+        lines.join("\n") + "\n"
+    };
+    Ok(Done::new(data, text))
+}
+
+fn line(name: &str, finding: &Finding) -> String {
+    let level = match finding.level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Note => "note",
+    };
+    let help = finding.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+    term::inline(&format!("{name}:{}:{}: {level}: {}{help}", finding.line, finding.column, finding.message))
+        .into_owned()
+}
+
+async fn why(context: &Context, tool: &str, arguments: Option<&str>, agent: Option<&str>) -> CommandResult {
+    let (tool, arguments) = match (tool.trim().split_once(char::is_whitespace), arguments) {
+        (Some((tool, rest)), None) => (tool, rest.trim()),
+        (_, Some(arguments)) => (tool, arguments),
+        (None, None) => (tool.trim(), "{}"),
+    };
+    let args = json::from_argument(arguments)?;
+    let running = Running::boot(context).await?;
+    let result = ask(context, &running, tool, args, agent).await;
+    running.close().await?;
+    result
+}
+
+async fn ask(
+    context: &Context,
+    running: &Running,
+    tool: &str,
+    args: Value,
+    agent: Option<&str>,
+) -> CommandResult {
+    let caller = match agent {
+        Some(name) => calls::spawn(context, running, name).await?,
+        None => running.kernel.operator(),
+    };
+    let op = Op::CheckPolicy { op: Box::new(Op::RunTool(ToolCall { tool: tool.to_owned(), args })) };
+    let outcome = calls::call(context, running, &caller, op).await?;
+    let said = calls::result_json(&outcome)?;
+    let text = shown(context, tool, &said);
+    Ok(Done::new(said, text))
+}
+
+fn shown(context: &Context, tool: &str, said: &Value) -> String {
+    let screen = &context.screen;
+    let field =
+        |name: &str| said.get(name).and_then(Value::as_str).map(|text| term::inline(text).into_owned());
+    let effect = field("effect").unwrap_or_default();
+    let verdict = match effect.as_str() {
+        "allow" => screen.good("allow"),
+        "ask" => screen.warn("ask"),
+        other => screen.bad(other),
+    };
+    let mut text = format!("{verdict}  {}\n", term::inline(tool));
+    if let Some(rule) = said.get("rule").filter(|rule| !rule.is_null()) {
+        text.push_str(&format!("  rule    {}\n", rule_text(rule)));
+    }
+    for (name, label) in [("reason", "why"), ("code", "code"), ("tier", "tier"), ("help", "help")] {
+        if let Some(value) = field(name) {
+            text.push_str(&format!("  {label:<7} {value}\n"));
+        }
+    }
+    let considered = said.get("considered").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (told, missed): (Vec<_>, Vec<_>) = considered
+        .iter()
+        .partition(|one| one.pointer("/outcome/fared").and_then(Value::as_str) != Some("missed"));
+    for one in told {
+        let rule = one.get("rule").map(rule_text).unwrap_or_default();
+        let effect = one.get("effect").and_then(Value::as_str).unwrap_or_default();
+        text.push_str(&screen.faint(&format!("  also    {rule}, {effect}: {}\n", fared(one))));
+    }
+    if !missed.is_empty() {
+        let mut missed: Vec<String> =
+            missed.iter().filter_map(|one| one.get("rule")).map(rule_text).collect();
+        let more = missed.len().saturating_sub(MISSED_SHOWN_MAX);
+        missed.truncate(MISSED_SHOWN_MAX);
+        let more =
+            if more == 0 { String::new() } else { format!(" and {more} more; --json says what each missed") };
+        text.push_str(&screen.faint(&format!("  missed  {}{more}\n", missed.join(", "))));
+    }
+    text
+}
+
+/// Rules that were looked at and didn't match are many; a few are enough to see which.
+const MISSED_SHOWN_MAX: usize = 4;
+
+fn rule_text(rule: &Value) -> String {
+    let part = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
+    let line = rule.get("line").and_then(Value::as_u64).unwrap_or_default();
+    term::inline(&format!("{} ({} policy, line {line})", part("id"), part("layer"))).into_owned()
+}
+
+fn fared(one: &Value) -> String {
+    let outcome = one.get("outcome").unwrap_or(&Value::Null);
+    let line = outcome.get("line").and_then(Value::as_u64).unwrap_or_default();
+    let text = match outcome.get("fared").and_then(Value::as_str).unwrap_or_default() {
+        "excepted" => format!("its exception in line {line} holds"),
+        "used_up" => "its rate is used up".to_owned(),
+        other => other.to_owned(),
+    };
+    term::inline(&text).into_owned()
+}
+
+/// Names of tools, for completion.
+pub(crate) fn tool_names() -> Vec<CompletionCandidate> {
+    regent_tools::specs()
+        .into_iter()
+        .map(|spec| CompletionCandidate::new(spec.name).help(Some(spec.description.into())))
+        .collect()
+}

@@ -1,0 +1,172 @@
+//! `regent run`: any program, judged, confined and recorded. Its exit code is passed on.
+
+use std::io::{IsTerminal, Read, Write};
+
+use clap::Args;
+use regent_kernel::{Op, Outcome, Status, ToolCall};
+use serde_json::{Value, json};
+
+use crate::calls;
+use crate::codes;
+use crate::compose::Running;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done, Shown};
+use crate::settings;
+use crate::term;
+
+/// Run a program in the sandbox, under policy and ledger
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours; it has no network and none of your environment."
+)]
+pub(crate) struct RunArgs {
+    /// As an agent of this name, not as yourself
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Stop it after this time, e.g. 90s or 10m; policy may stop it earlier
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// Give it what comes on stdin
+    #[arg(short = 'i', long)]
+    stdin: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    argv: Vec<String>,
+}
+
+/// As much as the tool takes.
+const STDIN_BYTES_MAX: u64 = 8 << 20;
+
+pub(crate) async fn run(context: &Context, args: RunArgs) -> CommandResult {
+    let call = ToolCall { tool: "process.exec".to_owned(), args: arguments(context, &args)? };
+    let running = Running::boot(context).await?;
+    let result = confined(context, &running, call, args.agent.as_deref()).await;
+    match &result {
+        // An interrupt has taken the kernel down already.
+        Err(failure) if failure.code == codes::INTERRUPTED.id => {}
+        Ok(_) | Err(_) => running.close().await?,
+    }
+    result
+}
+
+fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
+    let mut fields = json!({"argv": args.argv});
+    let mut set = |name: &str, value: Value| {
+        if let Some(fields) = fields.as_object_mut() {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    if let Some(text) = &args.timeout {
+        let ms = settings::duration_ms(text).filter(|ms| *ms > 0).ok_or_else(|| {
+            Failure::new(codes::USAGE, format!("`{text}` is not a time"))
+                .help("give a time such as 90s, 10m, 2h or 1d")
+        })?;
+        set("timeout_ms", json!(ms));
+    }
+    if args.stdin {
+        let mut text = String::new();
+        std::io::stdin()
+            .lock()
+            .take(STDIN_BYTES_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(|error| Failure::new(codes::IO, format!("can't read stdin as text: {error}")))?;
+        set("stdin", json!(text));
+    } else if context.screen.interactive {
+        set("terminal", json!(true));
+    }
+    Ok(fields)
+}
+
+async fn confined(
+    context: &Context,
+    running: &Running,
+    call: ToolCall,
+    agent: Option<&str>,
+) -> CommandResult {
+    let caller = match agent {
+        Some(name) => calls::spawn(context, running, name).await?,
+        None => running.kernel.operator(),
+    };
+    let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
+    let data = calls::outcome_json(&outcome);
+    let Some(ran) = Ran::of(&outcome) else {
+        // It was not started: the sandbox says why.
+        calls::succeeded(&outcome)?;
+        return Ok(Done { data, shown: Shown::Bytes(outcome.output.into_bytes()), exit: 0 });
+    };
+    if !context.screen.json {
+        pass_stderr(&ran.stderr);
+    }
+    for planted in &ran.planted {
+        let shown = term::inline(planted);
+        context
+            .screen
+            .say(&format!("regent: the program left a control file, which was moved aside: {shown}\n"));
+    }
+    if let Some(limit) = ran.limit {
+        let failure = Failure::new(codes::LIMIT_HIT, format!("the program was stopped: {limit}"))
+            .help("a rule's `limits` in the policy, or --timeout, sets how much a program may use");
+        return Err(print_before(context, &ran, failure).data(data));
+    }
+    match outcome.status {
+        Status::TimedOut | Status::Cancelled | Status::Faulted(_) => {
+            calls::succeeded(&outcome).map_err(|failure| print_before(context, &ran, failure))?;
+        }
+        Status::Ok | Status::Failed(_) => {}
+    }
+    Ok(Done { data, shown: Shown::Bytes(ran.stdout), exit: ran.exit })
+}
+
+/// What the program said comes before why it was stopped.
+fn print_before(context: &Context, ran: &Ran, failure: Failure) -> Failure {
+    if !context.screen.json {
+        // Nobody reads it: then nobody misses it.
+        let _unread = crate::output::write_all(&ran.stdout);
+    }
+    failure
+}
+
+/// The program's own stderr: as it is into a pipe, made inert on a terminal.
+fn pass_stderr(bytes: &[u8]) {
+    let mut stderr = std::io::stderr().lock();
+    let shown = if stderr.is_terminal() { term::block_of_bytes(bytes).into_bytes() } else { bytes.to_vec() };
+    // If stderr is gone there is nobody left to tell.
+    let _nobody = stderr.write_all(&shown);
+}
+
+/// What became of a program that was started, as the receipt tells it.
+#[derive(Debug)]
+struct Ran {
+    exit: u8,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    limit: Option<&'static str>,
+    planted: Vec<String>,
+}
+
+impl Ran {
+    fn of(outcome: &Outcome) -> Option<Self> {
+        let ended = outcome.obtained.as_ref()?.get("ended")?;
+        let number = |pointer: &str| ended.pointer(pointer).and_then(Value::as_i64);
+        let exit = match (number("/status/code"), number("/status/signal")) {
+            (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(codes::exit::ERROR),
+            // As shells count it.
+            (None, Some(signal)) => u8::try_from(128 + (signal & 0x7f)).unwrap_or(codes::exit::ERROR),
+            (None, None) => return None,
+        };
+        let limit = match ended.get("why").and_then(Value::as_str).unwrap_or_default() {
+            "wall-clock" => Some("its time was over (limit `wall`)"),
+            "output-cap" => Some("it wrote more than it may (limit `output`)"),
+            "memory" => Some("it needed more memory than it may (limit `memory`)"),
+            _itself => None,
+        };
+        let planted = ended.get("planted").and_then(Value::as_array).into_iter().flatten();
+        let planted = planted.filter_map(|one| one.get("path")?.as_str().map(str::to_owned)).collect();
+        // Output is what came on stdout, then what came on stderr.
+        let all = outcome.output.bytes();
+        let cut = number("/stdout_bytes").and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(all.len());
+        let (stdout, stderr) = all.split_at_checked(cut).unwrap_or((all, &[]));
+        Some(Self { exit, stdout: stdout.to_vec(), stderr: stderr.to_vec(), limit, planted })
+    }
+}

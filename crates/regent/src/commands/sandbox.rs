@@ -1,0 +1,66 @@
+//! `regent sandbox`: what this machine gives, and what a program would see.
+
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::codes;
+use crate::compose;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::term;
+
+/// See what confinement this machine gives
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Try everything and say what works here
+    Probe,
+    /// Say what a program would see and be held to
+    Explain,
+}
+
+impl SandboxCommand {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Probe => "sandbox.probe",
+            Self::Explain => "sandbox.explain",
+        }
+    }
+}
+
+pub(crate) fn run(context: &Context, command: &SandboxCommand) -> CommandResult {
+    match command {
+        SandboxCommand::Probe => probe(context),
+        SandboxCommand::Explain => explain(context),
+    }
+}
+
+fn probe(context: &Context) -> CommandResult {
+    let screen = &context.screen;
+    let probe = regent_sandbox::probe();
+    let mut text = String::new();
+    for finding in &probe.findings {
+        let mark = if finding.ok { screen.good("ok  ") } else { screen.warn("less") };
+        text.push_str(&format!("{mark} {:<22} {}\n", finding.name, term::inline(&finding.says)));
+        if let Some(fix) = &finding.fix {
+            text.push_str(&format!("     {:<22} {}\n", "", screen.faint(&term::inline(fix))));
+        }
+    }
+    let data = json!(probe);
+    if probe.full.is_some() && probe.fallback.is_some() {
+        let why = probe.full.as_ref().map(|closed| closed.reason.clone()).unwrap_or_default();
+        screen.say(&text);
+        return Err(Failure::new(
+            codes::SANDBOX_UNAVAILABLE,
+            format!("no confinement can be had here: {why}"),
+        )
+        .data(data));
+    }
+    Ok(Done::new(data, text))
+}
+
+fn explain(context: &Context) -> CommandResult {
+    let explained = compose::sandbox_view(context)?;
+    let text = term::block(&explained.to_string()).into_owned();
+    Ok(Done::new(json!(explained), text))
+}

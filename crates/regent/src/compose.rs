@@ -1,0 +1,243 @@
+//! Wires policy, ledger, state, tools and sandbox into a kernel. The only place that does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, SqliteState, Workspace, control};
+use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
+use regent_policy::{Layer, LoadError, Source};
+use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
+use regent_tools::{HostTools, Network};
+
+use crate::codes;
+use crate::context::Context;
+use crate::failure::{Excerpt, Failure, Mark};
+use crate::paths::{Paths, Project};
+use crate::trust::{self, Trust};
+
+/// A kernel that is up, with its control socket.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// The kernel.
+    pub(crate) kernel: Kernel,
+    listening: control::Listening,
+}
+
+impl Running {
+    /// Brings a kernel up in the project that the command was given in. The folder must be trusted.
+    pub(crate) async fn boot(context: &Context) -> Result<Self, Failure> {
+        let project = context.project()?;
+        Trust::demand(&context.paths, &project)?;
+        let policy = policy(&context.paths, Some(&project))?;
+        Self::boot_with(context, &project, policy).await
+    }
+
+    /// The same with a policy that is loaded already.
+    pub(crate) async fn boot_with(
+        context: &Context,
+        project: &Project,
+        policy: Policy,
+    ) -> Result<Self, Failure> {
+        context.paths.make()?;
+        let catalogue = Catalogue::default();
+        regent_tools::register(&catalogue).map_err(|error| {
+            Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
+        })?;
+        let workspace = Workspace::open(&project.root).map_err(|error| {
+            Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
+        })?;
+        let state = SqliteState::open(&context.paths.state_db()).map_err(|error| {
+            Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
+                .help("`regent doctor` checks it")
+        })?;
+        let parts = Parts {
+            policy,
+            ledger: ledger(context, project)?,
+            executors: executors(context),
+            catalogue,
+            workspace,
+            state: Arc::new(state),
+            clock: Arc::clone(&context.clock),
+            sponsor: user_name(),
+            session: session_word()?,
+        };
+        let kernel = Kernel::boot(parts).await?;
+        tell_in_doubt(context, &kernel);
+        let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
+            Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
+        })?;
+        Ok(Self { kernel, listening })
+    }
+
+    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed.
+    pub(crate) async fn close(self) -> Result<(), Failure> {
+        drop(self.listening);
+        Ok(self.kernel.shutdown().await?)
+    }
+}
+
+/// Calls that a crash cut off: whether they took effect only a person can find out.
+fn tell_in_doubt(context: &Context, kernel: &Kernel) {
+    for one in kernel.in_doubt().iter().filter(|one| !one.idempotent) {
+        context.screen.say(&format!(
+            "regent: an earlier run ended in the middle of {}: it may or may not have happened; `regent audit show {}/{}` shows it\n",
+            crate::term::inline(one.tool.as_ref().unwrap_or(&one.op)), one.lane, one.seq
+        ));
+    }
+}
+
+/// The user's policy with the project's below it.
+pub(crate) fn policy(paths: &Paths, project: Option<&Project>) -> Result<Policy, Failure> {
+    let user = user_policy(paths)?;
+    Ok(match project {
+        Some(project) => Policy::layered(user, project_policies(project)?),
+        None => user,
+    })
+}
+
+/// The user's own policy. Without one nothing is allowed.
+pub(crate) fn user_policy(paths: &Paths) -> Result<Policy, Failure> {
+    let path = paths.policy();
+    if !path.exists() {
+        return Err(Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
+            .help("run `regent init`"));
+    }
+    load_policy(&path, &path.display().to_string(), Layer::User)
+}
+
+/// The project's policies, put together; none if it has none.
+pub(crate) fn project_policies(project: &Project) -> Result<Option<Policy>, Failure> {
+    let mut all: Option<Policy> = None;
+    for path in project.policies() {
+        let one = load_policy(&path, &project.short(&path), Layer::Project)?;
+        all = Some(match all {
+            Some(others) => Policy::layered(others, Some(one)),
+            None => one,
+        });
+    }
+    Ok(all)
+}
+
+/// Loads one policy file; its mistakes come with line and column.
+pub(crate) fn load_policy(path: &Path, name: &str, layer: Layer) -> Result<Policy, Failure> {
+    let text = trust::read_control_file(path)?;
+    regent_policy::load(&text, &Source::new(name, layer)).map_err(|error| invalid_policy(name, text, &error))
+}
+
+/// A policy's mistakes, with the lines they are in.
+pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Failure {
+    let marks = error.findings.iter().map(|finding| Mark {
+        line: usize::try_from(finding.line).unwrap_or(usize::MAX),
+        column: usize::try_from(finding.column).unwrap_or(usize::MAX),
+        offset: finding.span.start,
+        length: finding.span.end.saturating_sub(finding.span.start),
+        message: finding.message.clone(),
+        help: finding.help.clone(),
+    });
+    let marks: Vec<Mark> = marks.collect();
+    let message = match marks.as_slice() {
+        [one] => format!(
+            "`{name}` is not a usable policy: line {}, column {}: {}",
+            one.line, one.column, one.message
+        ),
+        many => format!("`{name}` is not a usable policy: {} mistakes", many.len()),
+    };
+    Failure::new(codes::POLICY_INVALID, message).excerpt(Excerpt { name: name.to_owned(), text, marks })
+}
+
+/// The key that signs ledgers, made on first use.
+pub(crate) fn ledger_key(paths: &Paths) -> Result<LedgerKey, Failure> {
+    LedgerKey::load_or_create(&paths.ledger_key()).map_err(|error| {
+        let failure = Failure::new(codes::LEDGER_KEY, error_chain(&error));
+        match error {
+            KeyError::Exposed { path } => {
+                failure.help(format!("chmod 600 {}, or `regent doctor --fix`", path.display()))
+            }
+            KeyError::Random(_) | KeyError::Io { .. } | KeyError::Malformed { .. } | KeyError::NotAKey(_) => {
+                failure
+            }
+        }
+    })
+}
+
+fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
+    let root = project.audit();
+    let options = Options {
+        opened_at_ms: context.clock.now_ms(),
+        witness: Some(context.paths.witness(&project.root)),
+        ..Options::default()
+    };
+    Ledger::open(&root, ledger_key(&context.paths)?, options).map_err(|error| {
+        let message = format!("`{}`: {}", root.display(), error_chain(&error));
+        match error {
+            OpenError::Broken(broken) => {
+                Failure::new(codes::AUDIT_BROKEN, format!("the ledger is sealed: {broken}"))
+                    .help("nothing was touched; `regent audit verify` says more")
+            }
+            OpenError::WrongKey => Failure::new(codes::AUDIT_BROKEN, message)
+                .help("this ledger was not written with your key; move it away if it came with a download"),
+            OpenError::Busy => Failure::new(codes::LEDGER_UNWRITABLE, message).help("try again"),
+            OpenError::Io(_) => Failure::new(codes::LEDGER_UNWRITABLE, message)
+                .help("nothing was done; mend this and try again"),
+        }
+    })
+}
+
+fn executors(context: &Context) -> Executors {
+    let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+    Executors {
+        host: Arc::new(HostTools::new(network)),
+        process: Some(Arc::new(ProcessTier::new(floor(context)))),
+        models: None,
+    }
+}
+
+/// The least confinement that programs are run in.
+pub(crate) fn floor(context: &Context) -> Floor {
+    if context.settings.needs_namespaces() { Floor::Full } else { Floor::LandlockSeccomp }
+}
+
+/// The word that this process's calls are recorded under.
+fn session_word() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 6];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The person that this process runs for, as the system knows them: the environment could say anything.
+pub(crate) fn user_name() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _password, id) = (fields.next()?, fields.next()?, fields.next()?);
+        (id.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// An error with what caused it, in one line.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// What a program of this project would see and be held to.
+pub(crate) fn sandbox_view(context: &Context) -> Result<Explained, Failure> {
+    let root = context.project().map_or_else(|_no_project| context.cwd.clone(), |project| project.root);
+    let spec = Spec { argv: vec!["true".into()], ..ProcessTier::new(floor(context)).spec(&root) };
+    regent_sandbox::explain(&spec).map_err(|error| {
+        let fix = if let SandboxError::Unavailable { fix, .. } = &error { fix.clone() } else { None };
+        let help = fix.unwrap_or_else(|| "`regent doctor` says what this machine lacks".to_owned());
+        Failure::new(codes::SANDBOX_UNAVAILABLE, error.to_string()).help(help)
+    })
+}

@@ -1,0 +1,166 @@
+//! The one error type of the command line: what, where, why, and what to do next.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use regent_kernel::{Denial, Fault};
+use serde_json::{Value, json};
+
+use crate::codes::{self, Code};
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// A stable word that `regent explain` knows.
+    pub(crate) code: Cow<'static, str>,
+    /// How the program ends.
+    pub(crate) exit: u8,
+    /// What happened, in a sentence.
+    pub(crate) message: String,
+    /// What to do next.
+    pub(crate) help: Option<String>,
+    /// The lines of a file that are at fault.
+    pub(crate) excerpt: Option<Box<Excerpt>>,
+    /// What is known all the same, for `--json`.
+    pub(crate) data: Value,
+}
+
+/// A file with the places that are at fault.
+#[derive(Debug)]
+pub(crate) struct Excerpt {
+    /// The file's name as it is shown.
+    pub(crate) name: String,
+    /// All of its text.
+    pub(crate) text: String,
+    /// The places.
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// One place in a file.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// Line, from 1.
+    pub(crate) line: usize,
+    /// Column, from 1.
+    pub(crate) column: usize,
+    /// Byte offset.
+    pub(crate) offset: usize,
+    /// Length in bytes.
+    pub(crate) length: usize,
+    /// What is wrong there.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) help: Option<String>,
+}
+
+impl Failure {
+    /// A failure of our own.
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code: code.id.into(),
+            exit: code.exit,
+            message: message.into(),
+            help: None,
+            excerpt: None,
+            data: Value::Null,
+        }
+    }
+
+    /// A failure that another part has named.
+    pub(crate) fn named(code: impl Into<Cow<'static, str>>, exit: u8, message: impl Into<String>) -> Self {
+        Self { code: code.into(), exit, ..Self::new(codes::INTERNAL, message) }
+    }
+
+    /// A file or folder could not be used.
+    pub(crate) fn io(doing: &str, path: &Path, error: &std::io::Error) -> Self {
+        let is_full =
+            matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        let code = if is_full { codes::LEDGER_UNWRITABLE } else { codes::IO };
+        Self::new(code, format!("can't {doing} `{}`: {error}", path.display()))
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds what is known all the same.
+    #[must_use]
+    pub(crate) fn data(mut self, data: Value) -> Self {
+        self.data = data;
+        self
+    }
+
+    /// Adds the lines that are at fault.
+    #[must_use]
+    pub(crate) fn excerpt(mut self, excerpt: Excerpt) -> Self {
+        self.excerpt = Some(Box::new(excerpt));
+        self
+    }
+
+    /// What `--json` says.
+    pub(crate) fn to_json(&self) -> Value {
+        let places = self.excerpt.as_ref().map(|excerpt| {
+            let places = excerpt.marks.iter().map(|mark| {
+                json!({"file": excerpt.name, "line": mark.line, "column": mark.column, "message": mark.message, "help": mark.help})
+            });
+            places.collect::<Vec<_>>()
+        });
+        let mut error = json!({"code": self.code, "message": self.message, "help": self.help});
+        if let (Some(places), Some(fields)) = (places, error.as_object_mut()) {
+            fields.insert("places".to_owned(), places.into());
+        }
+        error
+    }
+}
+
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Self {
+        let reason = denial.reason;
+        let by = reason.rule.as_ref().map(|rule| format!(" by rule {rule}")).unwrap_or_default();
+        let failure =
+            Self::named(reason.code, codes::exit_of(reason.code), format!("denied{by}: {}", reason.message));
+        let data = json!({"verdict": "deny", "code": reason.code, "reason": reason.message, "rule": reason.rule, "intent": denial.intent});
+        Self { help: reason.help, ..failure }.data(data)
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        let message = fault.to_string();
+        match fault {
+            Fault::NotRunning(_) => {
+                Self::new(codes::KERNEL_SEALED, message).help("`regent audit verify` says what is wrong")
+            }
+            Fault::Ledger(_) => {
+                Self::new(codes::LEDGER_UNWRITABLE, message).help("nothing was done; mend this and try again")
+            }
+            Fault::State(_) => Self::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it"),
+            Fault::Record(_) => Self::new(codes::INPUT_JSON, message),
+            Fault::Read(_) => {
+                Self::new(codes::AUDIT_UNREADABLE, message).help("`regent audit verify` says more")
+            }
+            Fault::Executor { .. } => {
+                sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
+            }
+            Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
+        }
+    }
+}
+
+/// Why no program can be confined here, if that is so. Found out by trying, so it is asked only after something broke.
+fn sandbox_closed() -> Option<Failure> {
+    let probe = regent_sandbox::probe();
+    let closed = probe.full.as_ref()?;
+    let message = match &probe.fallback {
+        Some(also) => format!("programs can't be confined here: {}; {}", closed.reason, also.reason),
+        None => format!("programs can't be confined as required (`sandbox.floor`): {}", closed.reason),
+    };
+    let failure = Failure::new(codes::SANDBOX_UNAVAILABLE, message);
+    Some(match &closed.fix {
+        Some(fix) => failure.help(fix.clone()),
+        None => failure.help("`regent doctor` says what this machine lacks"),
+    })
+}

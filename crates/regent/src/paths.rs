@@ -1,0 +1,186 @@
+//! Where things are: the user's folders by XDG, and the project by walking up to its `.regent/`.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use regent_ledger::Digest;
+
+use crate::codes;
+use crate::failure::Failure;
+
+/// The user's folders.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    /// Policy and settings.
+    pub(crate) config: PathBuf,
+    /// Keys.
+    pub(crate) data: PathBuf,
+    /// What is remembered between runs: trust, approvals, witnesses.
+    pub(crate) state: PathBuf,
+    /// Where each kernel process has its control socket.
+    pub(crate) runtime: PathBuf,
+}
+
+impl Paths {
+    /// As the environment says. Relative values are ignored, as the XDG standard demands.
+    pub(crate) fn from_env() -> Result<Self, Failure> {
+        let home = absolute("HOME");
+        let folder = |name: &str, below: &str| {
+            absolute(name).or_else(|| home.as_ref().map(|home| home.join(below))).ok_or_else(|| {
+                Failure::new(codes::HOME_NONE, format!("neither {name} nor HOME is set to an absolute path"))
+            })
+        };
+        let state = folder("XDG_STATE_HOME", ".local/state")?.join("regent");
+        Ok(Self {
+            config: folder("XDG_CONFIG_HOME", ".config")?.join("regent"),
+            data: folder("XDG_DATA_HOME", ".local/share")?.join("regent"),
+            runtime: absolute("XDG_RUNTIME_DIR")
+                .map_or_else(|| state.join("run"), |folder| folder.join("regent")),
+            state,
+        })
+    }
+
+    /// All folders below one: for the demonstration, which touches nothing of the user's.
+    pub(crate) fn below(home: &Path) -> Self {
+        Self {
+            config: home.join("config/regent"),
+            data: home.join("data/regent"),
+            state: home.join("state/regent"),
+            runtime: home.join("run"),
+        }
+    }
+
+    /// The user's own policy.
+    pub(crate) fn policy(&self) -> PathBuf {
+        self.config.join("policy.yml")
+    }
+
+    /// The user's own settings.
+    pub(crate) fn settings(&self) -> PathBuf {
+        self.config.join("config.toml")
+    }
+
+    /// The key that signs ledgers.
+    pub(crate) fn ledger_key(&self) -> PathBuf {
+        self.data.join("ledger.key")
+    }
+
+    /// Which folders are trusted.
+    pub(crate) fn trust(&self) -> PathBuf {
+        self.state.join("trust.json")
+    }
+
+    /// Approvals, rates and budgets. Not in the project: what comes with a download must not bring its own approvals.
+    pub(crate) fn state_db(&self) -> PathBuf {
+        self.state.join("state.db")
+    }
+
+    /// The counter that tells when a project's ledger was rolled back to an older copy.
+    pub(crate) fn witness(&self, root: &Path) -> PathBuf {
+        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        self.state.join("witness").join(name)
+    }
+
+    /// The folders that are ours alone.
+    pub(crate) fn private(&self) -> [&Path; 3] {
+        [&self.config, &self.data, &self.state]
+    }
+
+    /// Makes the folders that are ours alone, mode 0700 where they are new.
+    pub(crate) fn make(&self) -> Result<(), Failure> {
+        for folder in self.private() {
+            make_private(folder)?;
+        }
+        make_private(&self.state.join("witness"))
+    }
+}
+
+/// Makes a folder that only its owner can enter, if it isn't there.
+pub(crate) fn make_private(folder: &Path) -> Result<(), Failure> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| Failure::io("make the folder", folder, &error))
+}
+
+/// Writes a file at once or not at all, readable by its owner alone.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let fail = |error: &std::io::Error| Failure::io("write", path, error);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    make_private(folder)?;
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| fail(&error))?;
+    std::io::Write::write_all(&mut draft, content).map_err(|error| fail(&error))?;
+    draft.as_file().sync_all().map_err(|error| fail(&error))?;
+    draft.persist(path).map_err(|error| fail(&error.error))?;
+    Ok(())
+}
+
+fn absolute(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// A folder with a `.regent/`, or with the policy file of another system that we read as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Project {
+    /// Its real path.
+    pub(crate) root: PathBuf,
+}
+
+/// Files that make a folder a project. Each that exists narrows further what may be done there.
+pub(crate) const POLICY_FILES: [&str; 3] =
+    [".regent/policy.yml", ".agentzero/policy.yml", ".agents/security.md"];
+
+impl Project {
+    /// The nearest folder upwards that is a project.
+    pub(crate) fn find(from: &Path) -> Result<Self, Failure> {
+        let real = from.canonicalize().map_err(|error| Failure::io("enter", from, &error))?;
+        let is_project = |folder: &&Path| {
+            folder.join(".regent").is_dir() || POLICY_FILES.iter().any(|file| folder.join(file).is_file())
+        };
+        match real.ancestors().find(is_project) {
+            Some(root) => Ok(Self { root: root.to_owned() }),
+            None => Err(Failure::new(codes::FOLDER_NONE, format!("`{}` is in no project", real.display()))
+                .help("run `regent init` in the folder that you want to work in")),
+        }
+    }
+
+    /// A folder that is or becomes a project.
+    pub(crate) fn at(folder: &Path) -> Result<Self, Failure> {
+        let root = folder.canonicalize().map_err(|error| Failure::io("enter", folder, &error))?;
+        if !root.is_dir() {
+            return Err(Failure::new(codes::USAGE, format!("`{}` is not a folder", root.display())));
+        }
+        Ok(Self { root })
+    }
+
+    /// Our own folder in it.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.root.join(".regent")
+    }
+
+    /// The ledger.
+    pub(crate) fn audit(&self) -> PathBuf {
+        self.folder().join("audit")
+    }
+
+    /// The project's settings.
+    pub(crate) fn settings(&self) -> PathBuf {
+        self.folder().join("config.toml")
+    }
+
+    /// The policy files that are there.
+    pub(crate) fn policies(&self) -> Vec<PathBuf> {
+        POLICY_FILES.iter().map(|file| self.root.join(file)).filter(|file| file.is_file()).collect()
+    }
+
+    /// A path as people know it: relative to the project where it is inside.
+    pub(crate) fn short<'a>(&self, path: &'a Path) -> std::borrow::Cow<'a, str> {
+        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy()
+    }
+}
+
+/// Whether others than the owner can read, write or enter.
+pub(crate) fn is_open_to_others(path: &Path) -> std::io::Result<bool> {
+    Ok(std::fs::metadata(path)?.mode() & 0o077 != 0)
+}

@@ -1,0 +1,315 @@
+//! Settings: defaults, then the user's file, the project's, the environment and flags; each value knows where it came from.
+//!
+//! A project's file may only make things stricter. Every key here changes what the program does; there are no others.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use toml_edit::{Document, DocumentMut, Item};
+
+use crate::codes;
+use crate::failure::{Excerpt, Failure, Mark};
+use crate::output::Color;
+use crate::paths::{Paths, Project};
+use crate::trust;
+
+/// One setting that exists.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// `section.name`.
+    pub(crate) name: &'static str,
+    /// What it is when nobody says otherwise.
+    pub(crate) default: &'static str,
+    /// What it does.
+    pub(crate) help: &'static str,
+    kind: Kind,
+    in_project: InProject,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One of these words, the strictest last.
+    Word(&'static [&'static str]),
+    /// `90s`, `10m`, `2h`, `1d`.
+    Duration,
+    /// `host:port`, separated by commas.
+    Endpoints,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InProject {
+    Refused,
+    OnlyStricter,
+}
+
+/// All settings.
+pub(crate) const KEYS: &[Key] = &[
+    Key {
+        name: "approve.valid_for",
+        default: "10m",
+        help: "how long a yes holds unless `--for` says otherwise",
+        kind: Kind::Duration,
+        in_project: InProject::OnlyStricter,
+    },
+    Key {
+        name: "network.allow_private",
+        default: "",
+        help: "private addresses that `http.fetch` may contact, as `host:port`, separated by commas",
+        kind: Kind::Endpoints,
+        in_project: InProject::Refused,
+    },
+    Key {
+        name: "sandbox.floor",
+        default: "landlock-seccomp",
+        help: "the least confinement that programs are run in: `landlock-seccomp`, or `full` (with namespaces)",
+        kind: Kind::Word(&["landlock-seccomp", "full"]),
+        in_project: InProject::OnlyStricter,
+    },
+    Key {
+        name: "ui.color",
+        default: "auto",
+        help: "colours: `auto`, `always` or `never`",
+        kind: Kind::Word(&["auto", "always", "never"]),
+        in_project: InProject::Refused,
+    },
+];
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Built in.
+    Default,
+    /// A file, by path and line.
+    File(PathBuf, usize),
+    /// An environment variable.
+    Environment(String),
+    /// A flag of this command.
+    Flag(&'static str),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+        }
+    }
+}
+
+/// The settings in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings(BTreeMap<&'static str, (String, Origin)>);
+
+impl Settings {
+    /// Everything that applies, the project's file only if one is given (it must be trusted by then).
+    pub(crate) fn load(paths: &Paths, project: Option<&Project>, no_color: bool) -> Result<Self, Failure> {
+        let mut settings =
+            Self(KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default))).collect());
+        for (key, value, origin) in read_file(&paths.settings())? {
+            settings.0.insert(key.name, (value, origin));
+        }
+        for (key, value, origin) in
+            project.map(|project| read_file(&project.settings())).transpose()?.into_iter().flatten()
+        {
+            settings.narrow(key, value, origin)?;
+        }
+        for key in KEYS {
+            let name = variable(key);
+            if let Ok(value) = std::env::var(&name) {
+                check(key, &value)
+                    .map_err(|why| Failure::new(codes::CONFIG_VALUE, format!("{name}: {why}")))?;
+                settings.0.insert(key.name, (value, Origin::Environment(name)));
+            }
+        }
+        if no_color {
+            settings.0.insert("ui.color", ("never".to_owned(), Origin::Flag("--no-color")));
+        }
+        Ok(settings)
+    }
+
+    /// A project's value counts if it is stricter than the user's; a looser one is not an error, it has no effect.
+    fn narrow(&mut self, key: &'static Key, value: String, origin: Origin) -> Result<(), Failure> {
+        if key.in_project == InProject::Refused {
+            let message = format!("`{}` can't be set by a project ({origin})", key.name);
+            return Err(Failure::new(codes::CONFIG_INVALID, message)
+                .help("set it in your own file: `regent config set`"));
+        }
+        let Some((users, _)) = self.0.get(key.name) else { return Ok(()) };
+        let rank = |text: &str| match key.kind {
+            Kind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
+            Kind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
+            Kind::Endpoints => None,
+        };
+        if rank(&value) > rank(users) {
+            self.0.insert(key.name, (value, origin));
+        }
+        Ok(())
+    }
+
+    /// All of them, with where they come from.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &str, &Origin)> {
+        self.0.iter().map(|(name, (value, origin))| (*name, value.as_str(), origin))
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", |(value, _)| value.as_str())
+    }
+
+    /// How long a yes holds.
+    pub(crate) fn approve_valid_ms(&self) -> u64 {
+        // Checked when it was read; if it weren't, a yes would hold for no time at all.
+        duration_ms(self.text("approve.valid_for")).unwrap_or(0)
+    }
+
+    /// Whether programs need namespaces.
+    pub(crate) fn needs_namespaces(&self) -> bool {
+        self.text("sandbox.floor") != "landlock-seccomp"
+    }
+
+    /// Private addresses that may be contacted.
+    pub(crate) fn allow_private(&self) -> Vec<String> {
+        endpoints(self.text("network.allow_private")).map(str::to_owned).collect()
+    }
+
+    /// Whether colours are wanted.
+    pub(crate) fn color(&self) -> Color {
+        match self.text("ui.color") {
+            "always" => Color::Always,
+            "never" => Color::Never,
+            _auto => Color::Auto,
+        }
+    }
+}
+
+/// The setting of that name.
+pub(crate) fn key(name: &str) -> Result<&'static Key, Failure> {
+    KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
+        let names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+        Failure::new(codes::CONFIG_KEY, format!("there is no setting `{name}`"))
+            .help(format!("one of {}", names.join(", ")))
+    })
+}
+
+/// Changes one value in a file and leaves everything else in it as it is, comments too.
+pub(crate) fn set(path: &Path, name: &str, value: &str) -> Result<(), Failure> {
+    let key = key(name)?;
+    check(key, value).map_err(|why| Failure::new(codes::CONFIG_VALUE, why))?;
+    read_file(path)?;
+    let text = if path.is_file() { trust::read_control_file(path)? } else { String::new() };
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| invalid(path, &text, error.span(), error.message()))?;
+    let (section, field) = name.split_once('.').unwrap_or((name, ""));
+    let table = document.entry(section).or_insert_with(toml_edit::table);
+    let Some(table) = table.as_table_like_mut() else {
+        return Err(invalid(path, &text, None, &format!("`{section}` is not a table")));
+    };
+    table.insert(field, toml_edit::value(value));
+    crate::paths::write_private(path, document.to_string().as_bytes())
+}
+
+/// The environment variable that overrides a setting.
+pub(crate) fn variable(key: &Key) -> String {
+    format!("REGENT_{}", key.name.replace('.', "_").to_ascii_uppercase())
+}
+
+/// `90s`, `10m`, `2h`, `1d` in milliseconds.
+pub(crate) fn duration_ms(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _unknown => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(seconds)?.checked_mul(1000)
+}
+
+fn endpoints(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+fn check(key: &Key, value: &str) -> Result<(), String> {
+    let name = key.name;
+    match key.kind {
+        Kind::Word(words) if words.contains(&value) => Ok(()),
+        Kind::Word(words) => Err(format!("`{name}` can't be `{value}`; one of {}", words.join(", "))),
+        Kind::Duration if duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
+        Kind::Duration => Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d")),
+        Kind::Endpoints => {
+            let is_endpoint = |part: &str| {
+                part.rsplit_once(':')
+                    .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+            };
+            match endpoints(value).find(|part| !is_endpoint(part)) {
+                None => Ok(()),
+                Some(part) => Err(format!("`{name}` can't have `{part}`; give `host:port`")),
+            }
+        }
+    }
+}
+
+type Read = (&'static Key, String, Origin);
+
+fn read_file(path: &Path) -> Result<Vec<Read>, Failure> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = trust::read_control_file(path)?;
+    let document = Document::parse(text.as_str())
+        .map_err(|error| invalid(path, &text, error.span(), error.message()))?;
+    let mut values = Vec::new();
+    for (section, item) in document.iter() {
+        let Some(table) = item.as_table_like() else {
+            return Err(invalid(
+                path,
+                &text,
+                item.span(),
+                &format!("`{section}` is not a section of settings"),
+            ));
+        };
+        for (field, item) in table.iter() {
+            let fail = |why: &str| invalid(path, &text, item.span(), why);
+            let name = format!("{section}.{field}");
+            let key = key(&name).map_err(|failure| fail(&failure.message))?;
+            let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` has to be text")))?;
+            check(key, &value).map_err(|why| fail(&why))?;
+            let line = item.span().map_or(1, |span| place(&text, span.start).0);
+            values.push((key, value, Origin::File(path.to_owned(), line)));
+        }
+    }
+    Ok(values)
+}
+
+fn scalar(item: &Item) -> Option<String> {
+    match item.as_array() {
+        Some(array) => {
+            let parts: Option<Vec<&str>> = array.iter().map(toml_edit::Value::as_str).collect();
+            parts.map(|parts| parts.join(","))
+        }
+        None => item.as_str().map(str::to_owned),
+    }
+}
+
+fn invalid(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, why: &str) -> Failure {
+    let span = span.unwrap_or(0..0);
+    let (line, column) = place(text, span.start);
+    let mark =
+        Mark { line, column, offset: span.start, length: span.len(), message: why.to_owned(), help: None };
+    let excerpt = Excerpt { name: path.display().to_string(), text: text.to_owned(), marks: vec![mark] };
+    Failure::new(codes::CONFIG_INVALID, format!("`{}`, line {line}: {why}", path.display())).excerpt(excerpt)
+}
+
+/// Line and column of a byte, both from 1.
+pub(crate) fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests;

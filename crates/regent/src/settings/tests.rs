@@ -1,0 +1,80 @@
+//! Settings come from where they say, and a project only narrows.
+
+use super::*;
+
+fn world() -> (tempfile::TempDir, Paths, Project) {
+    let home = tempfile::tempdir().unwrap();
+    let paths = Paths::below(home.path());
+    std::fs::create_dir_all(home.path().join("project/.regent")).unwrap();
+    std::fs::create_dir_all(&paths.config).unwrap();
+    let project = Project::at(&home.path().join("project")).unwrap();
+    (home, paths, project)
+}
+
+#[test]
+fn durations_have_a_unit() {
+    let cases = [
+        ("90s", Some(90_000)),
+        ("10m", Some(600_000)),
+        ("1d", Some(86_400_000)),
+        ("10", None),
+        ("", None),
+        ("ä", None),
+        ("-1s", None),
+    ];
+    for (text, ms) in cases {
+        assert_eq!(duration_ms(text), ms, "{text}");
+    }
+}
+
+#[test]
+fn a_project_can_only_make_it_stricter() {
+    let (_home, paths, project) = world();
+    let cases = [
+        ("[approve]\nvalid_for = \"5m\"", "approve.valid_for", "5m"),
+        ("[approve]\nvalid_for = \"2h\"", "approve.valid_for", "10m"),
+        ("[sandbox]\nfloor = \"full\"", "sandbox.floor", "full"),
+    ];
+    for (text, key, value) in cases {
+        std::fs::write(project.settings(), text).unwrap();
+        let settings = Settings::load(&paths, Some(&project), false).unwrap();
+        assert_eq!(settings.text(key), value, "{text}");
+    }
+    std::fs::write(paths.settings(), "[sandbox]\nfloor = \"full\"").unwrap();
+    std::fs::write(project.settings(), "[sandbox]\nfloor = \"landlock-seccomp\"").unwrap();
+    assert!(Settings::load(&paths, Some(&project), false).unwrap().needs_namespaces());
+    std::fs::write(project.settings(), "[network]\nallow_private = \"127.0.0.1:1\"").unwrap();
+    assert_eq!(Settings::load(&paths, Some(&project), false).unwrap_err().exit, 3);
+}
+
+#[test]
+fn mistakes_are_shown_with_their_line() {
+    let (_home, paths, _project) = world();
+    for (text, line) in [
+        ("[ui]\ncolour = \"never\"", 2),
+        ("\n\n[ui]\ncolor = \"pink\"", 4),
+        ("[ui", 1),
+        ("ui = 3", 1),
+        ("[ui]\ncolor = true", 2),
+    ] {
+        std::fs::write(paths.settings(), text).unwrap();
+        let failure = Settings::load(&paths, None, false).unwrap_err();
+        assert_eq!((failure.exit, &*failure.code), (3, "config.invalid"), "{text}");
+        assert_eq!(failure.excerpt.unwrap().marks[0].line, line, "{text}");
+    }
+}
+
+#[test]
+fn setting_a_value_keeps_comments() {
+    let (_home, paths, _project) = world();
+    std::fs::write(paths.settings(), "# mine\n[ui] # here\ncolor = \"auto\"\n").unwrap();
+    set(&paths.settings(), "ui.color", "never").unwrap();
+    set(&paths.settings(), "approve.valid_for", "1h").unwrap();
+    let text = std::fs::read_to_string(paths.settings()).unwrap();
+    assert!(text.contains("# mine\n[ui] # here\ncolor = \"never\""), "{text}");
+    let settings = Settings::load(&paths, None, false).unwrap();
+    assert_eq!(settings.approve_valid_ms(), 3_600_000);
+    assert!(matches!(settings.0["approve.valid_for"].1, Origin::File(_, 4 | 5)));
+    assert_eq!(set(&paths.settings(), "ui.color", "pink").unwrap_err().exit, 2);
+    assert_eq!(set(&paths.settings(), "ui.nope", "x").unwrap_err().code, "config.key");
+}

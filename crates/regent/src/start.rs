@@ -1,0 +1,98 @@
+//! From arguments to an exit code. Nothing is opened before the command line has been understood.
+
+use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::cli::Cli;
+use crate::codes;
+use crate::commands;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{Color, CommandResult, Screen};
+
+/// Runs the program.
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    install_panic_hook();
+    // The shell's completion script calls us with this set; it is asked for before anything else so that Tab stays quick.
+    if std::env::var_os("COMPLETE").is_some() {
+        clap_complete::CompleteEnv::with_factory(Cli::command).complete();
+    }
+    let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    let exit = match std::panic::catch_unwind(AssertUnwindSafe(|| parse_and_run(args, json))) {
+        Ok(exit) => exit,
+        // The hook has said so to the person; a program that reads us gets its object as well.
+        Err(_panic) if json => {
+            let failure = Failure::new(codes::INTERNAL, "a defect in regent ended the command");
+            Screen::new(true, Color::Never).finish("regent", Err(failure))
+        }
+        Err(_panic) => codes::exit::ERROR,
+    };
+    ExitCode::from(exit)
+}
+
+fn parse_and_run(args: Vec<OsString>, json: bool) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, json),
+    };
+    let schema = cli.schema();
+    match Context::new(&cli.global, &schema) {
+        Ok(context) => {
+            let result = in_runtime(&context, cli);
+            context.screen.finish(&schema, result)
+        }
+        Err(failure) => Screen::new(json, Color::Auto).finish(&schema, Err(failure)),
+    }
+}
+
+fn in_runtime(context: &Context, cli: Cli) -> CommandResult {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("can't start: {error}")))?;
+    let result = runtime.block_on(commands::run(context, cli.command));
+    // Whatever still runs has no result that anyone waits for.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    result
+}
+
+/// Help and version are results; everything else that clap says is a mistake on the command line.
+fn usage(error: &clap::Error, json: bool) -> u8 {
+    let is_result = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if is_result || !json {
+        // If nobody reads it, there is nobody to tell.
+        let _unread = error.print();
+        return if is_result { codes::exit::OK } else { codes::exit::USAGE };
+    }
+    let text = error.render().to_string();
+    let message = text
+        .trim_start_matches("error: ")
+        .lines()
+        .next()
+        .unwrap_or("the command line is not usable")
+        .to_owned();
+    let failure = Failure::new(codes::USAGE, message).help("`regent --help` lists the commands");
+    Screen::new(true, Color::Never).finish("regent", Err(failure))
+}
+
+/// A panic is a defect of ours. The person gets an apology and a code, not a dump.
+fn install_panic_hook() {
+    let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|set| set != "0");
+    let standard = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if wants_backtrace {
+            standard(panic);
+            return;
+        }
+        let place = panic.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();
+        let text = format!(
+            "internal: sorry, this is a defect in regent{place}.\n  Nothing that was acknowledged is lost. `regent explain internal` says more.\n"
+        );
+        Screen::new(false, Color::Never).say(&text);
+    }));
+}

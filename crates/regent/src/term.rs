@@ -1,0 +1,134 @@
+//! Text from outside, made inert: what a file, a tool or an agent wrote can't drive the terminal or forge a line of ours.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Escapes everything that could move a cursor, reorder text, hide itself or start a new line.
+pub(crate) fn inline(text: &str) -> Cow<'_, str> {
+    escape(text, Lines::Escaped)
+}
+
+/// The same, but line ends and tabs stay: for output of several lines.
+pub(crate) fn block(text: &str) -> Cow<'_, str> {
+    escape(text, Lines::Kept)
+}
+
+/// Bytes as text of several lines: what isn't UTF-8 is shown as `\xNN`.
+pub(crate) fn block_of_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(&block(chunk.valid()));
+        for byte in chunk.invalid() {
+            push_hex(&mut out, *byte);
+        }
+    }
+    out
+}
+
+/// The same text with each harmful character replaced by as many `?` as it has bytes, so that offsets into it stay true.
+pub(crate) fn same_length(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmful(c) && c != '\n' && c != '\t' {
+            out.extend(std::iter::repeat_n('?', c.len_utf8()));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// At most `chars_max` characters, escaped, with a mark where something was cut.
+pub(crate) fn short(text: &str, chars_max: usize) -> String {
+    let mut cut: String = text.chars().take(chars_max).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    inline(&cut).into_owned()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Kept,
+    Escaped,
+}
+
+fn escape(text: &str, lines: Lines) -> Cow<'_, str> {
+    let stays = |c: char| !is_harmful(c) || (lines == Lines::Kept && (c == '\n' || c == '\t'));
+    if text.chars().all(stays) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if stays(c) => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c => match u8::try_from(u32::from(c)) {
+                Ok(byte) if byte < 0x80 => push_hex(&mut out, byte),
+                Ok(_) | Err(_) => out.extend(c.escape_unicode()),
+            },
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn push_hex(out: &mut String, byte: u8) {
+    // Writing to a `String` can't fail.
+    let _infallible = write!(out, "\\x{byte:02x}");
+}
+
+/// Control characters (C0, C1), direction marks, and characters that show as nothing.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{061C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
+            | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn adv_010_terminal_escapes_are_inert() {
+        for (hostile, shown) in [
+            (
+                "\x1b]8;;http://evil.test\x07link\x1b]8;;\x07",
+                "\\x1b]8;;http://evil.test\\x07link\\x1b]8;;\\x07",
+            ),
+            ("\x1b]52;c;cm0gLXJm\x07", "\\x1b]52;c;cm0gLXJm\\x07"),
+            ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+            ("\x1bP$qm\x1b\\", "\\x1bP$qm\\x1b\\"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("a\rb", "a\\rb"),
+            ("\u{202e}txt.exe", "\\u{202e}txt.exe"),
+            ("zero\u{200b}width", "zero\\u{200b}width"),
+        ] {
+            assert_eq!(inline(hostile), shown);
+            assert_eq!(block(hostile), shown);
+        }
+    }
+
+    #[test]
+    fn adv_009_a_name_cannot_forge_a_line() {
+        assert_eq!(inline("a\n12:00 allow"), "a\\n12:00 allow");
+        assert_eq!(block_of_bytes(b"ok \xff\xfe\n"), "ok \\xff\\xfe\n");
+    }
+
+    #[test]
+    fn plain_text_is_not_copied() {
+        assert!(matches!(inline("grüße, 世界"), Cow::Borrowed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_harmful_is_left(text in "\\PC*|[\\x00-\\x{1f}\\x{202e}\\x{9b}a-z]{0,40}") {
+            prop_assert!(!inline(&text).chars().any(is_harmful));
+            prop_assert!(!block(&text).chars().any(|c| is_harmful(c) && c != '\n' && c != '\t'));
+            prop_assert_eq!(same_length(&text).len(), text.len());
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Which folders the user has trusted, and with which content: a control file that changed needs trusting again.
+//!
+//! The record is in the user's state folder, never in the project: what comes with a download can't vouch for itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use regent_ledger::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::codes;
+use crate::failure::Failure;
+use crate::paths::{self, Paths, Project};
+
+/// A policy file larger than this isn't one.
+const CONTROL_FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What the user has agreed to.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trust {
+    /// By the folder's real path.
+    folders: BTreeMap<String, Trusted>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Trusted {
+    /// Of each control file, by its name in the folder.
+    files: BTreeMap<String, String>,
+    at_ms: i64,
+}
+
+/// How a folder stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Trusted as it is.
+    Trusted,
+    /// Never trusted.
+    Never,
+    /// Trusted once, but this file is not what it was.
+    Changed(String),
+}
+
+impl Trust {
+    /// Reads the record. A damaged one trusts nothing and says so.
+    pub(crate) fn load(paths: &Paths) -> Result<Self, Failure> {
+        let path = paths.trust();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(Failure::io("read", &path, &error)),
+        };
+        serde_json::from_str(&text).map_err(|error| {
+            Failure::new(codes::STATE_FILE, format!("`{}` is damaged: {error}", path.display()))
+                .help("remove it and trust your folders again with `regent trust`")
+        })
+    }
+
+    /// How a folder stands now.
+    pub(crate) fn standing(&self, project: &Project) -> Result<Standing, Failure> {
+        let Some(trusted) = self.folders.get(&key(project)) else { return Ok(Standing::Never) };
+        let now = digests(project)?;
+        if now == trusted.files {
+            return Ok(Standing::Trusted);
+        }
+        let differs = |name: &&String| now.get(*name) != trusted.files.get(*name);
+        let changed = now.keys().chain(trusted.files.keys()).find(differs).cloned().unwrap_or_default();
+        Ok(Standing::Changed(changed))
+    }
+
+    /// Refuses a folder that isn't trusted as it is.
+    pub(crate) fn demand(paths: &Paths, project: &Project) -> Result<(), Failure> {
+        let why = match Self::load(paths)?.standing(project)? {
+            Standing::Trusted => return Ok(()),
+            Standing::Never => format!("you have not trusted `{}` yet", project.root.display()),
+            Standing::Changed(file) => {
+                format!("`{file}` has changed since you trusted `{}`", project.root.display())
+            }
+        };
+        Err(Failure::new(codes::FOLDER_UNTRUSTED, why).help("look at it, then run `regent trust`"))
+    }
+
+    /// Trusts a folder with what it holds now, and says which files those are.
+    pub(crate) fn grant(paths: &Paths, project: &Project, now_ms: i64) -> Result<Vec<String>, Failure> {
+        let mut trust = Self::load(paths)?;
+        let files = digests(project)?;
+        let names = files.keys().cloned().collect();
+        trust.folders.insert(key(project), Trusted { files, at_ms: now_ms });
+        trust.save(paths)?;
+        Ok(names)
+    }
+
+    /// Takes trust away again. Says whether there was any.
+    pub(crate) fn revoke(paths: &Paths, project: &Project) -> Result<bool, Failure> {
+        let mut trust = Self::load(paths)?;
+        let was = trust.folders.remove(&key(project)).is_some();
+        trust.save(paths)?;
+        Ok(was)
+    }
+
+    fn save(&self, paths: &Paths) -> Result<(), Failure> {
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| Failure::new(codes::INTERNAL, format!("trust can't be written: {error}")))?;
+        paths::write_private(&paths.trust(), &text)
+    }
+}
+
+/// The files of a project that act: its policies and its settings.
+fn control_files(project: &Project) -> Vec<PathBuf> {
+    let settings = project.settings();
+    project.policies().into_iter().chain(settings.is_file().then_some(settings)).collect()
+}
+
+fn digests(project: &Project) -> Result<BTreeMap<String, String>, Failure> {
+    let one = |path: PathBuf| {
+        let text = read_control_file(&path)?;
+        Ok((project.short(&path).into_owned(), Digest::of(text.as_bytes()).to_string()))
+    };
+    control_files(project).into_iter().map(one).collect()
+}
+
+/// Reads a policy or settings file: text, and of a size that such files have.
+pub(crate) fn read_control_file(path: &Path) -> Result<String, Failure> {
+    let fail = |error: &std::io::Error| Failure::io("read", path, error);
+    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
+    if length > CONTROL_FILE_BYTES_MAX {
+        let message =
+            format!("`{}` has {length} bytes; at most {CONTROL_FILE_BYTES_MAX} are read", path.display());
+        return Err(Failure::new(codes::POLICY_INVALID, message));
+    }
+    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(
+            codes::POLICY_INVALID,
+            format!("`{}` is not text: byte {at} is not UTF-8", path.display()),
+        )
+    })
+}
+
+fn key(project: &Project) -> String {
+    // Two folders whose names differ only in bytes that aren't text must not share trust.
+    project.root.as_os_str().as_encoded_bytes().escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_control_file_needs_trusting_again() {
+        let home = tempfile::tempdir().unwrap();
+        let (paths, root) = (Paths::below(home.path()), home.path().join("project"));
+        std::fs::create_dir_all(root.join(".regent")).unwrap();
+        std::fs::write(root.join(".regent/policy.yml"), "version: 1").unwrap();
+        let project = Project::at(&root).unwrap();
+        let standing = || Trust::load(&paths).unwrap().standing(&project).unwrap();
+
+        assert_eq!(standing(), Standing::Never);
+        Trust::grant(&paths, &project, 1).unwrap();
+        assert_eq!(standing(), Standing::Trusted);
+        std::fs::write(root.join(".regent/policy.yml"), "version: 2").unwrap();
+        assert_eq!(standing(), Standing::Changed(".regent/policy.yml".to_owned()));
+        Trust::grant(&paths, &project, 2).unwrap();
+        std::fs::write(root.join(".regent/config.toml"), "").unwrap();
+        assert_eq!(standing(), Standing::Changed(".regent/config.toml".to_owned()));
+        std::fs::remove_file(root.join(".regent/config.toml")).unwrap();
+        assert_eq!(standing(), Standing::Trusted);
+        assert!(Trust::revoke(&paths, &project).unwrap());
+        assert_eq!(standing(), Standing::Never);
+    }
+
+    #[test]
+    fn a_damaged_record_trusts_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = Paths::below(home.path());
+        paths::write_private(&paths.trust(), b"{\"folders\": [").unwrap();
+        assert_eq!(Trust::load(&paths).unwrap_err().code, "state.file");
+    }
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask torture [--quick]`: crashes at every point, I/O errors, `kill -9`, a full disk, bit flips. Prints the counts.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use regent_testkit::torture::points::{Blow, can_trace, strike};
+use regent_testkit::torture::{Broken, Tally, child_program, flips, full, load};
+
+/// How much of each.
+struct Amounts {
+    /// Marks that a child makes while it is struck at every point.
+    marks: u64,
+    deaths: u64,
+    fillings: u64,
+    flips: flips::Extent,
+}
+
+const QUICK: Amounts = Amounts { marks: 3, deaths: 60, fillings: 2, flips: flips::Extent::Sample };
+const WHOLE: Amounts = Amounts { marks: 12, deaths: 2_000, fillings: 10, flips: flips::Extent::Every };
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let amounts = if words.iter().any(|word| word == "--quick") { &QUICK } else { &WHOLE };
+    match run(amounts) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_breaches) => ExitCode::FAILURE,
+        Err(broken) => {
+            say(format!("torture: {broken}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(amounts: &Amounts) -> Result<usize, Broken> {
+    let child = child_program()?;
+    let mut breaches = 0;
+    let mut part = |name: &str, tried: Result<(), Broken>, torment: &dyn Fn() -> Result<Tally, Broken>| {
+        if let Err(why) = tried {
+            say(format!("{name:<22} skipped: {why}"));
+            return;
+        }
+        let started = Instant::now();
+        let tally = torment()
+            .unwrap_or_else(|broken| Tally { breaches: vec![broken.to_string()], ..Tally::default() });
+        let Tally { cases, acknowledged, in_doubt, .. } = tally;
+        let took_s = started.elapsed().as_secs_f32();
+        let found = tally.breaches.len();
+        say(format!(
+            "{name:<22} {cases:>8} cases {acknowledged:>8} acknowledged {in_doubt:>5} in doubt {found:>3} breaches {took_s:>7.1} s"
+        ));
+        tally.breaches.iter().take(20).for_each(|breach| say(format!("  {breach}")));
+        breaches += found;
+    };
+    let strikes = [
+        ("kill points", Blow::Kill),
+        ("EIO points", Blow::Error("EIO")),
+        ("ENOSPC points", Blow::Error("ENOSPC")),
+    ];
+    for (name, blow) in strikes {
+        part(name, can_trace(), &|| strike(&child, amounts.marks, blow));
+    }
+    part("kill -9 under load", Ok(()), &|| load::kill(&child, amounts.deaths, 1));
+    part("full disk", full::can_mount(), &|| full::fill(amounts.fillings));
+    part("bit flips", Ok(()), &|| flips::flip(amounts.flips));
+    part("forgeries", Ok(()), &flips::forge);
+    say(format!("torture: {breaches} breaches"));
+    Ok(breaches)
+}
+
+#[expect(clippy::print_stdout, reason = "the counts are the result")]
+fn say(line: impl std::fmt::Display) {
+    println!("{line}");
+}

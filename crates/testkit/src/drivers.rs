@@ -1,0 +1,141 @@
+//! Tools that behave as a test wants them to: do nothing, echo, leave a mark, panic, hang, ask for more.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use regent_kernel::{
+    BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, Reply, SideEffect, Tier, ToolCall, ToolSpec,
+    tier,
+};
+use serde_json::{Value, json};
+
+/// What a test tool does when it is called.
+#[derive(Debug, Clone)]
+pub enum Behaviour {
+    /// Nothing, and says nothing.
+    Noop,
+    /// Gives back its arguments.
+    Echo,
+    /// Leaves a mark in the world, once per call, named by its argument `id`.
+    Mark(Arc<dyn World>),
+    /// Panics.
+    Panics,
+    /// Waits until it is told to stop.
+    Hangs,
+    /// Waits for ever, and doesn't listen.
+    Deaf,
+    /// Says this many bytes.
+    Floods(usize),
+    /// Makes another call from inside, as guest code would, and gives back what came of it.
+    Calls(Box<Op>),
+}
+
+/// The world outside, where an effect can be seen and counted.
+pub trait World: Send + Sync + std::fmt::Debug {
+    /// The effect: it happens here, and it lasts.
+    fn mark(&self, id: u64) -> io::Result<()>;
+}
+
+/// A world that remembers its marks, in the order in which they were made.
+#[derive(Debug, Default)]
+pub struct Marks(Mutex<Vec<u64>>);
+
+impl Marks {
+    /// All marks so far.
+    pub fn all(&self) -> Vec<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl World for Marks {
+    fn mark(&self, id: u64) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        Ok(())
+    }
+}
+
+/// The host executor of a test kernel: one behaviour a tool.
+#[derive(Debug, Default, Clone)]
+pub struct Drivers(BTreeMap<String, Behaviour>);
+
+impl Drivers {
+    /// Adds a tool's behaviour.
+    #[must_use]
+    pub fn with(mut self, tool: &str, behaviour: Behaviour) -> Self {
+        self.0.insert(tool.to_owned(), behaviour);
+        self
+    }
+}
+
+impl Executor<tier::Host> for Drivers {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            let Op::RunTool(run) = permit.call().op() else {
+                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+            };
+            match self.0.get(&run.tool) {
+                Some(behaviour) => behave(behaviour, &permit).await,
+                None => Err(ExecuteError::NoDriver(run.tool.clone())),
+            }
+        })
+    }
+}
+
+async fn behave(behaviour: &Behaviour, permit: &Permit<'_, tier::Host>) -> Result<RawOutput, ExecuteError> {
+    match behaviour {
+        Behaviour::Noop => Ok(RawOutput::new(Vec::new())),
+        Behaviour::Echo => Ok(RawOutput::json(permit.args())),
+        Behaviour::Mark(world) => {
+            let Some(id) = permit.args().get("id").and_then(Value::as_u64) else {
+                return Ok(RawOutput::failed("mark.no_id", "there is no `id`"));
+            };
+            match world.mark(id) {
+                Ok(()) => Ok(RawOutput::json(&json!({"marked": id}))),
+                Err(error) => Ok(RawOutput::failed("mark.failed", error.to_string())),
+            }
+        }
+        Behaviour::Panics => panics(),
+        Behaviour::Hangs => {
+            permit.cancelled().await;
+            Ok(RawOutput::new(b"stopped".to_vec()))
+        }
+        Behaviour::Deaf => std::future::pending().await,
+        Behaviour::Floods(bytes) => Ok(RawOutput::new(vec![b'x'; *bytes])),
+        Behaviour::Calls(op) => match permit.syscall((**op).clone()).await {
+            Ok(Reply::Done(outcome)) => Ok(RawOutput::new(outcome.output.bytes().to_vec())),
+            Ok(Reply::Denied(denial)) => Ok(RawOutput::failed(denial.reason.code, denial.reason.message)),
+            Ok(Reply::Pending(_)) => Ok(RawOutput::failed("pending", "a person is asked")),
+            Err(fault) => Err(ExecuteError::Broken(fault.to_string())),
+        },
+    }
+}
+
+#[expect(clippy::panic, reason = "a tool that panics is what this one is for")]
+fn panics() -> Result<RawOutput, ExecuteError> {
+    panic!("this tool panics")
+}
+
+/// A tool of the host tier with this name that takes any arguments. Not idempotent unless said so.
+pub fn spec(name: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: "for tests".to_owned(),
+        input: json!({"type": "object"}),
+        arguments: BTreeMap::new(),
+        capabilities: Vec::new(),
+        effect: SideEffect::Write,
+        idempotent: false,
+        reversible: false,
+        tiers: vec![Tier::Host],
+        output: ToolSpec::UNKNOWN_OUTPUT,
+    }
+}
+
+/// A call of a tool.
+pub fn run(tool: &str, args: Value) -> Op {
+    Op::RunTool(ToolCall { tool: tool.to_owned(), args })
+}

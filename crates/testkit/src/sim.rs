@@ -1,0 +1,205 @@
+//! A seeded world in which the power goes between any two steps of a call.
+//!
+//! Clock, disk and effects come in through traits, and each of their uses is a *moment*. The seed names the moment at which
+//! something happens: the process is killed, the power goes (and unsynced bytes are lost or torn), the disk fails once, or is
+//! full for a while. Then another kernel comes up over what is left and goes on, for a few lives. The same seed, the same run.
+//!
+//! The moments lie between all of the seven steps: the clock is read for facts, verdict, intent and outcome; the disk is used
+//! by intent and outcome; effects happen between permit and label; the last moment is the reply on its way to the caller.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use regent_kernel::{Fault, MemoryState, Reply, Status};
+use regent_ledger::storage::Sim as Disk;
+use regent_ledger::verify::verify_on;
+use regent_ledger::{Ledger, LedgerKey, Options, Reader, VerifyError, VerifyOptions};
+use serde_json::json;
+
+use crate::drivers::{Behaviour, run, spec};
+use crate::random::Random;
+use crate::test_kernel::TestKernel;
+use crate::torture::check::{Journal, settled};
+use world::{Blow, Machine, Outside};
+
+const LIVES_MAX: u64 = 4;
+const MARKS_MAX: u64 = 12;
+/// About how many moments coming up has, and each mark. A blow beyond the end of a life doesn't fall.
+const MOMENTS_PER_BOOT: u64 = 30;
+const MOMENTS_PER_MARK: u64 = 20;
+
+/// What a run saw.
+#[derive(Debug, Default, Clone)]
+pub struct Seen {
+    /// Kernels that came up.
+    pub lives: u64,
+    /// Blows that fell.
+    pub blows: u64,
+    /// Calls acknowledged.
+    pub acknowledged: u64,
+    /// Calls left in doubt at the end.
+    pub in_doubt: u64,
+}
+
+/// Runs one world to its end. An error says what did not hold.
+pub fn simulate(seed: u64) -> Result<Seen, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let mut world = World::new(seed);
+        let lived = world.live().await;
+        lived.map_err(|why| format!("{why} [{}]", world.history.join(", ")))
+    })
+}
+
+struct World {
+    random: Random,
+    key: LedgerKey,
+    disk: Disk,
+    outside: Arc<Outside>,
+    marks: u64,
+    acks: BTreeSet<u64>,
+    seen: Seen,
+    /// What befell each life, for whoever has to find out why something did not hold.
+    history: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let marks = 1 + random.below(MARKS_MAX);
+        Self {
+            key: LedgerKey::from_seed(&[7; 32]),
+            disk: Disk::new(random.any()),
+            outside: Arc::default(),
+            marks,
+            acks: BTreeSet::new(),
+            seen: Seen::default(),
+            history: Vec::new(),
+            random,
+        }
+    }
+
+    async fn live(&mut self) -> Result<Seen, String> {
+        for _ in 0..1 + self.random.below(LIVES_MAX) {
+            let blow = Blow::draw(&mut self.random);
+            let moment = self.random.below(MOMENTS_PER_BOOT + self.marks * MOMENTS_PER_MARK);
+            let machine = Machine::new(self.disk.clone(), moment, blow);
+            self.history.push(format!("{blow:?} at {moment}"));
+            self.one_life(&machine).await?;
+            self.seen.blows += u64::from(machine.was_struck());
+            self.disk = machine.disk_afterwards();
+            self.look("after a blow", Proof::MayLack)?;
+        }
+        // A last life in which nothing happens: whatever can be settled is.
+        let calm = Machine::new(self.disk.clone(), u64::MAX, Blow::Kill);
+        self.one_life(&calm).await?;
+        self.disk = calm.disk_afterwards();
+        let journal = self.look("at the end", Proof::Whole)?;
+        self.seen.in_doubt = journal.in_doubt().len() as u64;
+        self.seen.acknowledged = self.acks.len() as u64;
+        match (0..self.marks).find(|id| !journal.intended.contains(id)) {
+            Some(id) => Err(format!("{id} was never done, although nothing stood in its way at the end")),
+            None => Ok(self.seen.clone()),
+        }
+    }
+
+    /// A kernel comes up, does what is left to do, and goes down or is struck down.
+    async fn one_life(&mut self, machine: &Arc<Machine>) -> Result<(), String> {
+        let ledger = match Ledger::open_on(machine.storage(), self.key.clone(), Options::default()) {
+            Ok(ledger) => ledger,
+            Err(_) if machine.was_struck() => return Ok(()),
+            Err(error) => return Err(format!("a ledger that only crashed can't be opened: {error}")),
+        };
+        let tool = spec("mark");
+        let mark = Behaviour::Mark(Arc::new(machine.wired(&self.outside)));
+        let booted = TestKernel::builder()
+            .tool_as(tool, mark)
+            .ledger(ledger.clone())
+            .clock(machine.clock())
+            .state(Arc::new(MemoryState::default()))
+            .boot()
+            .await;
+        let kernel = match booted {
+            Ok(kernel) => kernel,
+            Err(_) if machine.was_struck() => return Ok(()),
+            Err(error) => return Err(format!("a kernel can't come up: {error}")),
+        };
+        self.seen.lives += 1;
+        self.work(&kernel, machine).await?;
+        match kernel.kernel.shutdown().await {
+            Err(fault) if !machine.was_struck() => Err(format!("a kernel can't go down: {fault}")),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn work(&mut self, kernel: &TestKernel, machine: &Arc<Machine>) -> Result<(), String> {
+        let journal = Journal::of(&Reader::on(Arc::new(machine.disk())), 0..self.marks)
+            .map_err(|error| error.to_string())?;
+        for id in (0..self.marks).filter(|id| !journal.intended.contains(id)) {
+            let reply = kernel.call(run("mark", json!({"id": id}))).await;
+            // The reply reaches the caller only if the process still lives by then.
+            if machine.is_dead() {
+                return Ok(());
+            }
+            match reply {
+                Ok(Reply::Done(outcome)) if outcome.status == Status::Ok => {
+                    if machine.moment() {
+                        self.acks.insert(id);
+                    }
+                }
+                Ok(other) => return Err(format!("{id} was answered with {other:?}")),
+                Err(Fault::Ledger(_) | Fault::NotRunning(_)) if machine.was_struck() => {}
+                Err(fault) => return Err(format!("{id} broke without a blow: {fault}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that must hold, on the disk as it is now.
+    fn look(&self, when: &str, proof: Proof) -> Result<Journal, String> {
+        let report = verify_on(Arc::new(self.disk.clone()), &VerifyOptions::default());
+        match report {
+            Ok(report) => {
+                settled(&report.verdict, proof == Proof::MayLack).map_err(|why| format!("{when}: {why}"))?
+            }
+            // The power went before the first entry was on disk.
+            Err(VerifyError::NoLedger) if proof == Proof::MayLack => {}
+            Err(error) => return Err(format!("{when}: {error}")),
+        }
+        let journal = Journal::of(&Reader::on(Arc::new(self.disk.clone())), 0..self.marks)
+            .map_err(|error| format!("{when}: {error}"))?;
+        journal.against(&self.acks, &self.outside.marks()).map_err(|why| format!("{when}: {why}"))?;
+        Ok(journal)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// The end of a lane may be without a signature.
+    MayLack,
+    /// Everything is under a signature, or settled.
+    Whole,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::simulate;
+
+    #[test]
+    fn a_few_worlds_hold() {
+        for seed in 0..40 {
+            if let Err(why) = simulate(seed) {
+                panic!("cargo xtask sim --seed {seed}: {why}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_world() {
+        let once = format!("{:?}", simulate(7));
+        assert_eq!(once, format!("{:?}", simulate(7)));
+    }
+}

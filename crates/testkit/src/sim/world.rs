@@ -1,0 +1,241 @@
+//! The machine that a simulated kernel runs on: its power, its disk, its clock, and the world that its effects reach.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use regent_kernel::Clock;
+use regent_ledger::storage::sim::{Failure, Plan};
+use regent_ledger::storage::{Appender, Existing, Lock, Sim as Disk, Stat, Storage};
+
+use crate::drivers::World;
+use crate::random::Random;
+
+/// What happens at the chosen moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blow {
+    /// The process is gone; what it wrote is written.
+    Kill,
+    /// The power is gone; what was not synced is lost, torn, or there.
+    PowerCut,
+    /// The next use of the disk fails.
+    DiskFails,
+    /// The disk is full from here on, until the process ends.
+    DiskFull,
+}
+
+impl Blow {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        match random.below(5) {
+            0 | 1 => Self::PowerCut,
+            2 => Self::DiskFails,
+            3 => Self::DiskFull,
+            _rest => Self::Kill,
+        }
+    }
+}
+
+/// One machine for one life of a kernel.
+#[derive(Debug)]
+pub(super) struct Machine {
+    disk: Disk,
+    moments: AtomicU64,
+    strikes_at: u64,
+    blow: Blow,
+    struck: AtomicBool,
+    dead: AtomicBool,
+}
+
+impl Machine {
+    pub(super) fn new(disk: Disk, strikes_at: u64, blow: Blow) -> Arc<Self> {
+        Arc::new(Self {
+            disk,
+            moments: AtomicU64::new(0),
+            strikes_at,
+            blow,
+            struck: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        })
+    }
+
+    /// A moment passes; at the chosen one the blow falls. True while the process lives.
+    pub(super) fn moment(&self) -> bool {
+        if self.moments.fetch_add(1, Ordering::SeqCst) == self.strikes_at {
+            self.struck.store(true, Ordering::SeqCst);
+            self.strike();
+        }
+        !self.is_dead()
+    }
+
+    fn strike(&self) {
+        let now = self.disk.operations();
+        match self.blow {
+            // The operation under way is still torn: the disk dies in the middle of it.
+            Blow::Kill | Blow::PowerCut => {
+                self.dead.store(true, Ordering::SeqCst);
+                self.disk.plan(Plan { crash_at: Some(now), ..Plan::default() });
+            }
+            Blow::DiskFails => self.disk.plan(Plan { fail_at: Some((now, Failure::Io)), ..Plan::default() }),
+            Blow::DiskFull => self.disk.plan(Plan { room_bytes: Some(now % 600), ..Plan::default() }),
+        }
+    }
+
+    pub(super) fn was_struck(&self) -> bool {
+        self.struck.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn disk(&self) -> Disk {
+        self.disk.clone()
+    }
+
+    /// What another process finds. This one is dead from here on, whatever of it still runs.
+    pub(super) fn disk_afterwards(&self) -> Disk {
+        self.dead.store(true, Ordering::SeqCst);
+        match self.blow {
+            Blow::PowerCut if self.was_struck() => self.disk.after_power_cut(),
+            Blow::PowerCut | Blow::Kill | Blow::DiskFails | Blow::DiskFull => self.disk.after_kill(),
+        }
+    }
+
+    pub(super) fn storage(self: &Arc<Self>) -> Arc<dyn Storage> {
+        Arc::new(Wired { machine: Arc::clone(self) })
+    }
+
+    pub(super) fn clock(self: &Arc<Self>) -> Arc<dyn Clock> {
+        Arc::new(WiredClock { machine: Arc::clone(self) })
+    }
+
+    pub(super) fn wired(self: &Arc<Self>, outside: &Arc<Outside>) -> WiredWorld {
+        WiredWorld { machine: Arc::clone(self), outside: Arc::clone(outside) }
+    }
+}
+
+/// The world outside. It has no part in crashes: what happened there has happened.
+#[derive(Debug, Default)]
+pub(super) struct Outside(Mutex<Vec<u64>>);
+
+impl Outside {
+    pub(super) fn marks(&self) -> Vec<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The way from a machine to the world: a moment before the effect and one after it.
+#[derive(Debug)]
+pub(super) struct WiredWorld {
+    machine: Arc<Machine>,
+    outside: Arc<Outside>,
+}
+
+impl World for WiredWorld {
+    fn mark(&self, id: u64) -> io::Result<()> {
+        if !self.machine.moment() {
+            return Err(io::Error::other("this process is dead"));
+        }
+        self.outside.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.machine.moment();
+        Ok(())
+    }
+}
+
+/// A clock that goes on by a millisecond whenever it is read.
+#[derive(Debug)]
+struct WiredClock {
+    machine: Arc<Machine>,
+}
+
+impl Clock for WiredClock {
+    fn now_ms(&self) -> i64 {
+        self.machine.moment();
+        let moments = self.machine.moments.load(Ordering::SeqCst);
+        1_790_000_000_000_i64.saturating_add(i64::try_from(moments).unwrap_or(0))
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.machine.moments.load(Ordering::SeqCst))
+    }
+}
+
+/// The disk as this machine's process sees it: each change is a moment, and a dead process changes nothing.
+#[derive(Debug)]
+struct Wired {
+    machine: Arc<Machine>,
+}
+
+impl Wired {
+    /// The moment of a change. The disk itself refuses when it has died.
+    fn changing(&self) -> &Disk {
+        self.machine.moment();
+        &self.machine.disk
+    }
+}
+
+impl Storage for Wired {
+    fn read(&self, path: &str, from: u64, bytes_max: u64, into: &mut Vec<u8>) -> io::Result<()> {
+        self.machine.disk.read(path, from, bytes_max, into)
+    }
+
+    fn stat(&self, path: &str) -> io::Result<Option<Stat>> {
+        self.machine.disk.stat(path)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.machine.disk.list(folder)
+    }
+
+    fn create_folder(&self, path: &str) -> io::Result<bool> {
+        self.changing().create_folder(path)
+    }
+
+    fn appender(&self, path: &str, existing: Existing) -> io::Result<Box<dyn Appender>> {
+        let inner = self.changing().appender(path, existing)?;
+        Ok(Box::new(WiredAppender { machine: Arc::clone(&self.machine), inner }))
+    }
+
+    fn sync_folder(&self, path: &str) -> io::Result<()> {
+        self.changing().sync_folder(path)
+    }
+
+    fn replace(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        self.changing().replace(path, bytes)
+    }
+
+    fn overwrite(&self, path: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.changing().overwrite(path, at, bytes)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.changing().remove(path)
+    }
+
+    fn lock(&self, path: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        self.machine.disk.lock(path)
+    }
+
+    fn is_locked(&self, path: &str) -> io::Result<bool> {
+        self.machine.disk.is_locked(path)
+    }
+}
+
+#[derive(Debug)]
+struct WiredAppender {
+    machine: Arc<Machine>,
+    inner: Box<dyn Appender>,
+}
+
+impl Appender for WiredAppender {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.machine.moment();
+        self.inner.append(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.machine.moment();
+        self.inner.sync()
+    }
+}

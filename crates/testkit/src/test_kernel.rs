@@ -1,0 +1,239 @@
+//! A whole kernel for tests: real policy, real ledger, real path; only the tools are ours.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use regent_kernel::{
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, MemoryState, Op, Parts, Principal, Reply,
+    State, SystemClock, ToolSpec, Workspace, tier,
+};
+use regent_ledger::{Ledger, LedgerKey, Options};
+use regent_policy::{Layer, Source};
+use serde_json::json;
+
+use crate::drivers::{Behaviour, Drivers, spec};
+
+/// Everything that a test asks for is allowed, by a rule; there is no kernel without a policy.
+pub const ALLOW_ALL: &str =
+    "version: 1\nrules:\n  - id: everything\n    effect: allow\n    reason: this is a test\n";
+
+/// A kernel could not be set up.
+pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A kernel with a folder of its own, an agent, and tools that behave as told.
+#[derive(Debug)]
+pub struct TestKernel {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// An agent called `worker`, started by the operator.
+    pub agent: Principal,
+    folder: Folder,
+}
+
+#[derive(Debug)]
+enum Folder {
+    Own(tempfile::TempDir),
+    Given(PathBuf),
+}
+
+impl Folder {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(folder) => folder.path(),
+            Self::Given(folder) => folder,
+        }
+    }
+}
+
+/// What a test kernel is to be.
+#[derive(Debug)]
+pub struct Builder {
+    policy: String,
+    drivers: Drivers,
+    specs: Vec<ToolSpec>,
+    journal: Journal,
+    process: Process,
+    clock: Arc<dyn Clock>,
+    state: Arc<dyn State>,
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+enum Journal {
+    Memory,
+    Durable(Options),
+    Given(Ledger),
+}
+
+struct Process(Option<Arc<dyn Executor<tier::Process>>>);
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Process").field(&self.0.is_some()).finish()
+    }
+}
+
+impl TestKernel {
+    /// A kernel that allows everything, with its ledger in memory and the tools `noop`, `echo`, `panics` and `hangs`.
+    pub fn builder() -> Builder {
+        let builder = Builder {
+            policy: ALLOW_ALL.to_owned(),
+            drivers: Drivers::default(),
+            specs: Vec::new(),
+            journal: Journal::Memory,
+            process: Process(None),
+            clock: Arc::new(SystemClock::default()),
+            state: Arc::new(MemoryState::default()),
+            folder: None,
+        };
+        builder
+            .tool("noop", Behaviour::Noop)
+            .tool("echo", Behaviour::Echo)
+            .tool("panics", Behaviour::Panics)
+            .tool("hangs", Behaviour::Hangs)
+    }
+
+    /// The folder that the agent works in.
+    pub fn workspace(&self) -> PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    /// Where a durable ledger is.
+    pub fn audit(&self) -> PathBuf {
+        self.folder.path().join("audit")
+    }
+
+    /// A call by the agent.
+    pub async fn call(&self, op: Op) -> Result<Reply, Fault> {
+        self.kernel.syscall(&self.agent, op).await
+    }
+}
+
+impl Builder {
+    /// Other rules.
+    #[must_use]
+    pub fn policy(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.policy);
+        self
+    }
+
+    /// One more tool of the host tier that takes any arguments.
+    #[must_use]
+    pub fn tool(self, name: &str, behaviour: Behaviour) -> Self {
+        self.tool_as(spec(name), behaviour)
+    }
+
+    /// One more tool of the host tier, declared as given.
+    #[must_use]
+    pub fn tool_as(mut self, spec: ToolSpec, behaviour: Behaviour) -> Self {
+        self.drivers = self.drivers.with(&spec.name, behaviour);
+        self.specs.push(spec);
+        self
+    }
+
+    /// A tool that the process tier runs.
+    #[must_use]
+    pub fn declared(mut self, spec: ToolSpec) -> Self {
+        self.specs.push(spec);
+        self
+    }
+
+    /// An executor for the process tier.
+    #[must_use]
+    pub fn process(mut self, executor: Arc<dyn Executor<tier::Process>>) -> Self {
+        self.process = Process(Some(executor));
+        self
+    }
+
+    /// A ledger on disk.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.journal = Journal::Durable(Options::default());
+        self
+    }
+
+    /// A ledger on disk, with options.
+    #[must_use]
+    pub fn durable_with(mut self, options: Options) -> Self {
+        self.journal = Journal::Durable(options);
+        self
+    }
+
+    /// A ledger that was opened elsewhere.
+    #[must_use]
+    pub fn ledger(mut self, ledger: Ledger) -> Self {
+        self.journal = Journal::Given(ledger);
+        self
+    }
+
+    /// Another clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Shared state, for kernels that follow one another.
+    #[must_use]
+    pub fn state(mut self, state: Arc<dyn State>) -> Self {
+        self.state = state;
+        self
+    }
+
+    /// A folder that outlives the kernel, instead of one that goes with it.
+    #[must_use]
+    pub fn folder(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_path_buf());
+        self
+    }
+
+    /// Brings it up and starts the agent.
+    pub async fn boot(self) -> Result<TestKernel, SetupError> {
+        let folder = match self.folder {
+            Some(given) => Folder::Given(given),
+            None => Folder::Own(tempfile::tempdir()?),
+        };
+        let workspace = folder.path().join("workspace");
+        std::fs::create_dir_all(&workspace)?;
+        let ledger = match self.journal {
+            Journal::Memory => Ledger::in_memory(LedgerKey::generate()?),
+            Journal::Given(ledger) => ledger,
+            Journal::Durable(options) => {
+                let key = LedgerKey::load_or_create(&folder.path().join("key"))?;
+                Ledger::open(&folder.path().join("audit"), key, options)?
+            }
+        };
+        let catalogue = Catalogue::default();
+        for spec in self.specs {
+            catalogue.admit(spec)?;
+        }
+        let kernel = Kernel::boot(Parts {
+            policy: regent_policy::load(&self.policy, &Source::new("test policy", Layer::User))?,
+            ledger,
+            executors: Executors { host: Arc::new(self.drivers), process: self.process.0, models: None },
+            catalogue,
+            workspace: Workspace::open(&workspace)?,
+            state: self.state,
+            clock: self.clock,
+            sponsor: "tester".to_owned(),
+            session: "test".to_owned(),
+        })
+        .await?;
+        let agent = spawn(&kernel, "worker").await?;
+        Ok(TestKernel { kernel, agent, folder })
+    }
+}
+
+/// Starts an agent the way anyone does: by a system call of the operator.
+pub async fn spawn(kernel: &Kernel, name: &str) -> Result<Principal, SetupError> {
+    let operator = kernel.operator();
+    // As it would come over the wire: what isn't said is the kernel's to fill in.
+    let spec = serde_json::from_value(json!({"name": name, "roles": []}))?;
+    let Reply::Done(outcome) = kernel.syscall(&operator, Op::Spawn(spec)).await? else {
+        return Err("the policy doesn't let the operator start an agent".into());
+    };
+    let said: serde_json::Value = serde_json::from_slice(outcome.output.bytes())?;
+    let id = said.get("agent").and_then(serde_json::Value::as_str).ok_or("no agent came of it")?;
+    let agent = kernel.principal_of(&operator, &AgentId::from(id));
+    agent.ok_or_else(|| "the agent has no principal".into())
+}

@@ -1,0 +1,79 @@
+//! Crash it on purpose: a child that makes effects under a durable kernel, and a harness that kills it, breaks its disk, and looks.
+//!
+//! What must hold after every one of these: nothing acknowledged is lost, every effect has an intent, nothing happened twice, and
+//! the chain verifies. See [`check`] for how that is judged.
+
+pub mod check;
+pub mod child;
+pub mod flips;
+pub mod full;
+pub mod load;
+pub mod points;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Anything that went wrong; the harness prints it and goes on to the next case.
+pub type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a part of the torture did.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    /// Cases that were run.
+    pub cases: u64,
+    /// Calls that were acknowledged in them.
+    pub acknowledged: u64,
+    /// Calls left in doubt, for a person to settle.
+    pub in_doubt: u64,
+    /// What did not hold, each with what reproduces it.
+    pub breaches: Vec<String>,
+}
+
+impl Tally {
+    /// Adds what another part did.
+    pub fn add(&mut self, other: Tally) {
+        self.cases += other.cases;
+        self.acknowledged += other.acknowledged;
+        self.in_doubt += other.in_doubt;
+        self.breaches.extend(other.breaches);
+    }
+}
+
+/// Starts programs: the child under test, strace, mount.
+#[expect(clippy::disallowed_methods, reason = "the harness starts the program that it tortures")]
+pub(crate) fn program(path: impl AsRef<std::ffi::OsStr>) -> Command {
+    Command::new(path)
+}
+
+/// The child's program, which lies beside the harness.
+pub fn child_program() -> Result<PathBuf, Broken> {
+    let own = std::env::current_exe()?;
+    let folder = own.parent().ok_or("the harness lies nowhere")?;
+    let child = folder.join("torture-child");
+    if child.is_file() { Ok(child) } else { Err(format!("`{}` is not built", child.display()).into()) }
+}
+
+/// The ids that a child has acknowledged on its standard output. A torn last line is no acknowledgement.
+pub(crate) fn acknowledged(output: impl Read) -> BTreeSet<u64> {
+    let mut acks = BTreeSet::new();
+    let mut reader = BufReader::new(output);
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        let id = line.strip_suffix('\n').and_then(|whole| whole.strip_prefix("ack "));
+        acks.extend(id.and_then(|id| id.parse::<u64>().ok()));
+        line.clear();
+    }
+    acks
+}
+
+/// Where a child keeps its ledger.
+pub(crate) fn audit(folder: &Path) -> PathBuf {
+    folder.join("audit")
+}
+
+/// Where a child leaves its marks.
+pub(crate) fn effects(folder: &Path) -> PathBuf {
+    folder.join("effects")
+}

@@ -1,0 +1,295 @@
+//! Tampering: every single bit of a ledger flipped in turn, and the forgeries that a person with an editor would try.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use regent_ledger::storage::{Existing, Memory, Storage};
+use regent_ledger::verify::verify_on;
+use regent_ledger::{
+    Break, CanonicalJson, Draft, Kind, Ledger, LedgerKey, LedgerVerdict, Line, Options, Payload,
+    VerifyOptions,
+};
+use serde_json::json;
+
+use super::{Broken, Tally};
+
+const ENTRIES: u64 = 1_000;
+const BATCH: u64 = 50;
+const WORKERS: usize = 2;
+/// Bits between two flips of a sample. Prime, so that all bits of a byte and all parts of a line get their turn.
+const STRIDE: usize = 997;
+
+/// How many of the bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Each one.
+    Every,
+    /// One in some.
+    Sample,
+}
+
+/// Flips bits, one at a time. Each must be found, and the place be named.
+pub fn flip(extent: Extent) -> Result<Tally, Broken> {
+    let whole = Snapshot::build(&LedgerKey::from_seed(&[3; 32]), ENTRIES)?;
+    let stride = if extent == Extent::Every { 1 } else { STRIDE };
+    let bits: Vec<(String, usize)> = whole
+        .evidence()
+        .flat_map(|(path, bytes)| (0..bytes.len() * 8).map(move |bit| (path.to_owned(), bit)))
+        .step_by(stride)
+        .collect();
+    let next = AtomicUsize::new(0);
+    let breaches = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let found = flip_some(&whole, &bits, &next).unwrap_or_else(|broken| vec![broken.to_string()]);
+                breaches.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+            });
+        }
+    });
+    let breaches = breaches.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Tally { cases: bits.len() as u64, breaches, ..Tally::default() })
+}
+
+/// Takes bits off the list until there are none left. Returns what was not found.
+fn flip_some(whole: &Snapshot, bits: &[(String, usize)], next: &AtomicUsize) -> Result<Vec<String>, Broken> {
+    let storage = whole.storage()?;
+    let mut breaches = Vec::new();
+    while let Some((path, bit)) = bits.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let (at, mask) = (bit / 8, 1_u8 << (bit % 8));
+        let Some(byte) = whole.0.get(path).and_then(|bytes| bytes.get(at)).copied() else { continue };
+        storage.overwrite(path, at as u64, &[byte ^ mask])?;
+        if let Err(why) = found(&storage, Some(&whole.place(path, at))) {
+            breaches.push(format!("bit {bit} of `{path}`: {why}"));
+        }
+        storage.overwrite(path, at as u64, &[byte])?;
+    }
+    Ok(breaches)
+}
+
+/// Where a change was made.
+#[derive(Debug)]
+struct Place {
+    path: String,
+    line: u64,
+}
+
+/// Whether verification says that it is broken, and where.
+fn found(storage: &Memory, place: Option<&Place>) -> Result<(), String> {
+    let report =
+        verify_on(Arc::new(storage.clone()), &VerifyOptions::default()).map_err(|error| error.to_string())?;
+    match (report.verdict, place) {
+        (LedgerVerdict::Broken(_), None) => Ok(()),
+        (LedgerVerdict::Broken(found), Some(place)) if names(&found, place) => Ok(()),
+        (LedgerVerdict::Broken(found), Some(place)) => {
+            Err(format!("found, but named as {found} instead of {place:?}"))
+        }
+        (other, _) => Err(format!("not found: {other:?}")),
+    }
+}
+
+/// A link has two ends: a change in one entry may be named there or at the entry that links to it.
+fn names(found: &Break, place: &Place) -> bool {
+    found.file == place.path && found.line.is_none_or(|line| line == place.line || line == place.line + 1)
+}
+
+/// The forgeries, each on many entries: found by verification, and found again when a kernel would open the ledger.
+pub fn forge() -> Result<Tally, Broken> {
+    let key = LedgerKey::from_seed(&[3; 32]);
+    let whole = Snapshot::build(&key, ENTRIES)?;
+    let stranger = Snapshot::build(&LedgerKey::from_seed(&[4; 32]), ENTRIES)?;
+    let segment = whole.segment().ok_or("a ledger without a segment")?;
+    let lines = whole.0.get(&segment).map(|bytes| split(bytes)).ok_or("a segment without lines")?;
+    let mut tally = Tally::default();
+    let mut check = |what: String, forged: Snapshot| -> Result<(), Broken> {
+        tally.cases += 1;
+        let storage = Arc::new(forged.storage()?);
+        if let Err(why) = found(&storage, None) {
+            tally.breaches.push(format!("{what}: {why}"));
+        }
+        if Ledger::open_on(storage, key.clone(), Options::default()).is_ok() {
+            tally.breaches.push(format!("{what}: the ledger opens as if nothing were wrong"));
+        }
+        Ok(())
+    };
+    for at in (0..lines.len()).step_by(7) {
+        for forgery in FORGERIES {
+            let Some(forged) = (forgery.make)(&lines, at) else { continue };
+            check(format!("{} at line {}", forgery.name, at + 1), whole.with(&segment, join(&forged)))?;
+        }
+    }
+    for path in whole.0.keys().filter(|path| is_evidence(path)) {
+        check(format!("`{path}` removed"), whole.without(path))?;
+    }
+    if let Some(bytes) = stranger.0.get(&segment) {
+        check("a lane signed by another key".to_owned(), whole.with(&segment, bytes.clone()))?;
+    }
+    Ok(tally)
+}
+
+struct Forgery {
+    name: &'static str,
+    make: fn(&[LineBytes], usize) -> Option<Vec<LineBytes>>,
+}
+
+/// A line of a segment, without its newline.
+type LineBytes = Vec<u8>;
+
+const FORGERIES: &[Forgery] = &[
+    Forgery {
+        name: "an entry deleted",
+        make: |lines, at| Some([lines.get(..at)?, lines.get(at + 1..)?].concat()),
+    },
+    Forgery {
+        name: "an entry doubled",
+        make: |lines, at| Some([lines.get(..=at)?, lines.get(at..)?].concat()),
+    },
+    Forgery {
+        name: "two entries swapped",
+        make: |lines, at| {
+            let mut lines = lines.to_vec();
+            (at + 1 < lines.len()).then(|| lines.swap(at, at + 1))?;
+            Some(lines)
+        },
+    },
+    Forgery { name: "everything after it cut off", make: |lines, at| Some(lines.get(..at)?.to_vec()) },
+    Forgery {
+        name: "cut off in the middle of it",
+        make: |lines, at| {
+            let mut lines = lines.get(..=at)?.to_vec();
+            let last = lines.last_mut()?;
+            last.truncate(last.len() / 2);
+            Some(lines)
+        },
+    },
+    Forgery { name: "rewritten, with all links after it, without the key", make: rewrite },
+];
+
+/// Changes one entry's time and mends every link after it, as someone without the key can.
+fn rewrite(lines: &[LineBytes], at: usize) -> Option<Vec<LineBytes>> {
+    let mut lines = lines.to_vec();
+    let changed = String::from_utf8(lines.get(at)?.clone()).ok()?.replacen("\"at\":1", "\"at\":2", 1);
+    let mut was = Line::parse(lines.get(at)?)?.hash().to_string();
+    *lines.get_mut(at)? = changed.into_bytes();
+    let mut now = Line::parse(lines.get(at)?)?.hash().to_string();
+    for line in lines.iter_mut().skip(at + 1) {
+        let before = Line::parse(line)?.hash().to_string();
+        *line = String::from_utf8(line.clone()).ok()?.replacen(&was, &now, 1).into_bytes();
+        was = before;
+        now = Line::parse(line)?.hash().to_string();
+    }
+    Some(lines)
+}
+
+fn split(bytes: &[u8]) -> Vec<LineBytes> {
+    bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+fn join(lines: &[LineBytes]) -> Vec<u8> {
+    let mut bytes = lines.join(&b'\n');
+    bytes.push(b'\n');
+    bytes
+}
+
+/// All files of a ledger.
+#[derive(Debug, Clone)]
+struct Snapshot(BTreeMap<String, Vec<u8>>);
+
+impl Snapshot {
+    /// A closed ledger with this many entries and some payloads.
+    fn build(key: &LedgerKey, entries: u64) -> Result<Self, Broken> {
+        let storage = Arc::new(Memory::default());
+        let ledger = Ledger::open_on(storage.clone(), key.clone(), Options::default())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        for first in (0..entries).step_by(usize::try_from(BATCH)?) {
+            let under_way: Vec<_> = (first..first + BATCH)
+                .map(|number| Ok(ledger.append(draft(number)?)))
+                .collect::<Result<_, Broken>>()?;
+            for appending in under_way {
+                runtime.block_on(appending)?;
+            }
+        }
+        ledger.close()?;
+        let mut files = BTreeMap::new();
+        for folder in ["lanes", "lanes/0000"] {
+            gather(&storage, folder, &mut files)?;
+        }
+        for name in ["index", "seen"] {
+            keep(&storage, name, &mut files)?;
+        }
+        Ok(Self(files))
+    }
+
+    fn evidence(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0
+            .iter()
+            .filter(|(path, _)| is_evidence(path))
+            .map(|(path, bytes)| (path.as_str(), bytes.as_slice()))
+    }
+
+    fn segment(&self) -> Option<String> {
+        self.0.keys().find(|path| path.ends_with(".jsonl")).cloned()
+    }
+
+    fn place(&self, path: &str, at: usize) -> Place {
+        let before = self.0.get(path).and_then(|bytes| bytes.get(..at)).unwrap_or_default();
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
+        Place { path: path.to_owned(), line }
+    }
+
+    fn with(&self, path: &str, bytes: Vec<u8>) -> Self {
+        let mut files = self.0.clone();
+        files.insert(path.to_owned(), bytes);
+        Self(files)
+    }
+
+    fn without(&self, path: &str) -> Self {
+        let mut files = self.0.clone();
+        files.remove(path);
+        Self(files)
+    }
+
+    fn storage(&self) -> Result<Memory, Broken> {
+        let storage = Memory::default();
+        for (path, bytes) in &self.0 {
+            let parents = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+            for folder in parents {
+                storage.create_folder(folder)?;
+            }
+            storage.appender(path, Existing::Refused)?.append(bytes)?;
+        }
+        Ok(storage)
+    }
+}
+
+/// What verification rests on. Locks are empty, and what was seen before is only remembered to save work.
+fn is_evidence(path: &str) -> bool {
+    path.ends_with(".jsonl") || path.ends_with(".pack") || path == "index"
+}
+
+fn draft(number: u64) -> Result<Draft, Broken> {
+    let payload =
+        (number.is_multiple_of(100)).then(|| Payload::new(format!("payload {number}").into_bytes()));
+    let body = json!({"args": payload.as_ref().map(Payload::reference), "n": number});
+    let body = CanonicalJson::of(&body)?;
+    Ok(Draft { kind: Kind::Intent, at_ms: 1_790_000_000_000, body, payloads: payload.into_iter().collect() })
+}
+
+fn gather(storage: &Memory, folder: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Broken> {
+    for name in storage.list(folder)? {
+        keep(storage, &format!("{folder}/{name}"), files)?;
+    }
+    Ok(())
+}
+
+fn keep(storage: &Memory, path: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Broken> {
+    if let Some(stat) = storage.stat(path)? {
+        let mut bytes = Vec::new();
+        storage.read(path, 0, stat.bytes, &mut bytes)?;
+        files.insert(path.to_owned(), bytes);
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Random `kill -9` under load: eight callers, acknowledgements over a pipe, death at any moment.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::check::{Moment, judge};
+use super::{Broken, Tally, acknowledged, program};
+use crate::random::Random;
+
+const CALLERS: u64 = 8;
+/// A fresh folder after so many deaths, so that the looking doesn't come to cost more than the killing.
+const DEATHS_PER_FOLDER: u64 = 25;
+/// More marks than a child can make before it is killed.
+const MARKS_PER_LIFE: u64 = 2_000;
+const LIFE_MS_MAX: u64 = 40;
+
+/// Kills children until `deaths` have died.
+pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
+    let mut random = Random::new(seed);
+    let mut total = Tally::default();
+    while total.cases < deaths {
+        let folder = tempfile::tempdir()?;
+        let mut acks = BTreeSet::new();
+        let mut end = 0;
+        for _ in 0..DEATHS_PER_FOLDER.min(deaths - total.cases) {
+            // Some of the last life's range again: what was left undone is done now, what was done must not be done twice.
+            let first = end - (end.min(random.below(MARKS_PER_LIFE / 2)));
+            let life_ms = random.below(LIFE_MS_MAX);
+            acks.extend(one_life(child, folder.path(), first..first + MARKS_PER_LIFE, life_ms)?);
+            end = end.max(first + MARKS_PER_LIFE);
+            total.cases += 1;
+            if let Err(broken) = judge(folder.path(), 0..end, &acks, Moment::Crashed) {
+                total.breaches.push(format!("kill -9, seed {seed}, death {}: {broken}", total.cases));
+                break;
+            }
+        }
+        match settle(child, folder.path(), end, &acks) {
+            Ok(in_doubt) => total.in_doubt += in_doubt,
+            Err(broken) => total.breaches.push(format!("kill -9, seed {seed}, settling: {broken}")),
+        }
+        total.acknowledged += acks.len() as u64;
+    }
+    Ok(total)
+}
+
+/// Starts a child, lets it live a little, and kills it by its id.
+fn one_life(
+    child: &Path,
+    folder: &Path,
+    ids: std::ops::Range<u64>,
+    life_ms: u64,
+) -> Result<BTreeSet<u64>, Broken> {
+    let count = ids.end - ids.start;
+    let mut process = program(child)
+        .arg(folder)
+        .args([ids.start.to_string(), count.to_string(), CALLERS.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let output = process.stdout.take().ok_or("the child has no output")?;
+    let reader = std::thread::spawn(move || acknowledged(output));
+    std::thread::sleep(Duration::from_millis(BOOT_MS + life_ms));
+    process.kill()?;
+    process.wait()?;
+    reader.join().map_err(|_| "the reader of acknowledgements broke".into())
+}
+
+/// About what a child needs to come up; some die before that, most at work.
+const BOOT_MS: u64 = 8;
+
+/// A last child that finds nothing left to do and goes down well.
+fn settle(child: &Path, folder: &Path, end: u64, acks: &BTreeSet<u64>) -> Result<u64, Broken> {
+    let ended = program(child).arg(folder).args(["0", "0", "1"]).output()?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        return Err(format!("the last child ended with {}: {said}", ended.status).into());
+    }
+    Ok(judge(folder, 0..end, acks, Moment::Settled)?.in_doubt().len() as u64)
+}

@@ -1,0 +1,167 @@
+//! `fs.edit`: replaces exact text in a file.
+
+use regent_kernel::{
+    Access, ArgumentKind, Failure, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{FILE_BYTES_MAX, check_size, read_whole};
+use crate::confidentiality::{WORKSPACE_FILE, label_of};
+use crate::manifest::{capabilities, integer, kinds, object, path};
+use crate::output::{Driven, arguments, blocking, failure, path_failure};
+
+const COUNT_MAX: u64 = 10_000;
+/// Places that the returned diff shows.
+const SHOWN_MAX: usize = 10;
+/// How much of the old and of the new text it shows.
+const SHOWN_BYTES_MAX: usize = 2000;
+
+pub(crate) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: "fs.edit".to_owned(),
+        description: "Replace exact text in a UTF-8 file. `old` must occur exactly once, or exactly `count` times, all of which \
+                      are replaced. Returns JSON: path, replaced, lines, diff."
+            .to_owned(),
+        input: object(
+            &["path", "old", "new"],
+            json!({
+                "path": path("the file"),
+                "old": {"type": "string", "minLength": 1, "maxLength": FILE_BYTES_MAX, "description": "the text that is there"},
+                "new": {"type": "string", "maxLength": FILE_BYTES_MAX, "description": "the text to put in its place"},
+                "count": integer(1, COUNT_MAX, "how often `old` occurs; 1 if absent"),
+            }),
+        ),
+        arguments: kinds([("/path", ArgumentKind::Path(Access::Write))]),
+        // Whether the old text is there is something learnt about the content, so it is a read as well.
+        capabilities: capabilities(&["file.read", "file.write"]),
+        effect: SideEffect::Write,
+        idempotent: false,
+        reversible: true,
+        tiers: vec![Tier::Host],
+        output: WORKSPACE_FILE,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Args<'a> {
+    path: &'a str,
+    old: &'a str,
+    new: &'a str,
+    count: Option<usize>,
+}
+
+pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
+    let Args { path, old, new, count } = arguments(permit)?;
+    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
+    let content = blocking(permit, move |_| read_whole(&workspace, &place, FILE_BYTES_MAX)).await??;
+    let content = String::from_utf8(content)
+        .map_err(|_| failure("fs.not_text", format!("`{path}` is not UTF-8 text")))?;
+    let edit = edit(&content, old, new, count.unwrap_or(1)).map_err(|mut failure| {
+        failure.message = format!("`{path}`: {}", failure.message);
+        failure
+    })?;
+    check_size(permit, edit.content.len())?;
+    let (workspace, place, bytes) = (permit.workspace().clone(), path.to_owned(), edit.content.into_bytes());
+    blocking(permit, move |_| workspace.place(&place, &bytes, Placement::Replace))
+        .await?
+        .map_err(|error| path_failure(path, &error))?;
+    let diff = diff(&edit.lines, old, new);
+    let result = json!({"path": path, "replaced": edit.replaced, "lines": edit.lines, "diff": diff});
+    Ok(RawOutput::json(&result).with_label(label_of(path)))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Edit {
+    content: String,
+    replaced: usize,
+    /// Where the replaced texts began; the first few.
+    lines: Vec<usize>,
+}
+
+fn edit(content: &str, old: &str, new: &str, count: usize) -> Result<Edit, Failure> {
+    let places: Vec<usize> = content.match_indices(old).map(|(at, _)| at).collect();
+    let lines = lines_of(content, &places);
+    match places.len() {
+        0 => Err(failure("fs.no_match", "the old text doesn't occur in the file")),
+        found if found != count => Err(failure(
+            "fs.ambiguous",
+            format!(
+                "the old text occurs {found} times, not {count}: at lines {lines:?}; give more of it, or `count`"
+            ),
+        )),
+        // The result may be larger than any file should be; the caller checks, but must not run out of memory before.
+        found
+            if content.len().saturating_add(found.saturating_mul(new.len()))
+                > FILE_BYTES_MAX as usize * 4 =>
+        {
+            Err(failure("fs.too_large", "the file would become too large"))
+        }
+        replaced => Ok(Edit { content: content.replace(old, new), replaced, lines }),
+    }
+}
+
+/// The lines, from 1, that the first few places are on.
+fn lines_of(content: &str, places: &[usize]) -> Vec<usize> {
+    let (mut line, mut from, mut lines) = (1, 0, Vec::new());
+    for &at in places.iter().take(SHOWN_MAX) {
+        line += content
+            .as_bytes()
+            .get(from..at)
+            .unwrap_or_default()
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count();
+        from = at;
+        lines.push(line);
+    }
+    lines
+}
+
+/// Says what was done in the usual form, but only with text that the caller knows already.
+fn diff(lines: &[usize], old: &str, new: &str) -> String {
+    let mut text = String::new();
+    for line in lines.iter().take(1) {
+        text.push_str(&format!("@@ line {line} @@\n"));
+        for (sign, side) in [('-', old), ('+', new)] {
+            for row in cut(side).lines() {
+                text.push_str(&format!("{sign}{row}\n"));
+            }
+        }
+    }
+    text
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_exact_and_expected_match_is_replaced() {
+        let text = "one\ntwo\nthree two\n";
+        let codes = [
+            ("four", 1, "fs.no_match"),
+            ("two", 1, "fs.ambiguous"),
+            ("two", 3, "fs.ambiguous"),
+            ("one", 2, "fs.ambiguous"),
+        ];
+        for (old, count, code) in codes {
+            assert_eq!(edit(text, old, "x", count).unwrap_err().code, code, "{old} {count}");
+        }
+        let both = edit(text, "two", "2", 2).unwrap();
+        assert_eq!(both, Edit { content: "one\n2\nthree 2\n".to_owned(), replaced: 2, lines: vec![2, 3] });
+        assert_eq!(diff(&both.lines, "two", "2"), "@@ line 2 @@\n-two\n+2\n");
+        assert_eq!(edit(text, "one\ntwo", "", 1).unwrap().content, "\nthree two\n");
+    }
+
+    #[test]
+    fn an_edit_that_would_explode_is_refused() {
+        let text = "a".repeat(10_000);
+        assert_eq!(edit(&text, "a", &"b".repeat(1 << 20), 10_000).unwrap_err().code, "fs.too_large");
+    }
+}

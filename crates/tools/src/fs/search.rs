@@ -1,0 +1,210 @@
+//! `fs.search`: lines that match a pattern, in a file or in all files of a folder.
+
+use globset::{GlobBuilder, GlobMatcher};
+use regent_kernel::{
+    Access, ArgumentKind, Failure, FileKind, Permit, RawOutput, SideEffect, Tier, ToolSpec, Workspace, tier,
+};
+use regex::bytes::{Regex, RegexBuilder};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Below, Met, Tour, elsewhere, read_whole};
+use crate::confidentiality::{WORKSPACE_FILE, label_of};
+use crate::manifest::{capabilities, integer, kinds, object, path};
+use crate::output::{Driven, Room, Stop, arguments, blocking, failure};
+
+const MATCHES_DEFAULT: usize = 200;
+const MATCHES_MAX: u64 = 5000;
+const PATTERN_BYTES_MAX: u64 = 1024;
+/// A compiled pattern may not need more memory.
+const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
+/// Larger files are not source or text that someone reads.
+const SEARCHED_BYTES_MAX: u64 = 4 << 20;
+/// A NUL in here makes a file binary.
+const SNIFFED_BYTES: usize = 8 << 10;
+/// How much of a line is shown.
+const LINE_BYTES_MAX: usize = 400;
+/// Files that one search opens at most.
+const FILES_MAX: usize = 50_000;
+
+pub(crate) fn spec() -> ToolSpec {
+    ToolSpec {
+        name: "fs.search".to_owned(),
+        description: "Find lines that match a regular expression (linear time: no look-around, no back-references) in a file or in \
+                      all files below a folder. Binary files, files over 4 MiB and `.git` are skipped; files that policy doesn't \
+                      let the caller search are left out and counted. Returns JSON: matches (path, line, text), more, left_out, \
+                      skipped."
+            .to_owned(),
+        input: object(
+            &["path", "pattern"],
+            json!({
+                "path": path("the file or folder"),
+                "pattern": {"type": "string", "minLength": 1, "maxLength": PATTERN_BYTES_MAX, "description": "the regular expression"},
+                "glob": {"type": "string", "minLength": 1, "maxLength": 256, "description": "only files whose path or name matches, e.g. `*.rs`"},
+                "matches_max": integer(1, MATCHES_MAX, "how many at most; 200 if absent"),
+            }),
+        ),
+        arguments: kinds([("/path", ArgumentKind::Path(Access::Read))]),
+        capabilities: capabilities(&["file.read", "file.search"]),
+        effect: SideEffect::Read,
+        idempotent: true,
+        reversible: true,
+        tiers: vec![Tier::Host],
+        output: WORKSPACE_FILE,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Args<'a> {
+    path: &'a str,
+    pattern: &'a str,
+    glob: Option<&'a str>,
+    matches_max: Option<usize>,
+}
+
+pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
+    let args: Args<'_> = arguments(permit)?;
+    let mut search = Search::new(&args, Room::of(permit))?;
+    let found =
+        permit.workspace().stat(args.path).map_err(|error| crate::output::path_failure(args.path, &error))?;
+    if found.kind == FileKind::File {
+        let file = args.path.to_owned();
+        search = in_files(permit, search, vec![file]).await?;
+        return Ok(search.into_output(args.path, 0));
+    }
+    let mut tour = Tour::new(args.path);
+    while let Some(folder) = tour.next(permit, Below::Enter).await? {
+        let mut files = Vec::new();
+        for met in folder.iter().filter(|met| search.wants(met)) {
+            if permit.would_allow(elsewhere(permit, &met.path)).await {
+                files.push(met.path.clone());
+            } else {
+                tour.left_out += 1;
+            }
+        }
+        if !files.is_empty() {
+            search = in_files(permit, search, files).await?;
+        }
+        if search.more || search.stopped {
+            break;
+        }
+    }
+    Ok(search.into_output(args.path, tour.left_out))
+}
+
+async fn in_files(permit: &Permit<'_, tier::Host>, mut search: Search, files: Vec<String>) -> Driven<Search> {
+    let workspace = permit.workspace().clone();
+    let search = blocking(permit, move |stop| {
+        for file in &files {
+            if search.more || stop.is_pulled() {
+                search.stopped = stop.is_pulled();
+                break;
+            }
+            search.file(&workspace, file, stop);
+        }
+        search
+    })
+    .await?;
+    Ok(search)
+}
+
+#[derive(Debug)]
+struct Search {
+    pattern: Regex,
+    glob: Option<GlobMatcher>,
+    matches_max: usize,
+    room: Room,
+    matches: Vec<Value>,
+    /// The files with matches, to tell how secret the result is.
+    label: regent_kernel::Label,
+    files: usize,
+    /// Binary, too large, or not readable.
+    skipped: u64,
+    more: bool,
+    /// The call was told to stop.
+    stopped: bool,
+}
+
+impl Search {
+    fn new(args: &Args<'_>, room: Room) -> Result<Self, Failure> {
+        let pattern = RegexBuilder::new(args.pattern)
+            .size_limit(PATTERN_COMPILED_BYTES_MAX)
+            .dfa_size_limit(PATTERN_COMPILED_BYTES_MAX)
+            .build()
+            .map_err(|error| failure("search.pattern", format!("the pattern is not one: {error}")))?;
+        let glob = args
+            .glob
+            .map(|glob| GlobBuilder::new(glob).literal_separator(true).build())
+            .transpose()
+            .map_err(|error| failure("search.glob", format!("the glob is not one: {error}")))?;
+        Ok(Self {
+            pattern,
+            glob: glob.map(|glob| glob.compile_matcher()),
+            matches_max: args.matches_max.unwrap_or(MATCHES_DEFAULT),
+            room,
+            matches: Vec::new(),
+            label: WORKSPACE_FILE,
+            files: 0,
+            skipped: 0,
+            more: false,
+            stopped: false,
+        })
+    }
+
+    /// Whether a thing met on the way is a file that the caller asked for.
+    fn wants(&self, met: &Met) -> bool {
+        let name = met.path.rsplit('/').next().unwrap_or_default();
+        met.item.kind == FileKind::File
+            && met.plain
+            && self.glob.as_ref().is_none_or(|glob| glob.is_match(name) || glob.is_match(&met.path))
+    }
+
+    fn file(&mut self, workspace: &Workspace, path: &str, stop: &Stop) {
+        if self.files >= FILES_MAX {
+            self.more = true;
+            return;
+        }
+        self.files += 1;
+        match read_whole(workspace, path, SEARCHED_BYTES_MAX) {
+            Ok(content) if !is_binary(&content) => self.content(path, &content, stop),
+            Ok(_) | Err(_) => self.skipped += 1,
+        }
+    }
+
+    fn content(&mut self, path: &str, content: &[u8], stop: &Stop) {
+        for (number, line) in content.split(|&byte| byte == b'\n').enumerate() {
+            if number % 1024 == 0 && stop.is_pulled() {
+                self.stopped = true;
+                return;
+            }
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if !self.pattern.is_match(line) {
+                continue;
+            }
+            let shown = String::from_utf8_lossy(line.get(..LINE_BYTES_MAX).unwrap_or(line));
+            let found = json!({"path": path, "line": number + 1, "text": shown});
+            if self.matches.len() >= self.matches_max || !self.room.take(&found) {
+                self.more = true;
+                return;
+            }
+            self.matches.push(found);
+            self.label = self.label.join(label_of(path));
+        }
+    }
+
+    fn into_output(self, path: &str, left_out: u64) -> RawOutput {
+        let result = json!({
+            "path": path,
+            "matches": self.matches,
+            "more": self.more || self.stopped,
+            "left_out": left_out,
+            "skipped": self.skipped,
+        });
+        RawOutput::json(&result).with_label(self.label)
+    }
+}
+
+fn is_binary(content: &[u8]) -> bool {
+    content.iter().take(SNIFFED_BYTES).any(|&byte| byte == 0)
+}

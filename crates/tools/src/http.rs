@@ -1,0 +1,337 @@
+//! `http.fetch`: one request to one address that was checked, and each redirect a new call.
+//!
+//! What protects: the URL has one spelling, which policy has judged; the name is resolved once, every address it gives is checked,
+//! and the connection goes to one of those; no proxy, no cookie, no credential of ours is ever added; a redirect is made as a system
+//! call of its own, so that policy judges every hop and the ledger has every hop.
+
+mod address;
+mod client;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::HeaderMap;
+use hyper::{Method, StatusCode};
+use regent_kernel::{
+    ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
+    SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+pub use client::Network;
+pub(crate) use client::{Client, Request, Response};
+
+use crate::manifest::{capabilities, integer, kinds, object};
+use crate::output::{Driven, Room, arguments, failure};
+
+const BYTES_DEFAULT: u64 = 1 << 20;
+const BYTES_MAX: u64 = 8 << 20;
+const BODY_BYTES_MAX: u64 = 1 << 20;
+const REDIRECTS_MAX: u64 = 5;
+/// How much of the response's headers is returned.
+const HEADERS_SHOWN_BYTES_MAX: usize = 16 << 10;
+
+/// The headers that a caller may set. Not among them: `host` and what belongs to the connection, cookies, what proxies believe
+/// (`x-forwarded-…`), and what changes the method behind policy's back (`x-http-method-override`).
+const HEADERS: &[&str] = &[
+    "accept",
+    "accept-language",
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-unmodified-since",
+    "prefer",
+    "range",
+    "user-agent",
+    "x-api-key",
+    "x-github-api-version",
+    "x-request-id",
+];
+/// Of these, the ones that open doors: they go nowhere but to the origin that the caller named.
+const CREDENTIALS: &[&str] = &["authorization", "x-api-key"];
+
+/// The open network: nobody vouches for it, and everybody can read it.
+const WEB: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Public };
+
+pub(crate) fn spec() -> ToolSpec {
+    let methods = json!(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
+    ToolSpec {
+        name: "http.fetch".to_owned(),
+        description: "Make one HTTP request to a public address. Redirects are followed as calls of their own, each judged by \
+                      policy. Returns JSON: url, status, headers, body (text) or base64, bytes, truncated."
+            .to_owned(),
+        input: object(
+            &["url"],
+            json!({
+                "url": {"type": "string", "minLength": 1, "maxLength": 8192, "description": "http or https"},
+                "method": {"enum": methods, "description": "GET if absent"},
+                "headers": {
+                    "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 8192},
+                    "description": format!("any of: {}", HEADERS.join(", ")),
+                },
+                "body": {"type": "string", "maxLength": BODY_BYTES_MAX, "description": "what to send"},
+                "bytes_max": integer(1, BYTES_MAX, "how much of the body to return; 1048576 if absent"),
+                "redirects_max": integer(0, REDIRECTS_MAX, "how many redirects to follow; 5 if absent"),
+            }),
+        ),
+        arguments: kinds([("/url", ArgumentKind::Url)]),
+        capabilities: capabilities(&["network.request"]),
+        effect: SideEffect::Network,
+        // Some methods are, but the manifest speaks for all of them.
+        idempotent: false,
+        reversible: false,
+        tiers: vec![Tier::Host],
+        output: WEB,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Args<'a> {
+    url: &'a str,
+    #[serde(default = "get")]
+    method: &'a str,
+    #[serde(default)]
+    headers: Map<String, Value>,
+    body: Option<&'a str>,
+    bytes_max: Option<u64>,
+    redirects_max: Option<u64>,
+}
+
+fn get() -> &'static str {
+    "GET"
+}
+
+pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
+    let args: Args<'_> = arguments(permit)?;
+    let request = request_of(&args)?;
+    let bytes_max = args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::of(permit).bytes_left() as u64);
+    let response = tokio::select! {
+        biased;
+        () = permit.cancelled() => return Err(failure("http.cancelled", "the call was told to stop").into()),
+        response = client.send(&request, bytes_max) => response?,
+    };
+    let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
+    if let Some(next) = redirect(&args, &request, &response)? {
+        return hop(permit, next, spent).await;
+    }
+    let label = label_of(&request, &response);
+    Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
+}
+
+fn request_of(args: &Args<'_>) -> Driven<Request> {
+    let url = endpoint::parse(args.url).map_err(|why| failure("http.url", why))?;
+    let method = Method::from_bytes(args.method.as_bytes())
+        .map_err(|_| failure("http.method", "not an HTTP method"))?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &args.headers {
+        let Some(known) = HEADERS.iter().copied().find(|known| known.eq_ignore_ascii_case(name)) else {
+            let name = name.escape_debug();
+            let message = format!("the header `{name}` can't be set; these can: {}", HEADERS.join(", "));
+            return Err(failure("http.header_refused", message).into());
+        };
+        let value = value.as_str().unwrap_or_default();
+        let value = value.parse().map_err(|_| {
+            failure("http.header_refused", format!("the value of `{known}` is not a header's"))
+        })?;
+        headers.insert(known, value);
+    }
+    let body = args.body.unwrap_or_default().as_bytes().to_vec();
+    if body.len() as u64 > BODY_BYTES_MAX {
+        return Err(
+            failure("http.too_large", format!("the body is larger than {BODY_BYTES_MAX} bytes")).into()
+        );
+    }
+    Ok(Request { url, method, headers, body })
+}
+
+/// The arguments of the call that a redirect asks for, if the response is one.
+fn redirect(args: &Args<'_>, request: &Request, response: &Response) -> Driven<Option<Value>> {
+    let keeps_method = match response.status {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => {
+            matches!(request.method, Method::GET | Method::HEAD)
+        }
+        StatusCode::SEE_OTHER => request.method == Method::HEAD,
+        _not_a_redirect => return Ok(None),
+    };
+    let Some(location) = response.headers.get("location") else { return Ok(None) };
+    let left = args.redirects_max.unwrap_or(REDIRECTS_MAX);
+    let Some(left) = left.checked_sub(1) else {
+        return Err(failure("http.redirects", "there are more redirects than may be followed").into());
+    };
+    let target = location
+        .to_str()
+        .ok()
+        .and_then(|location| request.url.join(location).ok())
+        .ok_or_else(|| failure("http.redirects", "the redirect leads to something that is not a URL"))?;
+    let mut next = json!({
+        "url": target.as_str(),
+        "method": if keeps_method { args.method } else { "GET" },
+        "headers": headers_onward(&args.headers, &request.url, &target, keeps_method),
+        "redirects_max": left,
+    });
+    if let Some(fields) = next.as_object_mut() {
+        if let Some(bytes_max) = args.bytes_max {
+            fields.insert("bytes_max".to_owned(), bytes_max.into());
+        }
+        if let Some(body) = args.body.filter(|_| keeps_method) {
+            fields.insert("body".to_owned(), body.into());
+        }
+    }
+    Ok(Some(next))
+}
+
+/// What goes along to where a redirect leads: nothing that opens doors elsewhere, and no type for a body that isn't sent.
+fn headers_onward(
+    headers: &Map<String, Value>,
+    from: &Url,
+    to: &Url,
+    keeps_body: bool,
+) -> Map<String, Value> {
+    let same_origin = from.origin() == to.origin();
+    let goes = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        (same_origin || !CREDENTIALS.contains(&name.as_str())) && (keeps_body || name != "content-type")
+    };
+    headers.iter().filter(|(name, _)| goes(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Follows a redirect the only way there is: as a call that is judged and recorded like any other.
+async fn hop(permit: &Permit<'_, tier::Host>, args: Value, spent: Spent) -> Driven<RawOutput> {
+    let to = args.get("url").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let op = Op::RunTool(ToolCall { tool: "http.fetch".to_owned(), args });
+    match permit.syscall(op).await {
+        Ok(Reply::Done(outcome)) => Ok(arrived(&to, outcome)?.with_spent(spent)),
+        Ok(Reply::Denied(denial)) => {
+            let message = format!("the redirect to `{}` was denied: {}", to.escape_debug(), denial.reason);
+            Err(failure("http.redirect_denied", message).into())
+        }
+        Ok(Reply::Pending(_)) => {
+            let message = format!("a person has to agree to the redirect to `{}` first", to.escape_debug());
+            Err(failure("http.redirect_pending", message).into())
+        }
+        Err(Fault::TooDeep) => {
+            Err(failure("http.redirects", "the redirect would nest calls too deeply").into())
+        }
+        Err(fault) => Err(regent_kernel::ExecuteError::Broken(fault.to_string()).into()),
+    }
+}
+
+fn arrived(to: &str, outcome: Outcome) -> Driven<RawOutput> {
+    let Outcome { output, status, .. } = outcome;
+    match status {
+        Status::Ok => {
+            let label = output.label();
+            Ok(RawOutput::new(output.into_bytes()).with_label(label))
+        }
+        Status::Failed(inner) => Err(inner.into()),
+        Status::TimedOut => Err(failure("http.timeout", format!("`{to}` took too long")).into()),
+        Status::Cancelled => Err(failure("http.cancelled", "the call was told to stop").into()),
+        Status::Faulted(message) => Err(regent_kernel::ExecuteError::Broken(message).into()),
+    }
+}
+
+/// What came in answer to a credential, or from a private network, is not for everyone.
+fn label_of(request: &Request, response: &Response) -> Label {
+    let opened = CREDENTIALS.iter().any(|name| request.headers.contains_key(*name));
+    if opened || response.private { Label { confidentiality: Confidentiality::Private, ..WEB } } else { WEB }
+}
+
+fn describe(url: &Url, response: Response, mut room: Room) -> RawOutput {
+    let mut headers = Map::new();
+    let mut shown = 0_usize;
+    for (name, value) in &response.headers {
+        shown = shown.saturating_add(name.as_str().len() + value.len());
+        // A session that a server opens is not for the model.
+        if shown <= HEADERS_SHOWN_BYTES_MAX && name != "set-cookie" {
+            headers.insert(name.to_string(), String::from_utf8_lossy(value.as_bytes()).into());
+        }
+    }
+    let bytes = response.body.len();
+    let (field, body) = match String::from_utf8(response.body) {
+        Ok(text) => ("body", Value::String(text)),
+        Err(error) => ("base64", STANDARD.encode(error.as_bytes()).into()),
+    };
+    let mut result = json!({
+        "url": url.as_str(),
+        "status": response.status.as_u16(),
+        "headers": headers,
+        "bytes": bytes,
+        "truncated": response.truncated,
+    });
+    let fits = room.take(&result) && room.take(&body);
+    if let Some(fields) = result.as_object_mut() {
+        if fits {
+            fields.insert(field.to_owned(), body);
+        } else {
+            // Escapes and base64 can make it longer than it was; then it is said rather than cut somewhere.
+            fields.insert("truncated".to_owned(), true.into());
+            fields.insert("body".to_owned(), "".into());
+        }
+    }
+    RawOutput::json(&result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn onward(from: &str, to: &str, keeps_body: bool) -> Vec<String> {
+        let headers = json!({"Authorization": "x", "X-Api-Key": "x", "Accept": "x", "Content-Type": "x"});
+        let (from, to) = (Url::parse(from).unwrap(), Url::parse(to).unwrap());
+        headers_onward(headers.as_object().unwrap(), &from, &to, keeps_body).keys().cloned().collect()
+    }
+
+    #[test]
+    fn credentials_stay_with_their_origin() {
+        let all = ["Accept", "Authorization", "Content-Type", "X-Api-Key"];
+        assert_eq!(onward("https://a.test/", "https://a.test/b", true), all);
+        for to in ["https://b.test/", "http://a.test/", "https://a.test:444/", "https://sub.a.test/"] {
+            assert_eq!(onward("https://a.test/", to, true), ["Accept", "Content-Type"], "to {to}");
+            assert_eq!(onward("https://a.test/", to, false), ["Accept"], "to {to}");
+        }
+    }
+
+    #[test]
+    fn headers_that_could_mislead_are_refused() {
+        for name in [
+            "Host",
+            "Connection",
+            "Transfer-Encoding",
+            "Content-Length",
+            "Cookie",
+            "Proxy-Authorization",
+            "TE",
+            "Upgrade",
+            "X-Forwarded-For",
+            "X-HTTP-Method-Override",
+            "Expect",
+            "",
+            "bad name",
+        ] {
+            let args = Args {
+                url: "http://a.test/",
+                method: "GET",
+                headers: Map::from_iter([(name.to_owned(), json!("x"))]),
+                body: None,
+                bytes_max: None,
+                redirects_max: None,
+            };
+            assert!(request_of(&args).is_err(), "{name}");
+        }
+        let smuggled = Args {
+            url: "http://a.test/",
+            method: "GET",
+            headers: Map::from_iter([("accept".to_owned(), json!("x\r\nHost: evil"))]),
+            body: None,
+            bytes_max: None,
+            redirects_max: None,
+        };
+        assert!(request_of(&smuggled).is_err());
+    }
+}

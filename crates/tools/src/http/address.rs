@@ -1,0 +1,161 @@
+//! Which addresses a fetch may reach: public ones only, whatever spelling or tunnel they hide in.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Address, length of the prefix, what it is.
+type Block<A> = (A, u32, &'static str);
+
+/// IPv4 addresses that are not the public network's (IANA's special-purpose registry), and a cloud's door that looks as if it were.
+const V4: &[Block<Ipv4Addr>] = &[
+    (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
+    (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, "shared with the carrier"),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback"),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local, where cloud metadata lives"),
+    (Ipv4Addr::new(172, 16, 0, 0), 12, "private"),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, "protocol assignments"),
+    (Ipv4Addr::new(192, 0, 2, 0), 24, "documentation"),
+    (Ipv4Addr::new(192, 88, 99, 0), 24, "a relay"),
+    (Ipv4Addr::new(192, 168, 0, 0), 16, "private"),
+    (Ipv4Addr::new(198, 18, 0, 0), 15, "benchmarking"),
+    (Ipv4Addr::new(198, 51, 100, 0), 24, "documentation"),
+    (Ipv4Addr::new(203, 0, 113, 0), 24, "documentation"),
+    (Ipv4Addr::new(168, 63, 129, 16), 32, "cloud metadata"),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, "multicast"),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved or broadcast"),
+];
+
+/// IPv6 addresses inside the global block that are not the public network's.
+const V6: &[Block<Ipv6Addr>] = &[
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "a tunnel or a protocol assignment"),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "documentation"),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, "a 6to4 tunnel"),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "documentation"),
+];
+/// All public IPv6 addresses are in here.
+const GLOBAL: Block<Ipv6Addr> = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, "global");
+/// An IPv4 address behind a translator; the last 32 bits say which.
+const NAT64: Block<Ipv6Addr> = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, "translated");
+
+/// Why an address may not be reached, or `None` if it may.
+pub(super) fn refusal(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => refusal_v4(address),
+        IpAddr::V6(address) => refusal_v6(address),
+    }
+}
+
+fn refusal_v4(address: Ipv4Addr) -> Option<&'static str> {
+    V4.iter()
+        .find(|(network, bits, _)| address.to_bits() >> (32 - bits) == network.to_bits() >> (32 - bits))
+        .map(|(_, _, what)| *what)
+}
+
+fn refusal_v6(address: Ipv6Addr) -> Option<&'static str> {
+    if let Some(mapped) = address.to_ipv4_mapped() {
+        return refusal_v4(mapped);
+    }
+    if is_in(address, NAT64) {
+        let [.., a, b, c, d] = address.octets();
+        return refusal_v4(Ipv4Addr::new(a, b, c, d));
+    }
+    if !is_in(address, GLOBAL) {
+        return Some("not a global address");
+    }
+    V6.iter().find(|block| is_in(address, **block)).map(|(_, _, what)| *what)
+}
+
+fn is_in(address: Ipv6Addr, (network, bits, _): Block<Ipv6Addr>) -> bool {
+    address.to_bits() >> (128 - bits) == network.to_bits() >> (128 - bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn adv_048_only_public_addresses_may_be_reached() {
+        let refused = [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "100.64.0.1",
+            "100.100.100.200",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.255",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.192",
+            "192.168.1.1",
+            "168.63.129.16",
+            "198.19.0.1",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:10.1.2.3",
+            "64:ff9b::7f00:1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::8.8.8.8",
+            "2002:7f00:1::",
+            "2002:808:808::1",
+            "2001:0:1234::1",
+            "2001:db8::1",
+            "3fff::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "100::1",
+            "5f00::1",
+        ];
+        for text in refused {
+            assert!(refusal(text.parse().unwrap()).is_some(), "{text} may be reached");
+        }
+        let fine = [
+            "1.1.1.1",
+            "8.8.8.8",
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "9.255.255.255",
+            "11.0.0.0",
+            "169.253.0.1",
+            "192.0.1.1",
+            "223.255.255.255",
+            "168.63.129.17",
+            "2606:4700::1111",
+            "2001:4860:4860::8888",
+            "2a00:1450::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::808:808",
+        ];
+        for text in fine {
+            assert_eq!(refusal(text.parse().unwrap()), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_spelling_of_an_address_that_the_standard_library_calls_private_is_fine(bits in any::<u32>()) {
+            let v4 = Ipv4Addr::from_bits(bits);
+            let odd = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_broadcast()
+                || v4.is_documentation() || v4.is_multicast() || v4.is_unspecified();
+            prop_assert!(!odd || refusal(v4.into()).is_some());
+            prop_assert_eq!(refusal(v4.to_ipv6_mapped().into()), refusal(v4.into()));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The manifests of all built-in tools, and the words that they are written with.
+
+use regent_kernel::{AdmitError, ArgumentKind, Catalogue, ToolSpec};
+use serde_json::{Value, json};
+
+use crate::{fs, http, process};
+
+/// The largest whole number that every JSON reader agrees on.
+pub(crate) const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// The manifests of all built-in tools.
+pub fn specs() -> Vec<ToolSpec> {
+    vec![
+        fs::read::spec(),
+        fs::write::spec(),
+        fs::edit::spec(),
+        fs::list::spec(),
+        fs::search::spec(),
+        fs::stat::spec(),
+        process::list_spec(),
+        process::exec_spec(),
+        process::shell_spec(),
+        http::spec(),
+    ]
+}
+
+/// Admits all built-in tools to a catalogue.
+pub fn register(catalogue: &Catalogue) -> Result<(), AdmitError> {
+    specs().into_iter().try_for_each(|spec| catalogue.admit(spec).map(drop))
+}
+
+/// An object schema that names all its fields.
+pub(crate) fn object(required: &[&str], properties: Value) -> Value {
+    json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
+}
+
+/// A path argument.
+pub(crate) fn path(description: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 4095, "description": description})
+}
+
+/// A whole number between bounds.
+pub(crate) fn integer(minimum: u64, maximum: u64, description: &str) -> Value {
+    json!({"type": "integer", "minimum": minimum, "maximum": maximum, "description": description})
+}
+
+/// The kinds of a tool's arguments, by pointer.
+pub(crate) fn kinds<const N: usize>(
+    kinds: [(&str, ArgumentKind); N],
+) -> std::collections::BTreeMap<String, ArgumentKind> {
+    kinds.into_iter().map(|(pointer, kind)| (pointer.to_owned(), kind)).collect()
+}
+
+/// Capabilities, as a manifest has them.
+pub(crate) fn capabilities(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_is_admitted_and_closed() {
+        let catalogue = Catalogue::default();
+        register(&catalogue).unwrap();
+        register(&catalogue).unwrap();
+        let names: Vec<_> = catalogue.all().iter().map(|tool| tool.spec().name.clone()).collect();
+        let expected = [
+            "fs.edit",
+            "fs.list",
+            "fs.read",
+            "fs.search",
+            "fs.stat",
+            "fs.write",
+            "http.fetch",
+            "process.exec",
+            "process.list",
+            "shell.exec",
+        ];
+        assert_eq!(names, expected);
+        for spec in specs() {
+            assert_eq!(spec.input["additionalProperties"], false, "{}", spec.name);
+            for pointer in spec.arguments.keys() {
+                assert!(spec.input["properties"].get(&pointer[1..]).is_some(), "{} {pointer}", spec.name);
+            }
+            for (name, field) in spec.input["properties"].as_object().unwrap() {
+                assert!(field["type"] != "integer" || field["maximum"].is_u64(), "{} {name}", spec.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What drivers share: failures with a code, bounded results, work that may block.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+
+use regent_kernel::{ExecuteError, Failure, PathError, Permit, tier};
+use serde::Deserialize;
+
+/// What a driver gives: a result, the tool's own failure, or a fault of ours.
+pub(crate) type Driven<T> = Result<T, Stopped>;
+
+/// Why a driver gave no result.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// It did not work, and the caller hears why.
+    Failed(Failure),
+    /// We broke.
+    Broke(ExecuteError),
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<ExecuteError> for Stopped {
+    fn from(error: ExecuteError) -> Self {
+        Self::Broke(error)
+    }
+}
+
+/// A failure with a stable code.
+pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
+    Failure { code: code.to_owned(), message: message.into() }
+}
+
+/// The failure of a path, in a sentence that names it.
+pub(crate) fn path_failure(path: &str, error: &PathError) -> Failure {
+    failure(error.code(), format!("`{}`: {error}", path.escape_debug()))
+}
+
+/// The failure of reading or writing what was already open.
+pub(crate) fn io_failure(path: &str, error: &std::io::Error) -> Failure {
+    failure("fs.failed", format!("`{}`: {error}", path.escape_debug()))
+}
+
+/// The arguments as a driver wants them. The schema was checked before; what it can't express is said here.
+pub(crate) fn arguments<'s, T: Deserialize<'s>>(permit: &Permit<'s, tier::Host>) -> Result<T, Failure> {
+    T::deserialize(permit.args()).map_err(|error| failure("args.invalid", error.to_string()))
+}
+
+/// Tells blocking work to stop.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Whether to stop.
+    pub(crate) fn is_pulled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs work that may block on a thread that may, and tells it to stop when the call is told to.
+pub(crate) async fn blocking<T: Send + 'static>(
+    permit: &Permit<'_, tier::Host>,
+    work: impl FnOnce(&Stop) -> T + Send + 'static,
+) -> Result<T, ExecuteError> {
+    let stop = Stop::default();
+    let seen = stop.clone();
+    let mut job = tokio::task::spawn_blocking(move || work(&seen));
+    let done = tokio::select! {
+        biased;
+        done = &mut job => done,
+        () = permit.cancelled() => {
+            stop.0.store(true, Ordering::Relaxed);
+            job.await
+        }
+    };
+    done.map_err(|error| ExecuteError::Broken(error.to_string()))
+}
+
+/// Whether the call has been told to stop already.
+pub(crate) fn is_cancelled(permit: &Permit<'_, tier::Host>) -> bool {
+    let told = pin!(permit.cancelled());
+    told.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// How many bytes of output are left to give.
+#[derive(Debug)]
+pub(crate) struct Room {
+    bytes_left: usize,
+}
+
+impl Room {
+    /// What policy allows, less what the JSON around it needs.
+    pub(crate) fn of(permit: &Permit<'_, tier::Host>) -> Self {
+        const ENVELOPE_BYTES: usize = 1024;
+        let bytes_max = usize::try_from(permit.limits().output_bytes_max).unwrap_or(usize::MAX);
+        Self { bytes_left: bytes_max.saturating_sub(ENVELOPE_BYTES) }
+    }
+
+    /// Takes room for one more value, if there is some.
+    pub(crate) fn take(&mut self, value: &serde_json::Value) -> bool {
+        // Counted as it will be written, comma included.
+        let bytes = value.to_string().len() + 1;
+        match self.bytes_left.checked_sub(bytes) {
+            Some(left) => {
+                self.bytes_left = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// How much text fits at all.
+    pub(crate) fn bytes_left(&self) -> usize {
+        self.bytes_left
+    }
+}

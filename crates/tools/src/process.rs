@@ -1,0 +1,243 @@
+//! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
+
+use regent_kernel::{
+    Access, ArgumentKind, Confidentiality, Integrity, Label, Permit, RawOutput, SideEffect, Tier, ToolSpec,
+    shown, tier,
+};
+use serde_json::{Value, json};
+
+use crate::manifest::{capabilities, integer, kinds, object, path};
+use crate::output::{Driven, Room, blocking, failure};
+
+/// Processes that are looked at.
+const PROCESSES_MAX: usize = 8192;
+/// A line of `/proc/<pid>/stat` is shorter.
+const STAT_BYTES_MAX: u64 = 4096;
+/// A program's time limit can be asked for up to this; policy may give less.
+const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+const STDIN_BYTES_MAX: u64 = 8 << 20;
+
+/// Names that make programs load, run or write something else than what they were called for, so a caller may not set them: the
+/// loader, shells, interpreters, compilers, pagers and editors, version control, and where configuration is looked for.
+const STEERING: &str = "^(LD_|DYLD_|GLIBC_|GCONV_|MALLOC_|BASH|ENV$|SHELLOPTS$|IFS$|PS[0-9]$|PROMPT_COMMAND$|ZDOTDIR$|PATH$|HOME$|\
+    TMPDIR$|XDG_|PYTHON|NODE_|NPM_|npm_|PERL|RUBY|GEM_|BUNDLE_|PHP|JAVA_|JDK_|_JAVA|CLASSPATH$|LUA_|R_(HOME|LIBS|PROFILE|ENVIRON)|\
+    GO(PATH|ROOT|FLAGS|ENV|BIN|PROXY|TOOLCHAIN|CACHE|TMPDIR)$|RUSTC|RUSTDOC|RUSTFLAGS$|RUSTUP|CARGO|CC$|CXX$|MAKE|CMAKE|GIT_|\
+    SSH_|SUDO_|DBUS_|PAGER$|MANPAGER$|EDITOR$|VISUAL$|BROWSER$|LESS(OPEN|CLOSE|EDIT|KEY.*)?$|TERMINFO|TERMCAP$|LOCPATH$|NLSPATH$|\
+    HOSTALIASES$|RES_OPTIONS$|LOCALDOMAIN$|OPENSSL_|SSL_|CURL_|.*_[Pp][Rr][Oo][Xx][Yy]$|REGENT)";
+
+pub(crate) fn list_spec() -> ToolSpec {
+    ToolSpec {
+        name: "process.list".to_owned(),
+        description: "List the processes that run under this user on this machine. Returns JSON: processes (pid, parent, name, \
+                      state, started_ms after boot), more. Arguments and environments are not shown: they hold secrets."
+            .to_owned(),
+        input: object(&[], json!({})),
+        arguments: kinds([]),
+        capabilities: capabilities(&["process.list"]),
+        effect: SideEffect::Read,
+        idempotent: true,
+        reversible: true,
+        tiers: vec![Tier::Host],
+        output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private },
+    }
+}
+
+pub(crate) fn exec_spec() -> ToolSpec {
+    program(
+        "process.exec",
+        "Run a program, by its argument list, in the process sandbox: without network, without the home folder, with the \
+         workspace as its working folder.",
+        &["argv"],
+        json!({
+            "argv": {
+                "type": "array", "minItems": 1, "maxItems": 4096, "items": {"type": "string", "maxLength": 131_072},
+                "description": "the program and its arguments",
+            },
+            "cwd": path("the folder to run in, inside the workspace; its root if absent"),
+            "env": {
+                "type": "object", "maxProperties": 256, "additionalProperties": {"type": "string", "maxLength": 32_768},
+                "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 128, "not": {"pattern": STEERING}},
+                "description": "variables to set; names that steer loaders, shells and interpreters are refused",
+            },
+            "stdin": stdin(),
+            "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
+            "terminal": {"type": "boolean", "description": "give it the caller's terminal, where there is one"},
+        }),
+        ("/argv", ArgumentKind::Argv),
+    )
+}
+
+pub(crate) fn shell_spec() -> ToolSpec {
+    program(
+        "shell.exec",
+        "Run a line in `/bin/sh` in the process sandbox: without network, without the home folder, with the workspace as its \
+         working folder.",
+        &["command"],
+        json!({
+            "command": {"type": "string", "minLength": 1, "maxLength": 131_072, "description": "the line for the shell"},
+            "cwd": path("the folder to run in, inside the workspace; its root if absent"),
+            "stdin": stdin(),
+            "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
+        }),
+        ("/command", ArgumentKind::Shell),
+    )
+}
+
+fn stdin() -> Value {
+    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input"})
+}
+
+fn program(
+    name: &str,
+    description: &str,
+    required: &[&str],
+    fields: Value,
+    what: (&str, ArgumentKind),
+) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        input: object(required, fields),
+        arguments: kinds([what, ("/cwd", ArgumentKind::Path(Access::Read))]),
+        capabilities: capabilities(&["process.exec"]),
+        effect: SideEffect::Write,
+        idempotent: false,
+        reversible: false,
+        tiers: vec![Tier::Process],
+        output: ToolSpec::UNKNOWN_OUTPUT,
+    }
+}
+
+/// `process.list`: processes of our own user, without anything that could hold a secret.
+pub(crate) async fn list(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
+    let mut room = Room::of(permit);
+    let uid = rustix::process::getuid().as_raw();
+    let (all, mut more) = blocking(permit, move |_| processes_of(uid))
+        .await?
+        .map_err(|error| failure("process.unknown", format!("the processes can't be listed: {error}")))?;
+    let mut processes = Vec::new();
+    for process in all {
+        if !room.take(&process) {
+            more = true;
+            break;
+        }
+        processes.push(process);
+    }
+    Ok(RawOutput::json(&json!({"processes": processes, "more": more})))
+}
+
+fn processes_of(uid: u32) -> std::io::Result<(Vec<Value>, bool)> {
+    let mut found: Vec<(u32, Value)> = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        if found.len() >= PROCESSES_MAX {
+            return Ok((sorted(found), true));
+        }
+        // A process that ends while we look is simply not there.
+        if let Ok(meta) = entry.metadata()
+            && std::os::unix::fs::MetadataExt::uid(&meta) == uid
+            && let Ok(stat) = read_stat(pid)
+            && let Some(process) = describe(pid, &stat)
+        {
+            found.push((pid, process));
+        }
+    }
+    Ok((sorted(found), false))
+}
+
+fn sorted(mut found: Vec<(u32, Value)>) -> Vec<Value> {
+    found.sort_unstable_by_key(|(pid, _)| *pid);
+    found.into_iter().map(|(_, process)| process).collect()
+}
+
+fn read_stat(pid: u32) -> std::io::Result<Vec<u8>> {
+    let mut stat = Vec::new();
+    let file = std::fs::File::open(format!("/proc/{pid}/stat"))?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, STAT_BYTES_MAX), &mut stat)?;
+    Ok(stat)
+}
+
+/// Reads `pid (name) state parent … started …`. The name may hold anything, parentheses too, so it ends at the last one.
+fn describe(pid: u32, stat: &[u8]) -> Option<Value> {
+    let open = stat.iter().position(|&byte| byte == b'(')?;
+    let close = stat.iter().rposition(|&byte| byte == b')')?;
+    let name = stat.get(open.checked_add(1)?..close)?;
+    let rest = std::str::from_utf8(stat.get(close.checked_add(1)?..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = match fields.next()? {
+        "R" => "running",
+        "S" | "I" => "sleeping",
+        "D" => "waiting",
+        "T" | "t" => "stopped",
+        "Z" => "ended",
+        _other => "unknown",
+    };
+    let parent: u32 = fields.next()?.parse().ok()?;
+    // Field 22 of the line counts from the pid; the parent was field 4.
+    let ticks: u64 = fields.nth(17)?.parse().ok()?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let started_ms = ticks.saturating_mul(1000) / per_second;
+    Some(json!({"pid": pid, "parent": parent, "name": shown(name), "state": state, "started_ms": started_ms}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_can_not_forge_its_line() {
+        let line = b"7 (x) R 1 (evil\n) S 3 7 7 0 -1 4 1 0 0 0 0 0 0 0 20 0 1 0 500 1 1";
+        let process = describe(7, line).unwrap();
+        assert_eq!((&process["name"], &process["parent"]), (&json!("x) R 1 (evil\\u{a}"), &json!(3)));
+        assert_eq!(process["state"], "sleeping");
+        for broken in [&b""[..], b"7", b"7 (", b"7 )(", b"7 (a)", b"7 (a) S", b"7 (a) S x", b"\xff(\xff)\xff"]
+        {
+            assert_eq!(describe(7, broken), None, "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn our_own_process_is_listed_without_arguments() {
+        let (processes, _) = processes_of(rustix::process::getuid().as_raw()).unwrap();
+        let own = processes.iter().find(|process| process["pid"] == std::process::id()).unwrap();
+        let keys: Vec<_> = own.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(keys, ["name", "parent", "pid", "started_ms", "state"]);
+    }
+
+    #[test]
+    fn adv_033_steering_names_are_refused_by_the_schema() {
+        let catalogue = regent_kernel::Catalogue::default();
+        catalogue.admit(exec_spec()).unwrap();
+        let pattern = regex::Regex::new(STEERING).unwrap();
+        let refused = [
+            "LD_PRELOAD",
+            "LD_AUDIT",
+            "BASH_ENV",
+            "BASH_FUNC_x",
+            "ENV",
+            "PYTHONSTARTUP",
+            "PYTHONPATH",
+            "NODE_OPTIONS",
+            "GIT_SSH_COMMAND",
+            "PERL5OPT",
+            "RUSTC_WRAPPER",
+            "PAGER",
+            "EDITOR",
+            "PATH",
+            "http_proxy",
+            "HTTPS_PROXY",
+            "IFS",
+        ];
+        for name in refused {
+            assert!(pattern.is_match(name), "{name}");
+        }
+        for name in
+            ["LANG", "TZ", "TERM", "CI", "NO_COLOR", "MY_FLAG", "ENVIRONMENT", "VERBOSE", "DATABASE_URL"]
+        {
+            assert!(!pattern.is_match(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The built-in tools behind a real kernel: judged by a policy, recorded in a ledger, on real files and sockets.
+
+#[cfg(test)]
+mod fetch;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod names;
+#[cfg(test)]
+mod world;

@@ -1,0 +1,121 @@
+//! Tools are called by their exact names, with arguments that fit.
+
+use serde_json::json;
+
+use crate::world::{ALLOW_ALL, World};
+
+#[tokio::test]
+async fn adv_007_arguments_that_do_not_fit_are_denied_before_the_tool() {
+    let world = World::new(ALLOW_ALL).await;
+    world.put("file", "x");
+    let cases = [
+        ("fs.read", json!({})),
+        ("fs.read", json!(null)),
+        ("fs.read", json!([])),
+        ("fs.read", json!("file")),
+        ("fs.read", json!({"path": 1})),
+        ("fs.read", json!({"path": ["file"]})),
+        ("fs.read", json!({"path": "file", "extra": 1})),
+        ("fs.read", json!({"path": "file", "Path": "other"})),
+        ("fs.read", json!({"path": "file", "offset": -1})),
+        ("fs.read", json!({"path": "file", "offset": 9_007_199_254_740_993_u64})),
+        ("fs.read", json!({"path": "file", "offset": 1.5})),
+        ("fs.read", json!({"path": "file", "offset": 1e300})),
+        ("fs.read", json!({"path": "file", "bytes_max": 0})),
+        ("fs.write", json!({"path": "file", "content": "x", "mode": "truncate"})),
+        ("fs.write", json!({"path": "file", "content": {"a": 1}})),
+        ("fs.edit", json!({"path": "file", "old": "", "new": "x"})),
+        ("fs.search", json!({"path": ".", "pattern": "x".repeat(2000)})),
+        ("http.fetch", json!({"url": "http://a.test/", "method": "get"})),
+        ("http.fetch", json!({"url": "http://a.test/", "method": "CONNECT"})),
+        ("http.fetch", json!({"url": "http://a.test/", "redirects_max": 50})),
+        ("process.exec", json!({"argv": []})),
+        ("process.exec", json!({"argv": "rm -rf"})),
+        ("process.exec", json!({"argv": ["true"], "env": {"LD_PRELOAD": "x.so"}})),
+        ("process.exec", json!({"argv": ["true"], "env": {"https_proxy": "http://evil"}})),
+        ("process.exec", json!({"argv": ["true"], "env": {"A=B": "x"}})),
+        ("shell.exec", json!({"command": ""})),
+        ("process.list", json!({"pid": 1})),
+    ];
+    for (tool, args) in cases {
+        let heard = world.call(tool, args.clone()).await;
+        assert_eq!(heard.how, "denied args.invalid", "{tool} {args}: {}", heard.message);
+    }
+    assert_eq!(std::fs::read_to_string(world.path("file")).unwrap(), "x");
+}
+
+#[tokio::test]
+async fn adv_007_what_does_not_fit_is_not_repeated_in_the_ledger() {
+    let world = World::new(ALLOW_ALL).await;
+    let huge = "s3cret".repeat(1 << 19);
+    for args in [
+        json!({"path": "file", "content": {"a": huge}}),
+        json!({"path": "file", "content": "x", huge.as_str(): 1}),
+        json!({"path": huge, "content": "x"}),
+        json!(huge),
+    ] {
+        let heard = world.call("fs.write", args).await;
+        assert_eq!(heard.how, "denied args.invalid", "{}", heard.message);
+        assert!(heard.message.len() < 1000, "{} bytes", heard.message.len());
+    }
+    for (_, intent) in world.recorded() {
+        assert!(intent.to_string().len() < 4000, "{} bytes", intent.to_string().len());
+    }
+}
+
+#[tokio::test]
+async fn adv_008_names_that_look_like_a_tool_are_denied() {
+    let world = World::new(ALLOW_ALL).await;
+    let names = [
+        "fs.raed",
+        "FS.READ",
+        "fs.read ",
+        " fs.read",
+        "fs.read\0",
+        "fs․read",
+        "fs.rеad",
+        "ｆs.read",
+        "fs.re\u{200b}ad",
+        "__proto__",
+        "constructor",
+        "",
+        "fs.",
+        "fs.read\nfs.write",
+        "../fs.read",
+        "fs/read",
+    ];
+    for name in names {
+        let heard = world.call(name, json!({"path": "."})).await;
+        assert_eq!(heard.how, "denied tool.unknown", "{name:?}");
+        assert!(!heard.message.contains(['\n', '\0', '\u{200b}']), "{:?}", heard.message);
+    }
+    let recorded = world.recorded();
+    assert_eq!(recorded.len(), names.len(), "attempts are recorded, and nothing came of them");
+    for (_, intent) in recorded {
+        assert_eq!(intent["verdict"]["code"], "tool.unknown");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_without_a_driver_here_is_a_fault_and_programs_need_their_tier() {
+    let world = World::new(ALLOW_ALL).await;
+    let heard = world.call("shell.exec", json!({"command": "true"})).await;
+    assert_eq!(heard.how, "denied tier.unavailable");
+    let args =
+        json!({"argv": ["true"], "env": {"LANG": "C", "MY_FLAG": "1"}, "cwd": ".", "timeout_ms": 1000});
+    assert_eq!(world.call("process.exec", args).await.how, "denied tier.unavailable");
+    let mut odd = regent_tools::specs().remove(0);
+    odd.name = "fs.odd".to_owned();
+    world.kernel.catalogue().admit(odd).unwrap();
+    let heard = world.call("fs.odd", json!({"path": "."})).await;
+    assert_eq!(heard.how, "fault", "{}", heard.message);
+    assert!(heard.message.contains("no driver for `fs.odd`"), "{}", heard.message);
+}
+
+#[tokio::test]
+async fn processes_are_listed() {
+    let world = World::new(ALLOW_ALL).await;
+    let listed = world.json("process.list", json!({})).await;
+    let own = u64::from(std::process::id());
+    assert!(listed["processes"].as_array().unwrap().iter().any(|process| process["pid"] == own));
+}

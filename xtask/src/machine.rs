@@ -1,0 +1,110 @@
+//! The programs that chores start: cargo, and what tests need from the system.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{root, say};
+
+/// Debian packages that tests need, by the program each one brings.
+const PACKAGES: &[(&str, &str)] =
+    &[("strace", "strace"), ("bwrap", "bubblewrap"), ("g++", "g++"), ("git", "git")];
+
+/// A program to be started in the workspace.
+#[expect(clippy::disallowed_methods, reason = "chores start programs; nothing of what ships does so here")]
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// Runs cargo, its output where ours goes.
+pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
+    cargo_with(arguments, &[])
+}
+
+/// Runs cargo with more in its environment.
+pub(crate) fn cargo_with(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut cargo = command(&program);
+    cargo.args(arguments).envs(environment.iter().copied());
+    finish(&mut cargo, &format!("cargo {}", arguments.join(" ")))
+}
+
+/// Runs a command to its end; anything but success is an error.
+pub(crate) fn finish(command: &mut Command, shown: &str) -> Result<()> {
+    let status = command.status().with_context(|| format!("`{shown}` can't be started"))?;
+    if status.success() { Ok(()) } else { bail!("`{shown}` failed: {status}") }
+}
+
+/// Runs a command and gives back what it said.
+pub(crate) fn capture(command: &mut Command, shown: &str) -> Result<Output> {
+    command.stdin(Stdio::null()).output().with_context(|| format!("`{shown}` can't be started"))
+}
+
+/// Whether a program can be found.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Installs what tests need, where that is possible; says what is missing where it isn't.
+pub(crate) fn install() -> Result<()> {
+    components()?;
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let wanted = missing.join(" ");
+    let by_hand = format!("install these first: {wanted}");
+    if !has("apt-get") {
+        bail!("{by_hand}");
+    }
+    let mut before: Vec<&str> = Vec::new();
+    if !is_root()? {
+        if !has("sudo") {
+            bail!("{by_hand} (neither root nor sudo here)");
+        }
+        before.push("sudo");
+    }
+    say(format!("installing {wanted}"));
+    let apt = |arguments: &[&str]| {
+        let line: Vec<&str> =
+            before.iter().copied().chain(["apt-get"]).chain(arguments.iter().copied()).collect();
+        let (program, rest) = line.split_first().context("an empty line")?;
+        finish(command(program).args(rest).env("DEBIAN_FRONTEND", "noninteractive"), &line.join(" "))
+    };
+    apt(&["update", "-q"])
+        .and_then(|()| {
+            apt(&[&["install", "-y", "-q", "--no-install-recommends"], missing.as_slice()].concat())
+        })
+        .with_context(|| by_hand.clone())
+}
+
+/// rustfmt and clippy come with most toolchains, but not with the minimal one.
+fn components() -> Result<()> {
+    let has_both = ["fmt", "clippy"].iter().all(|part| {
+        capture(command("cargo").args([part, "--version"]), "cargo")
+            .is_ok_and(|output| output.status.success())
+    });
+    if has_both {
+        return Ok(());
+    }
+    if !has("rustup") {
+        bail!("install rustfmt and clippy for this toolchain first");
+    }
+    finish(command("rustup").args(["component", "add", "rustfmt", "clippy"]), "rustup component add")
+}
+
+pub(crate) fn is_root() -> Result<bool> {
+    let output = capture(command("id").arg("-u"), "id -u")?;
+    Ok(output.stdout.trim_ascii() == b"0")
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> std::path::PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root().join("target"), |folder| root().join(Path::new(&folder)))
+}

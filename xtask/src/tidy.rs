@@ -1,0 +1,273 @@
+//! Rules of the house that neither the compiler nor clippy knows. Each finding is `file:line: message`; all come at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The arrows between our crates. They never turn back; a new one is a decision and gets an ADR.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("policy", &[]),
+    ("ledger", &[]),
+    ("kernel", &["policy", "ledger"]),
+    ("sandbox", &["kernel"]),
+    ("tools", &["kernel"]),
+    ("testkit", &["policy", "ledger", "kernel"]),
+    ("regent", &["policy", "ledger", "kernel", "sandbox", "tools"]),
+];
+/// Words that say nothing about the thing they name.
+const BANNED_WORDS: &[&str] =
+    &["manager", "helper", "util", "utils", "common", "base", "engine", "service", "data", "info"];
+const BANNED_FOLDERS: &[&str] = &["core", "common", "types", "utils"];
+const FILE_LINES_MAX: usize = 500;
+const KERNEL_LINES_MAX: usize = 6_000;
+/// Spelt apart, so that this file passes its own exam.
+const UNFINISHED: &[&str] =
+    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!("), concat!("#[ign", "ore")];
+/// Folders at the top of any machine; another one there is a place of somebody's own.
+const USUAL_ROOTS: &[&str] = &[
+    "bin", "boot", "builds", "dev", "etc", "home", "lib", "media", "mnt", "nix", "opt", "proc", "root",
+    "run", "srv", "sys", "tmp", "usr", "var",
+];
+
+/// Looks at the whole tree under `root`.
+pub(crate) fn findings(root: &Path) -> Vec<String> {
+    let mut tidy = Tidy { root, found: Vec::new() };
+    let mut files = Vec::new();
+    collect(root, &mut files);
+    files.sort();
+    let mut kernel_lines = 0;
+    for path in &files {
+        let Ok(text) = fs::read_to_string(path) else { continue };
+        let name = tidy.short(path);
+        tidy.check_names(&name);
+        tidy.check_places(&name, &text);
+        if name.ends_with(".rs") {
+            let lines = tidy.check_source(&name, &text);
+            if name.starts_with("crates/kernel/src/") {
+                kernel_lines += lines;
+            }
+        } else if name.ends_with("Cargo.toml") {
+            tidy.check_manifest(&name, &text);
+        }
+    }
+    if kernel_lines > KERNEL_LINES_MAX {
+        let message = format!("the kernel has {kernel_lines} lines of code; {KERNEL_LINES_MAX} are allowed");
+        tidy.find("crates/kernel", 1, message);
+    }
+    tidy.check_lints();
+    tidy.check_decisions(&files);
+    tidy.found
+}
+
+struct Tidy<'a> {
+    root: &'a Path,
+    found: Vec<String>,
+}
+
+impl Tidy<'_> {
+    fn find(&mut self, file: &str, line: usize, message: impl AsRef<str>) {
+        self.found.push(format!("{file}:{line}: {}", message.as_ref()));
+    }
+
+    fn short(&self, path: &Path) -> String {
+        path.strip_prefix(self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
+
+    fn check_names(&mut self, file: &str) {
+        let path = Path::new(file);
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        if file.ends_with(".rs")
+            && let Some(word) = stem.split(['_', '-']).find(|word| BANNED_WORDS.contains(word))
+        {
+            self.find(file, 1, format!("`{word}` says nothing in a file name"));
+        }
+        for folder in path.parent().into_iter().flat_map(Path::components) {
+            let folder = folder.as_os_str().to_string_lossy();
+            if BANNED_FOLDERS.contains(&folder.as_ref()) {
+                self.find(file, 1, format!("no folder is called `{folder}`: name it after what it holds"));
+            }
+        }
+    }
+
+    /// The project speaks of no machine: not of the folder that this checkout happens to lie in.
+    fn check_places(&mut self, file: &str, text: &str) {
+        let top = self.root.components().nth(1).map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let place = match top {
+            Some(top) if !USUAL_ROOTS.contains(&top.as_str()) => format!("/{top}/"),
+            Some(_) | None => format!("{}/", self.root.display()),
+        };
+        for (number, line) in numbered(text) {
+            let own = line.match_indices(&place).any(|(at, _)| {
+                line.get(..at).and_then(|before| before.chars().next_back()).is_none_or(begins_a_path)
+            });
+            if own {
+                self.find(file, number, format!("names a place of this machine (`{place}`)"));
+            }
+        }
+    }
+
+    /// Returns the number of lines of code, tests aside.
+    fn check_source(&mut self, file: &str, text: &str) -> usize {
+        if !text.starts_with("//!") {
+            self.find(file, 1, "a file opens with `//!` and says what it is for");
+        }
+        for (number, line) in numbered(text) {
+            if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
+                self.find(file, number, format!("`{word}`: finish it, or leave it out"));
+            }
+            let code = line.split("//").next().unwrap_or("");
+            if let Some(word) = declared(code).and_then(banned_word) {
+                self.find(file, number, format!("`{word}` says nothing in the name of a type"));
+            }
+            let lifts_the_lint = code.contains(concat!("unsafe", "_code"));
+            let says_unsafe = code.trim_start().starts_with(concat!("un", "safe "))
+                || code.contains(concat!("un", "safe {"));
+            if (lifts_the_lint || says_unsafe) && !may_be_unsafe(file) {
+                self.find(file, number, "only crates/sandbox may be unsafe");
+            }
+        }
+        let lines = if is_test(file) { 0 } else { code_lines(text) };
+        if lines > FILE_LINES_MAX {
+            self.find(file, 1, format!("{lines} lines of code; {FILE_LINES_MAX} are allowed"));
+        }
+        lines
+    }
+
+    fn check_manifest(&mut self, file: &str, text: &str) {
+        let Some(krate) = file.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
+        else {
+            return;
+        };
+        if !text.contains("[lints]\nworkspace = true") {
+            self.find(file, 1, "the workspace's lints apply to every crate: `[lints] workspace = true`");
+        }
+        let Some((_, allowed)) = MAY_DEPEND_ON.iter().find(|(name, _)| *name == krate) else {
+            self.find(file, 1, format!("`{krate}` is not in MAY_DEPEND_ON: say what it may use"));
+            return;
+        };
+        let mut section = "";
+        for (number, line) in numbered(text) {
+            if line.starts_with('[') {
+                section = line;
+            }
+            // Tests may use what they like; what ships may not.
+            let ours = line.strip_prefix("regent-").filter(|_| section.ends_with("dependencies]"));
+            let Some(to) = ours.and_then(|rest| rest.split(['.', ' ', '=']).next()) else { continue };
+            if !section.contains("dev-dependencies") && !allowed.contains(&to) {
+                self.find(file, number, format!("`{krate}` may not depend on `{to}`"));
+            }
+        }
+    }
+
+    fn check_lints(&mut self) {
+        let wanted = [
+            ("Cargo.toml", "too_many_lines"),
+            ("Cargo.toml", concat!("unsafe", "_code = \"deny\"")),
+            ("clippy.toml", "too-many-lines-threshold = 70"),
+        ];
+        for (file, lint) in wanted {
+            if !fs::read_to_string(self.root.join(file)).is_ok_and(|text| text.contains(lint)) {
+                self.find(file, 1, format!("`{lint}` is gone"));
+            }
+        }
+    }
+
+    /// Every decision is in the index and says who enforces it.
+    fn check_decisions(&mut self, files: &[PathBuf]) {
+        let index_file = "docs/adr/README.md";
+        let index = fs::read_to_string(self.root.join(index_file)).unwrap_or_default();
+        if index.is_empty() {
+            self.find(index_file, 1, "the index of decisions is missing");
+        }
+        for path in files {
+            let file = self.short(path);
+            let Some(name) = file.strip_prefix("docs/adr/").filter(|name| name.ends_with(".md")) else {
+                continue;
+            };
+            if name == "README.md" {
+                continue;
+            }
+            if !index.contains(name) {
+                self.find(index_file, 1, format!("`{name}` is not in the index"));
+            }
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let last = numbered(&text).filter(|(_, line)| !line.trim().is_empty()).last();
+            if !last.is_some_and(|(_, line)| line.starts_with("**Enforced by:**")) {
+                self.find(
+                    &file,
+                    last.map_or(1, |(number, _)| number),
+                    "the last line is `**Enforced by:** …`",
+                );
+            }
+        }
+    }
+}
+
+/// Source, manifests and prose, without what was built.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && !matches!(name.as_str(), "target" | ".git" | "corpus" | "artifacts" | "node_modules")
+        {
+            collect(&path, files);
+        }
+        let read = [".rs", ".toml", ".md", ".yml", ".yaml", ".sh"].iter().any(|end| name.ends_with(end));
+        if !is_folder && (read || path.ends_with(".ci/run")) {
+            files.push(path);
+        }
+    }
+}
+
+fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(index, line)| (index + 1, line))
+}
+
+fn begins_a_path(before: char) -> bool {
+    !before.is_alphanumeric() && !matches!(before, '.' | '_' | '-' | '~' | '/' | '*' | '}')
+}
+
+fn is_test(file: &str) -> bool {
+    file.ends_with("/tests.rs") || file.split('/').any(|part| part == "tests")
+}
+
+/// The sandbox is; a must-not-compile test shows that others can't be.
+fn may_be_unsafe(file: &str) -> bool {
+    file.starts_with("crates/sandbox/") || file.contains("/tests/ui/")
+}
+
+/// Lines that are neither blank, nor comment, nor inside a `#[cfg(test)]` module. Relies on rustfmt's indentation.
+fn code_lines(text: &str) -> usize {
+    let mut lines = text.lines().peekable();
+    let mut count = 0;
+    while let Some(line) = lines.next() {
+        let code = line.trim();
+        if code == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.trim_end().ends_with('{')) {
+            let indent = line.len() - line.trim_start().len();
+            lines.by_ref().find(|inner| inner.trim() == "}" && inner.len() == indent + 1);
+        } else if !code.is_empty() && !code.starts_with("//") {
+            count += 1;
+        }
+    }
+    count
+}
+
+/// The type that a line declares, if it declares one.
+fn declared(code: &str) -> Option<&str> {
+    let mut words = code.split_whitespace().skip_while(|word| word.starts_with("pub"));
+    let keyword = words.next()?;
+    let name = words.next()?.split(['<', '(', '{', ';', ':', '=']).next()?;
+    matches!(keyword, "struct" | "enum" | "trait" | "type" | "union").then_some(name)
+}
+
+/// The first banned word of a name in camel case.
+fn banned_word(name: &str) -> Option<String> {
+    let starts: Vec<usize> =
+        name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).collect();
+    let ends = starts.iter().skip(1).copied().chain([name.len()]);
+    let mut words = starts.iter().zip(ends).filter_map(|(&from, to)| name.get(from..to));
+    words.find(|word| BANNED_WORDS.contains(&word.to_lowercase().as_str())).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

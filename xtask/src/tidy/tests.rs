@@ -1,0 +1,99 @@
+//! The house is in order, and the rules notice when it is not.
+
+use std::fs;
+
+use super::{banned_word, code_lines, declared, findings};
+
+#[test]
+fn the_house_is_in_order() {
+    let root = crate::root();
+    let found = findings(&root);
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// A tree with one file that breaks one rule, beside the few that must be there.
+fn findings_in(file: &str, text: &str) -> Vec<String> {
+    let root = tempfile::tempdir().expect("a folder");
+    let place = |name: &str, text: &str| {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("its folder");
+        fs::write(path, text).expect("a file");
+    };
+    place("Cargo.toml", concat!("too_many_lines\nunsafe", "_code = \"deny\"\n"));
+    place("clippy.toml", "too-many-lines-threshold = 70\n");
+    place("docs/adr/README.md", "- 0001-one.md\n");
+    place(file, text);
+    findings(root.path())
+}
+
+#[test]
+fn each_rule_finds_its_breach_and_says_where() {
+    let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(501));
+    let cases: &[(&str, &str, &str)] = &[
+        ("crates/kernel/src/a.rs", "fn f() {}\n", "crates/kernel/src/a.rs:1: a file opens"),
+        ("crates/kernel/src/a.rs", "//! A.\nstruct ToolManager;\n", "a.rs:2: `Manager` says nothing"),
+        ("crates/kernel/src/file_utils.rs", "//! A.\n", "file_utils.rs:1: `utils` says nothing"),
+        ("crates/kernel/src/types/a.rs", "//! A.\n", "a.rs:1: no folder is called `types`"),
+        ("crates/kernel/src/a.rs", &long, "a.rs:1: 501 lines of code"),
+        ("crates/kernel/src/a.rs", concat!("//! A.\n// TO", "DO\n"), "a.rs:2:"),
+        (
+            "crates/kernel/src/a.rs",
+            concat!("//! A.\n#[expect(unsafe", "_code, reason = \"x\")]\n"),
+            "a.rs:2: only crates/sandbox",
+        ),
+        (
+            "crates/policy/Cargo.toml",
+            "[lints]\nworkspace = true\n[dependencies]\nregent-kernel.workspace = true\n",
+            "crates/policy/Cargo.toml:4: `policy` may not depend on `kernel`",
+        ),
+        ("crates/policy/Cargo.toml", "[dependencies]\n", "Cargo.toml:1: the workspace's lints"),
+        ("crates/misc/Cargo.toml", "[lints]\nworkspace = true\n", "`misc` is not in MAY_DEPEND_ON"),
+        ("docs/adr/0002-two.md", "# Two\n\n**Enforced by:** a test\n", "`0002-two.md` is not in the index"),
+        ("docs/adr/0001-one.md", "# One\n\nStatus: accepted\n", "0001-one.md:3: the last line"),
+    ];
+    for (file, text, wanted) in cases {
+        let found = findings_in(file, text);
+        assert_eq!(found.len(), 1, "{file}: {found:?}");
+        assert!(found[0].contains(wanted), "{file}: {found:?}");
+    }
+}
+
+#[test]
+fn a_place_of_this_machine_is_found() {
+    let root = tempfile::tempdir().expect("a folder");
+    let here = root.path().display().to_string();
+    fs::write(root.path().join("note.md"), format!("built in {here}/x\n")).expect("a file");
+    let found = findings(root.path());
+    assert!(found.iter().any(|line| line.starts_with("note.md:1: names a place")), "{found:?}");
+}
+
+#[test]
+fn what_is_in_order_is_not_found() {
+    let cases: &[(&str, &str)] = &[
+        ("crates/kernel/src/a.rs", "//! A.\nstruct Database;\nstruct Baseline;\n"),
+        ("crates/sandbox/src/a.rs", concat!("//! A.\n#![expect(unsafe", "_code, reason = \"x\")]\n")),
+        (
+            "crates/policy/Cargo.toml",
+            "[lints]\nworkspace = true\n[dev-dependencies]\nregent-testkit.workspace = true\n",
+        ),
+        ("docs/adr/0001-one.md", "# One\n\n**Enforced by:** a test\n\n"),
+    ];
+    for (file, text) in cases {
+        assert_eq!(findings_in(file, text), Vec::<String>::new(), "{file}");
+    }
+}
+
+#[test]
+fn lines_of_code_leave_out_blanks_comments_and_tests() {
+    let text = "//! A.\n\nfn f() {}\n\n#[cfg(test)]\nmod tests {\n    fn g() {\n    }\n}\n\nfn h() {}\n";
+    assert_eq!(code_lines(text), 2);
+    assert_eq!(code_lines("#[cfg(test)]\nmod tests;\nfn f() {}\n"), 3);
+}
+
+#[test]
+fn names_are_read_from_declarations() {
+    assert_eq!(declared("pub(crate) struct SessionInfo<'a> {"), Some("SessionInfo"));
+    assert_eq!(declared("let info = 3;"), None);
+    assert_eq!(banned_word("SessionInfo").as_deref(), Some("Info"));
+    assert_eq!(banned_word("Information"), None);
+}
