@@ -17,6 +17,7 @@ use crate::wire::{Failure, at, at_part, got};
 const READ_ONLY: u64 = 1;
 const NO_SETUID: u64 = 2;
 const NO_DEVICES: u64 = 4;
+const NO_EXEC: u64 = 8;
 
 /// Where the new root is mounted until it becomes the root: a folder that every host has.
 const STAGE: &CStr = c"/proc";
@@ -125,12 +126,10 @@ fn bind(
     let attributes = match kind {
         BindKind::ReadOnly => READ_ONLY | NO_SETUID | NO_DEVICES,
         BindKind::Writable => NO_SETUID | NO_DEVICES,
-        // A lone device file: there is nothing to execute or to make there.
-        BindKind::Device => 0,
+        // Writing to a device needs no writable mount. Changing the mode or owner of the host's own would.
+        BindKind::Device => READ_ONLY | NO_SETUID | NO_EXEC,
     };
-    if attributes != 0 {
-        sys::mount_setattr(tree.as_fd(), true, attributes)?;
-    }
+    sys::mount_setattr(tree.as_fd(), true, attributes)?;
     attach(tree.as_fd(), root.as_fd(), at)
 }
 

@@ -99,3 +99,29 @@ pub(super) const REFUSED_LEGACY: &[c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const REFUSED_LEGACY: &[c_long] = &[];
+
+/// Refused as well where the host's own tree, IPC and events are in reach.
+#[rustfmt::skip]
+pub(super) const REFUSED_BARE: &[c_long] = &[
+    // Sockets, local ones too: the host's socket files can be connected to.
+    SYS_socket,
+    // Attributes of files by path, which Landlock does not see.
+    SYS_fchmodat, SYS_fchmodat2, SYS_fchownat, SYS_setxattr, SYS_lsetxattr, SYS_removexattr, SYS_lremovexattr,
+    // The host's shared memory, semaphores and queues.
+    SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget, SYS_msgsnd,
+    SYS_msgrcv, SYS_msgctl, SYS_mq_open, SYS_mq_unlink,
+    // What others do with their files.
+    SYS_inotify_init1,
+    // How others are scheduled.
+    SYS_setpriority, SYS_ioprio_set, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
+];
+
+/// The same, for calls that only x86-64 has.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
+    libc::SYS_inotify_init,
+];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[];
