@@ -115,6 +115,21 @@ const CLONE_NEW: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
 const MFD_NOEXEC_SEAL: u32 = 8;
+/// Set-user-id and set-group-id: on the host's own mount of the workspace such a file would lend its owner's power.
+const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
+/// Calls that give a file its mode, and which argument that is. `openat2` has it in memory, so it is on no list.
+const MODE_ARGUMENTS: &[(c_long, u32)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mknodat, 2),
+    (libc::SYS_openat, 3),
+];
+#[cfg(target_arch = "x86_64")]
+const MODE_ARGUMENTS_LEGACY: &[(c_long, u32)] =
+    &[(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_open, 2), (libc::SYS_creat, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MODE_ARGUMENTS_LEGACY: &[(c_long, u32)] = &[];
 /// Ways to put words into a terminal's mouth: TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD.
 const TERMINAL_INJECTION: &[u32] = &[0x5412, 0x541C, 0x541D, 0x5423];
 const FAMILIES: &[u32] = &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32];
@@ -146,6 +161,9 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
             Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: PERSONALITIES }]),
         ),
     ];
+    for &(call, argument) in MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY) {
+        rules.push((call, Answer::Checked(vec![Check::NoBits { argument, mask: SET_ID_BITS }])));
+    }
     match profile {
         Profile::Full => rules.push((
             libc::SYS_socket,

@@ -70,6 +70,8 @@ attempts! {
     "fork-bomb", 41, "the number of processes is limited", Refused, fork_bomb;
     "many-descriptors", 41, "the number of descriptors is limited", Refused, many_descriptors;
     "become-another", 28, "no other user can be become", Refused, |_| when(raw(libc::SYS_setuid, [54_321, 0, 0, 0, 0, 0]).is_err());
+    "make-setuid", 28, "no file can be made to lend its owner's power", Refused, |_| refused_with(libc::SYS_fchmodat, [libc::AT_FDCWD as c_ulong, c"/tmp/x".as_ptr() as c_ulong, 0o4755, 0, 0, 0], Errno::PERM);
+    "open-setuid", 28, "no file can be born with its owner's power", Refused, |_| refused_with(libc::SYS_openat, [libc::AT_FDCWD as c_ulong, c"/tmp/x".as_ptr() as c_ulong, libc::O_CREAT as c_ulong, 0o2755, 0, 0], Errno::PERM);
     "capabilities", 28, "there is no capability", Refused, capabilities;
     "no-new-privs", 28, "a program can't gain privileges", Refused, |_| when(raw(libc::SYS_prctl, [libc::PR_GET_NO_NEW_PRIVS as c_ulong, 0, 0, 0, 0, 0]) == Ok(1));
     "core-dump", 45, "no core is dumped", Refused, |_| when(rustix::process::getrlimit(rustix::process::Resource::Core).current == Some(0));

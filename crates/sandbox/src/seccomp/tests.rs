@@ -137,6 +137,23 @@ fn without_a_scope_only_the_own_group_can_be_signalled() {
 }
 
 #[test]
+fn adv_028_no_file_gets_a_set_id_bit() {
+    let mode_of = MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY);
+    for &(call, argument) in mode_of {
+        let with = |mode: u64| {
+            let mut arguments = [0; 6];
+            arguments[argument as usize] = mode;
+            ask(FULL, call, arguments)
+        };
+        assert_eq!(with(0o1777), ALLOW, "call {call}");
+        for mode in [0o4755, 0o2755, 0o6000] {
+            assert_eq!(with(mode), NOT_PERMITTED, "call {call}");
+        }
+    }
+    assert_eq!(ask(FULL, libc::SYS_openat2, [0; 6]), NO_SUCH_CALL);
+}
+
+#[test]
 fn what_landlock_does_not_see_is_refused_without_a_root_of_its_own() {
     let newest = |root| Profile::Bare { landlock_abi: 9, root };
     for call in
