@@ -102,7 +102,6 @@ pub(crate) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/urandom"];
 /// `random` has been the same as `urandom` since Linux 5.6.
 const LINKS: &[(&str, &str)] = &[
     ("dev/random", "urandom"),
-    ("var/tmp", "/tmp"),
     ("dev/fd", "/proc/self/fd"),
     ("dev/stdin", "/proc/self/fd/0"),
     ("dev/stdout", "/proc/self/fd/1"),
@@ -110,7 +109,7 @@ const LINKS: &[(&str, &str)] = &[
 ];
 
 /// Writable and private: gone with the run.
-pub(crate) const PRIVATE: &[&str] = &["tmp", "dev/shm", "home/agent"];
+pub(crate) const PRIVATE: &[&str] = &["tmp", "var/tmp", "dev/shm", "home/agent"];
 
 /// Files of `/proc` that a caller who is root could read, capabilities or not. Nothing there can be written: the mount is
 /// read-only, and what needs a capability (`kallsyms`, `kmsg`, …) is refused by the kernel.
@@ -200,7 +199,6 @@ impl View {
             self.parts.push(Part::Bind { from: c(path)?, at, kind: BindKind::Device, identity: None });
             self.rule(path, Access::Device, false);
         }
-        self.directory(Path::new("var"))?;
         for (at, to) in LINKS {
             self.parts.push(Part::Link { at: c(at)?, to: c(to)? });
         }
