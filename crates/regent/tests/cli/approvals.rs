@@ -98,7 +98,7 @@ fn adv_077_a_yes_does_not_cover_what_was_changed_since() {
 #[test]
 fn adv_072_a_name_gives_no_power() {
     let world = World::ready();
-    for name in ["operator", "kernel", "", "root\u{430}", "a b"] {
+    for name in ["operator", "", "root\u{430}", "a b"] {
         let ended = world.run(&["--json", "tool", "call", "--agent", name, "fs.list", r#"{"path": "."}"#]);
         assert_ne!(ended.code, 0, "`{name}`: {ended:?}");
     }

@@ -36,7 +36,7 @@ fn adv_002_json_with_two_meanings_is_refused() {
         assert_eq!((ended.code, ended.error_code().as_str()), (2, "input.json"), "{case:?}: {ended:?}");
     }
     let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "a\u0000b"}"#]);
-    assert_eq!((ended.code, ended.error_code().as_str()), (2, "path.invalid"), "{ended:?}");
+    assert_eq!((ended.code, ended.error_code().as_str()), (10, "path.refused"), "{ended:?}");
 }
 
 #[test]

@@ -25,6 +25,8 @@ fn without_anything_set_up() {
             (&["explain", "policy.none"], 0, ""),
             (&["explain", "no.such"], 5, "explain.unknown"),
             (&["nonsense"], 2, "usage"),
+            (&["init", "--quick", "-C", "/"], 2, "folder.wide"),
+            (&["init", "--quick", "-C", ".."], 2, "folder.wide"),
             (&["tool"], 2, "usage"),
             (&["tool", "call"], 2, "usage"),
             (&["run"], 2, "usage"),

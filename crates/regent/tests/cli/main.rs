@@ -15,4 +15,6 @@ mod exit_codes;
 #[cfg(test)]
 mod running;
 #[cfg(test)]
+mod terminal;
+#[cfg(test)]
 mod world;

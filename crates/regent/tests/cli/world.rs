@@ -1,9 +1,10 @@
 //! A home of its own for each test, and the program run in it as a person would.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::pty::OpenptFlags;
 use serde_json::Value;
 
 /// A temporary home with a project in it.
@@ -40,6 +41,7 @@ impl World {
     pub(crate) fn bare() -> Self {
         let folder = tempfile::Builder::new().prefix("rg").tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("project")).unwrap();
+        std::fs::create_dir_all(folder.path().join("run")).unwrap();
         Self { folder }
     }
 
@@ -91,6 +93,13 @@ impl World {
     }
 
     fn start_with(&self, args: &[&str], env: &[(&str, &str)]) -> Child {
+        let mut command = self.command(args, env);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// The program in the project, with nothing in its environment but what is named.
+    fn command(&self, args: &[&str], env: &[(&str, &str)]) -> Command {
         let mut command = regent();
         command.args(args).env_clear().current_dir(self.project(""));
         command
@@ -98,8 +107,30 @@ impl World {
             .env("PATH", "/usr/bin:/bin")
             .env("XDG_RUNTIME_DIR", self.home("run"));
         command.envs(env.iter().copied());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        command
+    }
+
+    /// Runs the program on a terminal at which somebody types; gives its exit code and all that was shown.
+    pub(crate) fn at_terminal(&self, args: &[&str], typed: &str) -> (i32, String) {
+        let master =
+            rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        rustix::pty::grantpt(&master).unwrap();
+        rustix::pty::unlockpt(&master).unwrap();
+        let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+        let slave = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let mut command = self.command(args, &[("TERM", "xterm"), ("NO_COLOR", "1")]);
+        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let mut master = std::fs::File::from(master);
+        master.write_all(typed.as_bytes()).unwrap();
+        let mut shown = Vec::new();
+        let mut piece = [0; 4096];
+        // When the last holder of the other end is gone, reading fails: that is the end.
+        while let Ok(length @ 1..) = master.read(&mut piece) {
+            shown.extend_from_slice(&piece[..length]);
+        }
+        (child.wait().unwrap().code().unwrap_or(-1), String::from_utf8_lossy(&shown).into_owned())
     }
 
     /// The newest entries of the ledger.
