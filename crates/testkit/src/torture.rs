@@ -12,8 +12,16 @@ pub mod points;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// A child takes a fraction of a second; on a busy machine a few.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// Anything that went wrong; the harness prints it and goes on to the next case.
 pub type Broken = Box<dyn std::error::Error + Send + Sync>;
@@ -45,6 +53,39 @@ impl Tally {
 #[expect(clippy::disallowed_methods, reason = "the harness starts the program that it tortures")]
 pub(crate) fn program(path: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(path)
+}
+
+/// Runs a program to its end and gives back what it said. One that hangs is killed with all that it has started.
+pub(crate) fn finish(command: &mut Command) -> Result<Output, Broken> {
+    let mut process = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let drain = |stream: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was said before the stream broke is all there is.
+            drop(stream.map(|mut stream| stream.read_to_end(&mut bytes)));
+            bytes
+        })
+    };
+    let stdout = drain(stdout.map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+    let stderr = drain(stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = process.try_wait()? {
+            break status;
+        }
+        if started.elapsed() > HANGS_AFTER {
+            let group = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+            if let Some(group) = group {
+                kill_process_group(group, Signal::KILL)?;
+            }
+            process.wait()?;
+            return Err("it hangs".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let said = |reader: JoinHandle<Vec<u8>>| reader.join().map_err(|_| "the reader broke");
+    Ok(Output { status, stdout: said(stdout)?, stderr: said(stderr)? })
 }
 
 /// The child's program, which lies beside the harness.

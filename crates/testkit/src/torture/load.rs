@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::check::{Moment, judge};
-use super::{Broken, Tally, acknowledged, program};
+use super::{Broken, Tally, acknowledged, finish, program};
 use crate::random::Random;
 
 const CALLERS: u64 = 8;
@@ -72,7 +72,7 @@ const BOOT_MS: u64 = 8;
 
 /// A last child that finds nothing left to do and goes down well.
 fn settle(child: &Path, folder: &Path, end: u64, acks: &BTreeSet<u64>) -> Result<u64, Broken> {
-    let ended = program(child).arg(folder).args(["0", "0", "1"]).output()?;
+    let ended = finish(program(child).arg(folder).args(["0", "0", "1"]))?;
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         return Err(format!("the last child ended with {}: {said}", ended.status).into());

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::check::{Moment, judge};
-use super::{Broken, Tally, acknowledged, program};
+use super::{Broken, Tally, acknowledged, finish, program};
 
 /// The system calls by which anything gets onto a disk.
 const JOURNAL_CALLS: &str = "write,pwrite64,writev,pwritev,pwritev2,fdatasync,fsync,sync_file_range,rename,renameat,renameat2,\
@@ -71,14 +70,14 @@ pub fn strike(child: &Path, effects: u64, blow: Blow) -> Result<Tally, Broken> {
 fn enumerate(child: &Path, effects: u64) -> Result<Vec<Point>, Broken> {
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("strace.log");
-    let output = program("strace")
-        .args(["-f", "-qq", "-e", &format!("trace={JOURNAL_CALLS}"), "-o"])
-        .arg(&log)
-        .arg(child)
-        .arg(folder.path())
-        .args(["0", &effects.to_string(), "1"])
-        .output()
-        .map_err(|error| format!("strace can't be started: {error}"))?;
+    let output = finish(
+        program("strace")
+            .args(["-f", "-qq", "-e", &format!("trace={JOURNAL_CALLS}"), "-o"])
+            .arg(&log)
+            .arg(child)
+            .arg(folder.path())
+            .args(["0", &effects.to_string(), "1"]),
+    )?;
     let acks = acknowledged(output.stdout.as_slice());
     if !output.status.success() || acks.len() as u64 != effects {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -112,26 +111,17 @@ fn points_of(log: &str) -> Vec<Point> {
 fn strike_at(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Tally, Broken> {
     let folder = tempfile::tempdir()?;
     let inject = format!("inject={}:{}:when={}", point.call, blow.inject(), point.at);
-    let struck = program("strace")
-        .args([
-            "-f",
-            "-qq",
-            "--seccomp-bpf",
-            "-e",
-            &format!("trace={}", point.call),
-            "-e",
-            &inject,
-            "-o",
-            "/dev/null",
-        ])
-        .arg(child)
-        .arg(folder.path())
-        .args(["0", &effects.to_string(), "1"])
-        .stderr(Stdio::null())
-        .output()?;
+    let traced = format!("trace={}", point.call);
+    let struck = finish(
+        program("strace")
+            .args(["-f", "-qq", "--seccomp-bpf", "-e", &traced, "-e", &inject, "-o", "/dev/null"])
+            .arg(child)
+            .arg(folder.path())
+            .args(["0", &effects.to_string(), "1"]),
+    )?;
     let mut acks = acknowledged(struck.stdout.as_slice());
     judge(folder.path(), 0..effects, &acks, Moment::Crashed)?;
-    let resumed = program(child).arg(folder.path()).args(["0", &effects.to_string(), "1"]).output()?;
+    let resumed = finish(program(child).arg(folder.path()).args(["0", &effects.to_string(), "1"]))?;
     acks.extend(acknowledged(resumed.stdout.as_slice()));
     if !resumed.status.success() {
         let said = String::from_utf8_lossy(&resumed.stderr).into_owned();
