@@ -31,6 +31,8 @@ pub type Broken = Box<dyn std::error::Error + Send + Sync>;
 pub struct Tally {
     /// Cases that were run.
     pub cases: u64,
+    /// Cases in which the blow did not fall, because the child went another way. They prove nothing.
+    pub missed: u64,
     /// Calls that were acknowledged in them.
     pub acknowledged: u64,
     /// Calls left in doubt, for a person to settle.
@@ -43,6 +45,7 @@ impl Tally {
     /// Adds what another part did.
     pub fn add(&mut self, other: Tally) {
         self.cases += other.cases;
+        self.missed += other.missed;
         self.acknowledged += other.acknowledged;
         self.in_doubt += other.in_doubt;
         self.breaches.extend(other.breaches);
@@ -98,12 +101,20 @@ pub fn child_program() -> Result<PathBuf, Broken> {
 
 /// The ids that a child has acknowledged on its standard output. A torn last line is no acknowledgement.
 pub(crate) fn acknowledged(output: impl Read) -> BTreeSet<u64> {
+    acknowledged_with(output, || {})
+}
+
+/// The same, with word of each acknowledgement as it comes.
+pub(crate) fn acknowledged_with(output: impl Read, mut heard: impl FnMut()) -> BTreeSet<u64> {
     let mut acks = BTreeSet::new();
     let mut reader = BufReader::new(output);
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         let id = line.strip_suffix('\n').and_then(|whole| whole.strip_prefix("ack "));
-        acks.extend(id.and_then(|id| id.parse::<u64>().ok()));
+        if let Some(id) = id.and_then(|id| id.parse::<u64>().ok()) {
+            acks.insert(id);
+            heard();
+        }
         line.clear();
     }
     acks
