@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("ledger", &[]),
-    ("kernel", &["policy", "ledger"]),
+    ("store", &[]),
+    ("kernel", &["policy", "ledger", "store"]),
     ("sandbox", &["kernel"]),
     ("tools", &["kernel"]),
-    ("testkit", &["policy", "ledger", "kernel"]),
-    ("regent", &["policy", "ledger", "kernel", "sandbox", "tools"]),
+    ("testkit", &["policy", "ledger", "store", "kernel"]),
+    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =
