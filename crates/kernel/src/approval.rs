@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use regent_ledger::{Digest, Receipt};
 use regent_policy::{Charge, Question, Reason, RuleId};
+use regent_store::{self as store, Records, State, StateError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -27,7 +28,6 @@ use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::rate;
 use crate::recovery::InDoubt;
-use crate::state::{self, Records, State, StateError};
 use crate::syscall::{Fault, Kernel};
 use posed::{OPEN_MS_MAX, Posed, Said, fresh_id, index_of, key_of, load, open_of};
 
@@ -260,7 +260,7 @@ impl Approvals {
         now_ms: i64,
     ) -> Result<Answered, StateError> {
         let said = Said::new(answer, now_ms);
-        let answered = state::change(&*self.state, |records| {
+        let answered = store::change(&*self.state, |records| {
             let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(Answered::Gone) };
             posed.said.insert(by.sponsor().to_owned(), said.clone());
             posed.save(records)?;
@@ -281,7 +281,7 @@ impl Approvals {
             let woken = self.answered.notified();
             let now_ms = self.clock.now_ms();
             let Some(bytes) = self.state.get(&key_of(ticket))? else { return Ok(Answered::Gone) };
-            let posed: Posed = state::parse(&ticket.0, &bytes)?;
+            let posed: Posed = store::parse(&ticket.0, &bytes)?;
             match posed.standing(now_ms) {
                 Answered::Waiting { .. } if !posed.is_over(now_ms) => {}
                 Answered::Waiting { .. } => return Ok(Answered::Gone),
@@ -305,7 +305,7 @@ impl Approvals {
             return Ok(None);
         }
         let now_ms = self.clock.now_ms();
-        state::change(&*self.state, |records| find(records, digest, question, who, now_ms))
+        store::change(&*self.state, |records| find(records, digest, question, who, now_ms))
     }
 
     /// Puts a question, unless another caller has just put the same.
@@ -334,7 +334,7 @@ impl Approvals {
             },
             said: BTreeMap::new(),
         };
-        state::change(&*self.state, |records| {
+        store::change(&*self.state, |records| {
             if let Some(found) = find(records, digest, question, who, now_ms)? {
                 return Ok(found);
             }
@@ -370,7 +370,7 @@ impl Approvals {
             },
             said: BTreeMap::new(),
         };
-        state::change(&*self.state, |records| {
+        store::change(&*self.state, |records| {
             // Beyond this nobody reads them; the ledger has them all.
             if open_of(records.scan("question/")?, now_ms)?.len() >= OPEN_MAX {
                 return Ok(None);
@@ -384,7 +384,7 @@ impl Approvals {
     fn admit(&self, who: &Principal) -> Result<Result<(), Reason>, StateError> {
         let now_ms = self.clock.now_ms();
         // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
-        state::sweep(&*self.state, now_ms)?;
+        store::sweep(&*self.state, now_ms)?;
         // No rule has this number by chance: it is for the count of questions alone.
         let charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
         if rate::take(&*self.state, &charge, &format!("questions of {}", who.session()), now_ms)? {
@@ -403,7 +403,7 @@ fn find(
 ) -> Result<Option<Consulted>, StateError> {
     let (mut denied, mut open) = (None, None);
     for record in records.scan(&index_of(digest))? {
-        let ticket: TicketId = state::parse(&record.key, &record.value)?;
+        let ticket: TicketId = store::parse(&record.key, &record.value)?;
         let Some(mut posed) = load(records, &ticket, now_ms)? else { continue };
         // The policy may have been reloaded since, and now want more people.
         posed.question.approvers = posed.question.approvers.max(question.approvers);

@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use crate::agent::AgentId;
 use crate::clock::Clock;
 use crate::principal::Principal;
-use crate::state::{self, State, StateError};
 use amounts::Amounts;
 pub use amounts::{Budget, Each};
 pub(crate) use estimate::Estimate;
 use lease::Lease;
+use regent_store::{self as store, State, StateError};
 pub use scope::BudgetScope;
 
 /// How soon a limit that another process has set is seen here.
@@ -111,12 +111,12 @@ impl Budgets {
         let levels = Levels {
             own: HashMap::new(),
             user_day: Lease::new("budget/user/day".to_owned(), true),
-            project: Lease::new(format!("budget/project/{}", state::key_part(project)), false),
+            project: Lease::new(format!("budget/project/{}", store::key_part(project)), false),
         };
         Self(Arc::new(Book {
             state,
             clock,
-            owner: format!("{}/{:016x}", state::key_part(session), u64::from_le_bytes(nonce)),
+            owner: format!("{}/{:016x}", store::key_part(session), u64::from_le_bytes(nonce)),
             limited: AtomicBool::new(false),
             look_at_ms: AtomicU64::new(0),
             levels: Mutex::new(levels),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
+use regent_store::StateError;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -127,4 +128,10 @@ pub enum ExecuteError {
     /// Something of ours broke.
     #[error("the executor broke: {0}")]
     Broken(String),
+}
+
+impl From<StateError> for ExecuteError {
+    fn from(error: StateError) -> Self {
+        Self::Broken(error.to_string())
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
 use regent_policy::Policy;
+use regent_store::{self as store, State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -19,7 +20,6 @@ use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
-use crate::state::{self, State};
 use crate::syscall::{Fault, Kernel, Reply};
 use crate::vfs::Vfs;
 use crate::workspace::Workspace;
@@ -134,7 +134,7 @@ impl Kernel {
         });
         let kernel = Self(core);
         kernel.0.note(Kind::Kernel, &json!({"session": kernel.0.operator.session(), "state": "running", "policy": kernel.0.policy().digest})).await?;
-        state::sweep(&*kernel.0.state, kernel.0.clock.now_ms())?;
+        store::sweep(&*kernel.0.state, kernel.0.clock.now_ms())?;
         kernel.0.recover(&start).await?;
         kernel.0.turn(Phase::Running);
         if kernel.0.executors.process.is_none() {

@@ -21,10 +21,9 @@ mod record;
 pub mod recovery;
 mod rules;
 mod signal;
-mod state;
 pub mod syscall;
 #[cfg(test)]
-mod test_kernel;
+mod tests;
 mod vfs;
 mod workspace;
 
@@ -40,8 +39,8 @@ pub use kernel::{Parts, Phase};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
+pub use regent_store::{State, StateError};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
-pub use state::{FOR_GOOD, MemoryState, Record, Records, SqliteState, State, StateError, Step};
 pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
 pub use workspace::{FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown};

@@ -8,9 +8,8 @@
 mod tests;
 
 use regent_policy::{Charge, Rates, RuleId};
+use regent_store::{self as store, State, StateError};
 use serde::{Deserialize, Serialize};
-
-use crate::state::{self, State, StateError};
 
 /// Rates up to this many calls are counted call by call.
 const EXACT_MAX: u32 = 64;
@@ -18,12 +17,12 @@ const EXACT_MAX: u32 = 64;
 /// Counts one call against a rate, unless that would exceed it.
 pub(crate) fn take(state: &dyn State, charge: &Charge, who: &str, now_ms: i64) -> Result<bool, StateError> {
     let key = key_of(charge.rule, who);
-    state::change(state, |records| {
-        let mut window: Window = state::load(records, &key)?.unwrap_or_default();
+    store::change(state, |records| {
+        let mut window: Window = store::load(records, &key)?.unwrap_or_default();
         let set_back = window.bring_back(now_ms);
         let taken = window.take(charge, now_ms);
         if taken || set_back {
-            state::store(records, &key, &window, now_ms.saturating_add(millis(charge.window_ms)))?;
+            store::save(records, &key, &window, now_ms.saturating_add(millis(charge.window_ms)))?;
         }
         Ok(taken)
     })
@@ -41,7 +40,7 @@ impl Rates for Used<'_> {
     fn used(&self, rule: RuleId, window_ms: u64) -> u32 {
         let key = key_of(rule, self.who);
         let window: Result<Option<Window>, StateError> =
-            self.state.get(&key).and_then(|bytes| bytes.map(|bytes| state::parse(&key, &bytes)).transpose());
+            self.state.get(&key).and_then(|bytes| bytes.map(|bytes| store::parse(&key, &bytes)).transpose());
         match window {
             Ok(window) => window.map_or(0, |window| window.used(window_ms, self.now_ms)),
             // What can't be read counts as used up.
@@ -93,7 +92,7 @@ impl Window {
 }
 
 fn key_of(rule: RuleId, who: &str) -> String {
-    format!("rate/{:016x}/{}", rule.0, state::key_part(who))
+    format!("rate/{:016x}/{}", rule.0, store::key_part(who))
 }
 
 fn millis(ms: u64) -> i64 {

@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use regent_ledger::storage::{Files, Storage};
 use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
+use regent_store::{self as store, FOR_GOOD, StateError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::approval::TicketId;
 use crate::kernel::Core;
-use crate::state::{self, FOR_GOOD, StateError};
 use crate::syscall::{Fault, Kernel};
 
 /// How long a process may take to examine a lane before another may.
@@ -93,9 +93,9 @@ impl Core {
             }
         }
         if !marks.is_empty() {
-            state::change(&*self.state, |records| {
+            store::change(&*self.state, |records| {
                 for (lane, mark) in &marks {
-                    state::store(records, &self.key("examined", *lane), mark, FOR_GOOD)?;
+                    store::save(records, &self.key("examined", *lane), mark, FOR_GOOD)?;
                     records.remove(&self.key("examining", *lane))?;
                 }
                 Ok(())
@@ -114,7 +114,7 @@ impl Core {
         let head = self.ledger.head();
         let mark = Mark { seq: head.size, looks: looks_of(&*self.ledger.storage(), head.lane)? };
         let key = self.key("examined", head.lane);
-        Ok(state::change(&*self.state, |records| state::store(records, &key, &mark, FOR_GOOD))?)
+        Ok(store::change(&*self.state, |records| store::save(records, &key, &mark, FOR_GOOD))?)
     }
 
     /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
@@ -167,12 +167,12 @@ impl Core {
     fn try_claim(&self, lane: LaneId) -> Result<bool, StateError> {
         let (key, now_ms) = (self.key("examining", lane), self.clock.now_ms());
         let until_ms = now_ms.saturating_add(CLAIM_MS);
-        state::change(&*self.state, |records| {
-            let claimed: Option<i64> = state::load(records, &key)?;
+        store::change(&*self.state, |records| {
+            let claimed: Option<i64> = store::load(records, &key)?;
             // A claim from a clock that was ahead of ours is no claim.
             let free = claimed.is_none_or(|until| !(now_ms..=until_ms).contains(&until));
             if free {
-                state::store(records, &key, &until_ms, until_ms)?;
+                store::save(records, &key, &until_ms, until_ms)?;
             }
             Ok(free)
         })
@@ -180,16 +180,16 @@ impl Core {
 
     fn unclaim(&self, lane: LaneId) -> Result<(), StateError> {
         let key = self.key("examining", lane);
-        state::change(&*self.state, |records| records.remove(&key))
+        store::change(&*self.state, |records| records.remove(&key))
     }
 
     fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
         let key = self.key("examined", lane);
-        Ok(self.state.get(&key)?.map(|bytes| state::parse(&key, &bytes)).transpose()?.unwrap_or_default())
+        Ok(self.state.get(&key)?.map(|bytes| store::parse(&key, &bytes)).transpose()?.unwrap_or_default())
     }
 
     fn key(&self, what: &str, lane: LaneId) -> String {
-        format!("{what}/{}/{lane}", state::key_part(&self.workspace.root().to_string_lossy()))
+        format!("{what}/{}/{lane}", store::key_part(&self.workspace.root().to_string_lossy()))
     }
 }
 

@@ -124,7 +124,7 @@ pub enum Fault {
     Read(#[from] regent_ledger::ReadError),
     /// State shared between processes could not be read or changed.
     #[error("the shared state can't be used: {0}")]
-    State(#[from] crate::state::StateError),
+    State(#[from] regent_store::StateError),
     /// The task that ran the call was torn down with the process.
     #[error("the call was torn down")]
     TornDown,

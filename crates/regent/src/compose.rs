@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, SqliteState, Workspace, control};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
+use regent_store::SqliteState;
 use regent_tools::{HostTools, Network};
 
 use crate::codes;

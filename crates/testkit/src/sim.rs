@@ -12,10 +12,11 @@ mod world;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use regent_kernel::{Fault, MemoryState, Reply, Status};
+use regent_kernel::{Fault, Reply, Status};
 use regent_ledger::storage::Sim as Disk;
 use regent_ledger::verify::verify_on;
 use regent_ledger::{Ledger, LedgerKey, Options, Reader, VerifyError, VerifyOptions};
+use regent_store::MemoryState;
 use serde_json::json;
 
 use crate::drivers::{Behaviour, run, spec};

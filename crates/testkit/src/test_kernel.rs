@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, MemoryState, Op, Parts, Principal, Reply,
-    State, SystemClock, ToolSpec, Workspace, tier,
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, Op, Parts, Principal, Reply, SystemClock,
+    ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
+use regent_store::{MemoryState, State};
 use serde_json::json;
 
 use crate::drivers::{Behaviour, Drivers, spec};

@@ -37,6 +37,12 @@ fn each_rule_finds_its_breach_and_says_where() {
         ("crates/kernel/src/a.rs", &long, "a.rs:1: 501 lines of code"),
         ("crates/kernel/src/a.rs", concat!("//! A.\n// TO", "DO\n"), "a.rs:2:"),
         (
+            "crates/kernel/tests/a.rs",
+            concat!("//! A.\n#[ign", "ore = \"slow\"]\n"),
+            "a.rs:2: a test runs, or",
+        ),
+        ("crates/kernel/tests/a.rs", concat!("//! A.\n#[ign", "ore]\n"), "a.rs:2: a test runs, or"),
+        (
             "crates/kernel/src/a.rs",
             concat!("//! A.\n#[expect(unsafe", "_code, reason = \"x\")]\n"),
             "a.rs:2: only crates/sandbox",
@@ -70,6 +76,7 @@ fn a_place_of_this_machine_is_found() {
 #[test]
 fn what_is_in_order_is_not_found() {
     let cases: &[(&str, &str)] = &[
+        ("crates/kernel/tests/a.rs", concat!("//! A.\n#[ign", "ore = \"run by adv_043, as its child\"]\n")),
         ("crates/kernel/src/a.rs", "//! A.\nstruct Database;\nstruct Baseline;\n"),
         ("crates/sandbox/src/a.rs", concat!("//! A.\n#![expect(unsafe", "_code, reason = \"x\")]\n")),
         (

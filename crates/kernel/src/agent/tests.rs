@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::test_kernel::{World, named, run};
+use crate::tests::alone::{World, named, run};
 use crate::{Disposition, MaskChange, OpenMode, Reply, Status};
 
 fn id(who: &Principal) -> AgentId {
@@ -437,7 +437,7 @@ async fn agents_see_themselves_and_their_descendants() {
 
 #[tokio::test]
 async fn tool_calls_side_by_side_can_not_share_a_place_in_the_count() {
-    let policy = format!("{}max_tool_calls_per_request: 3\n", crate::test_kernel::ALLOW_ALL);
+    let policy = format!("{}max_tool_calls_per_request: 3\n", crate::tests::alone::ALLOW_ALL);
     let world = World::with(&policy).await;
     let agent = world.spawn(&world.person(), named("a")).await;
     let mut calls = tokio::task::JoinSet::new();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use regent_store::{self as store, Record, Records, StateError};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Answered, Asked, OpenQuestion, Scope, TicketId};
 use crate::call::CallDigest;
-use crate::state::{self, Record, Records, StateError};
 
 /// How long a question waits for its answer.
 pub(super) const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
@@ -77,8 +77,8 @@ impl Posed {
 
     pub(super) fn save(&self, records: &mut dyn Records) -> Result<(), StateError> {
         let (id, keep_until_ms) = (&self.question.id, self.keep_until_ms());
-        state::store(records, &key_of(id), self, keep_until_ms)?;
-        state::store(records, &format!("{}{id}", index_of(&self.digest)), id, keep_until_ms)
+        store::save(records, &key_of(id), self, keep_until_ms)?;
+        store::save(records, &format!("{}{id}", index_of(&self.digest)), id, keep_until_ms)
     }
 
     pub(super) fn discard(&self, records: &mut dyn Records) -> Result<(), StateError> {
@@ -115,12 +115,12 @@ pub(super) fn load(
     ticket: &TicketId,
     now_ms: i64,
 ) -> Result<Option<Posed>, StateError> {
-    let posed: Option<Posed> = state::load(records, &key_of(ticket))?;
+    let posed: Option<Posed> = store::load(records, &key_of(ticket))?;
     Ok(posed.filter(|posed| !posed.is_over(now_ms)))
 }
 
 pub(super) fn key_of(ticket: &TicketId) -> String {
-    format!("question/{}", state::key_part(&ticket.0))
+    format!("question/{}", store::key_part(&ticket.0))
 }
 
 pub(super) fn index_of(digest: &CallDigest) -> String {
@@ -131,7 +131,7 @@ pub(super) fn index_of(digest: &CallDigest) -> String {
 pub(super) fn open_of(records: Vec<Record>, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
     let mut open = Vec::new();
     for record in records {
-        let posed: Posed = state::parse(&record.key, &record.value)?;
+        let posed: Posed = store::parse(&record.key, &record.value)?;
         if posed.is_open(now_ms) {
             let agreed = posed.agreed(now_ms).map(|(name, _)| name.clone()).collect();
             open.push(OpenQuestion { agreed, ..posed.question });

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use regent_store::{MemoryState, SqliteState};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::state::world::{ASK, OPEN, World, code_of, work};
-use crate::{BudgetScope, Each, MemoryState, Op, Reply, SqliteState, Status};
+use crate::tests::shared::{ASK, OPEN, World, code_of, work};
+use crate::{BudgetScope, Each, Op, Reply, Status};
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 const TWO: &str = "version: 1\nmode: permissive\nrules:\n  - id: two\n    effect: ask\n    match: { tool: work }\n    approvers: 2\n";

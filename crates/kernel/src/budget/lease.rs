@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use regent_store::{self as store, FOR_GOOD, Records, State, StateError};
 use serde::{Deserialize, Serialize};
 
 use super::amounts::{Amounts, Budget, Each};
-use crate::state::{self, FOR_GOOD, Records, State, StateError};
 
 /// A lease that wasn't renewed for this long belongs to a process that is gone.
 const LEASE_MS: i64 = 60 * 60 * 1000;
@@ -97,7 +97,7 @@ impl Lease {
                 self.limit = Budget::default();
                 return Ok(());
             };
-            let account: Account = state::parse(&self.key, &bytes)?;
+            let account: Account = store::parse(&self.key, &bytes)?;
             self.limit = account.limit;
             self.free = account.at(self.period_at(now_ms)).free();
             return Ok(());
@@ -117,11 +117,11 @@ impl Lease {
             return Ok(());
         }
         let period = self.period_at(now_ms);
-        state::change(state, |records| {
+        store::change(state, |records| {
             let mut account = self.load(records, period)?;
             account.settle(owner, self.used);
             account.leases.remove(owner);
-            state::store(records, &self.key, &account, FOR_GOOD)
+            store::save(records, &self.key, &account, FOR_GOOD)
         })?;
         (self.granted, self.used, self.free) = Default::default();
         Ok(())
@@ -130,10 +130,10 @@ impl Lease {
     /// Sets the limits; what has been spent stays spent.
     pub(super) fn set(&mut self, state: &dyn State, now_ms: i64, limit: Budget) -> Result<(), StateError> {
         let period = self.period_at(now_ms);
-        self.free = state::change(state, |records| {
+        self.free = store::change(state, |records| {
             let mut account = self.load(records, period)?;
             account.limit = limit;
-            state::store(records, &self.key, &account, FOR_GOOD)?;
+            store::save(records, &self.key, &account, FOR_GOOD)?;
             Ok(account.free())
         })?;
         self.limit = limit;
@@ -148,7 +148,7 @@ impl Lease {
         needed: Amounts,
     ) -> Result<Option<&'static str>, StateError> {
         let period = self.period_at(now_ms);
-        let (account, mine, short) = state::change(state, |records| {
+        let (account, mine, short) = store::change(state, |records| {
             let mut account = self.load(records, period)?;
             account.bury(owner, now_ms);
             account.settle(owner, self.used);
@@ -161,7 +161,7 @@ impl Lease {
             }
             let lent = Lent { expires_at_ms: now_ms.saturating_add(LEASE_MS), left: mine };
             account.leases.insert(owner.to_owned(), lent);
-            state::store(records, &self.key, &account, FOR_GOOD)?;
+            store::save(records, &self.key, &account, FOR_GOOD)?;
             Ok((account, mine, short))
         })?;
         (self.limit, self.period, self.granted, self.used) =
@@ -171,7 +171,7 @@ impl Lease {
     }
 
     fn load(&self, records: &dyn Records, period: i64) -> Result<Account, StateError> {
-        Ok(state::load::<Account>(records, &self.key)?.unwrap_or_default().at(period))
+        Ok(store::load::<Account>(records, &self.key)?.unwrap_or_default().at(period))
     }
 
     fn period_at(&self, now_ms: i64) -> i64 {

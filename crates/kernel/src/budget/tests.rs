@@ -4,11 +4,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use proptest::prelude::*;
+use regent_store::{MemoryState, Record, SqliteState, Step};
 use serde_json::json;
 
 use super::*;
-use crate::state::world::{OPEN, START_MS, World, code_of};
-use crate::state::{MemoryState, Record, SqliteState, Step};
+use crate::tests::shared::{OPEN, START_MS, World, code_of};
 use crate::{ManualClock, Reply};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -236,7 +236,7 @@ async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
         .map(|_| {
             let kernel = world.kernel.clone();
             tokio::spawn(async move {
-                kernel.syscall(&kernel.operator(), crate::state::world::work(json!({}))).await.unwrap()
+                kernel.syscall(&kernel.operator(), crate::tests::shared::work(json!({}))).await.unwrap()
             })
         })
         .collect();
@@ -264,7 +264,7 @@ async fn a_child_spends_its_parents_budget_and_no_more_than_its_share() {
     let run = |who: &Principal| {
         let (kernel, who) = (world.kernel.clone(), who.clone());
         async move {
-            let reply = kernel.syscall(&who, crate::state::world::work(json!({}))).await.unwrap();
+            let reply = kernel.syscall(&who, crate::tests::shared::work(json!({}))).await.unwrap();
             match reply {
                 Reply::Done(_) => true,
                 other @ (Reply::Denied(_) | Reply::Pending(_)) => {

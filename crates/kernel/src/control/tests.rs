@@ -6,10 +6,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use proptest::strategy::Strategy as _;
+use regent_store::MemoryState;
 
 use super::*;
-use crate::state::world::{ASK, OPEN, World, work};
-use crate::{Answer, MemoryState, Scope};
+use crate::tests::shared::{ASK, OPEN, World, work};
+use crate::{Answer, Scope};
 
 struct Served {
     world: World,

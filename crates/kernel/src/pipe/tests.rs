@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::test_kernel::{World, named, run};
+use crate::tests::alone::{World, named, run};
 use crate::{Op, Principal, Signal, Status};
 
 const OWN: Label = Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal };

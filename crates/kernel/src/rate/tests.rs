@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
+use regent_store::{MemoryState, SqliteState};
 
 use super::*;
-use crate::state::{MemoryState, SqliteState};
 
 fn charge(limit: u32, window_ms: u64) -> Charge {
     Charge { rule: RuleId(7), limit, window_ms }
@@ -50,7 +50,7 @@ fn a_clock_that_was_set_back_neither_opens_nor_blocks_for_long() {
 fn what_cannot_be_read_counts_as_used_up() {
     let state = MemoryState::default();
     let key = key_of(RuleId(7), "a");
-    state::change(&state, |records| records.put(&key, b"nonsense", 0)).unwrap();
+    store::change(&state, |records| records.put(&key, b"nonsense", 0)).unwrap();
     assert_eq!(used(&state, "a", 0), u32::MAX);
     assert!(take(&state, &charge(5, 1_000), "a", 0).is_err());
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
+use regent_store::MemoryState;
 
 use super::*;
-use crate::state::MemoryState;
-use crate::state::world::{OPEN, Place, START_MS, World};
+use crate::tests::shared::{OPEN, Place, START_MS, World};
 use crate::{ManualClock, Reply};
 
 struct Site {
@@ -101,7 +101,7 @@ fn adv_097_a_kernel_torn_down_during_a_call_leaves_it_in_doubt() {
         let world = site.boot("dying").await;
         let kernel = world.kernel.clone();
         let begun = kernel.ledger().head().size;
-        let call = crate::state::world::work(json!({"text": "never end"}));
+        let call = crate::tests::shared::work(json!({"text": "never end"}));
         tokio::spawn(async move { kernel.syscall(&kernel.operator(), call).await });
         while world.kernel.ledger().head().size == begun {
             tokio::task::yield_now().await;
@@ -172,7 +172,7 @@ async fn a_clean_end_is_not_read_again() {
     let lane = world.kernel.ledger().head().lane;
     let key = world.kernel.0.key("examined", lane);
     world.kernel.shutdown().await.unwrap();
-    let mark: Mark = state::parse(&key, &site.place.state.get(&key).unwrap().unwrap()).unwrap();
+    let mark: Mark = store::parse(&key, &site.place.state.get(&key).unwrap().unwrap()).unwrap();
     let start = site.ledger().head();
     assert!(start.lane == lane && mark.seq >= start.size, "{mark:?} {start:?}");
 }

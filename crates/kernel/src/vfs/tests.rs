@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::trees::{MAPPINGS_MAX, OPEN_FILES_MAX};
 use super::*;
-use crate::test_kernel::{World, named, run};
+use crate::tests::alone::{World, named, run};
 use crate::{Memory, Principal, Query, Region as Kept, Status};
 
 fn open(path: &str, mode: OpenMode) -> Op {

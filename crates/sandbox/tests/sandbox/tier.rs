@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, MemoryState,
-    Op, Outcome, Parts, Permit, RawOutput, Reply, SideEffect, Status, Tier, ToolCall, ToolSpec, Workspace,
-    tier,
+    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, Op, Outcome,
+    Parts, Permit, RawOutput, Reply, SideEffect, Status, Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
 use regent_sandbox::{Floor, ProcessTier, Shown, explain};
+use regent_store::MemoryState;
 use serde_json::{Value, json};
 
 const POLICY: &str = "\

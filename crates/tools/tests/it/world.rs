@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    Catalogue, Confidentiality, Executors, Kernel, ManualClock, MemoryState, Op, Parts, Reply, Status,
-    ToolCall, Workspace,
+    Catalogue, Confidentiality, Executors, Kernel, ManualClock, Op, Parts, Reply, Status, ToolCall, Workspace,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
+use regent_store::MemoryState;
 use regent_tools::{HostTools, Network, register};
 use serde_json::Value;
 

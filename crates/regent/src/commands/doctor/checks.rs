@@ -3,9 +3,9 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use regent_kernel::SqliteState;
 use regent_ledger::{LedgerKey, LedgerVerdict, VerifyOptions};
 use regent_policy::{Level, Mode};
+use regent_store::SqliteState;
 
 use super::Check;
 use super::fix::Fix;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use regent_ledger::read::Reader;
 use regent_ledger::{Entry, Kind, Ledger, LedgerKey};
 use regent_policy::{Layer, Source};
+use regent_store::MemoryState;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
     BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Integrity, Kernel, Label,
-    ManualClock, MemoryState, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec,
-    Status, Tier, ToolCall, ToolSpec, Workspace, tier,
+    ManualClock, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Status,
+    Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 
 pub(crate) const ALLOW_ALL: &str =

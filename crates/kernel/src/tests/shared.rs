@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use regent_ledger::{Ledger, LedgerKey};
 use regent_policy::{Access, Confidentiality, Integrity, Label, Layer, Policy, Source, Tier};
+use regent_store::State;
 use serde_json::{Value, json};
 
-use super::State;
 use crate::{
     AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, ExecuteError, Executor, Executors, Kernel,
     ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent, ToolCall,

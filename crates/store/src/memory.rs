@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Record, Records, State, StateError, Step, check_size};
+use crate::{Record, Records, State, StateError, Step, check_size};
 
 /// State in memory. It ends with the process.
 #[derive(Debug, Default)]

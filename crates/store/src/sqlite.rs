@@ -6,23 +6,26 @@
 //! What they can't find: a damaged write-ahead log that hasn't been merged yet ends, for SQLite, before the damage, which
 //! gives an older but whole state.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use regent_ledger::Digest;
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params,
 };
+use sha2::{Digest as _, Sha256};
 
-use super::{Record, Records, State, StateError, Step, check_size};
+use crate::{Record, Records, State, StateError, Step, check_size};
 
 /// Marks the file as ours (`RGNT`).
 const APPLICATION_ID: i64 = 0x5247_4e54;
 /// The newest schema that we understand.
-pub(super) const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 1;
 /// How long a step waits for another process.
 const BUSY_MS_MAX: u64 = 5_000;
 /// How often we ask for WAL mode while another process is just making the file.
@@ -188,13 +191,14 @@ fn checked((record, sum): (Record, i64)) -> Result<Record, StateError> {
 }
 
 fn checksum(key: &str, value: &[u8], keep_until_ms: i64) -> i64 {
-    let mut bytes = Vec::with_capacity(key.len() + value.len() + 16);
-    bytes.extend_from_slice(&(key.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(key.as_bytes());
-    bytes.extend_from_slice(&keep_until_ms.to_le_bytes());
-    bytes.extend_from_slice(value);
-    let hex = Digest::of(&bytes).to_string();
-    u64::from_str_radix(hex.get(..16).unwrap_or_default(), 16).unwrap_or_default().cast_signed()
+    let mut hasher = Sha256::new();
+    hasher.update((key.len() as u64).to_le_bytes());
+    hasher.update(key.as_bytes());
+    hasher.update(keep_until_ms.to_le_bytes());
+    hasher.update(value);
+    let digest: [u8; 32] = hasher.finalize().into();
+    let [a, b, c, d, e, f, g, h, ..] = digest;
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 fn total(connection: &Connection) -> Result<(i64, i64), StateError> {
@@ -234,7 +238,7 @@ fn guard_file(path: &Path) -> Result<(), StateError> {
 }
 
 /// Two processes that make the file at once can get in each other's way here without SQLite waiting, so we do.
-pub(super) fn write_ahead(connection: &Connection) -> Result<(), StateError> {
+fn write_ahead(connection: &Connection) -> Result<(), StateError> {
     let mut tries = 0;
     loop {
         let mode: Result<String, _> =
@@ -254,7 +258,7 @@ pub(super) fn write_ahead(connection: &Connection) -> Result<(), StateError> {
 }
 
 /// Brings the schema up to date in one transaction. `before` sees the number of each statement before it runs.
-pub(super) fn migrate(
+fn migrate(
     connection: &mut Connection,
     before: &mut dyn FnMut(usize) -> Result<(), StateError>,
 ) -> Result<(), StateError> {

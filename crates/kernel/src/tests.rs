@@ -1,0 +1,4 @@
+//! Kernels to test with: one that is alone in the world, and one that shares its state with others.
+
+pub(crate) mod alone;
+pub(crate) mod shared;
