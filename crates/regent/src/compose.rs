@@ -14,6 +14,7 @@ use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::paths::{Paths, Project};
+use crate::reload::{Reloading, Seen};
 use crate::trust::{self, Trust};
 
 /// A kernel that is up, with its control socket.
@@ -22,6 +23,7 @@ pub(crate) struct Running {
     /// The kernel.
     pub(crate) kernel: Kernel,
     listening: control::Listening,
+    reloading: Reloading,
 }
 
 impl Running {
@@ -29,8 +31,12 @@ impl Running {
     pub(crate) async fn boot(context: &Context) -> Result<Self, Failure> {
         let project = context.project()?;
         Trust::demand(&context.paths, &project)?;
+        // Looked at before it is read: a change in between is a change.
+        let seen = Seen::of(&context.paths, &project);
         let policy = policy(&context.paths, Some(&project))?;
-        Self::boot_with(context, &project, policy).await
+        let mut running = Self::boot_with(context, &project, policy).await?;
+        running.reloading = Reloading::start(context, &project, &running.kernel, seen);
+        Ok(running)
     }
 
     /// The same with a policy that is loaded already.
@@ -67,11 +73,12 @@ impl Running {
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, listening })
+        Ok(Self { kernel, listening, reloading: Reloading::default() })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed.
     pub(crate) async fn close(self) -> Result<(), Failure> {
+        drop(self.reloading);
         drop(self.listening);
         Ok(self.kernel.shutdown().await?)
     }

@@ -11,6 +11,7 @@ mod failure;
 mod json;
 mod output;
 mod paths;
+mod reload;
 mod settings;
 mod start;
 mod term;

@@ -8,7 +8,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{
-    BoxFuture, Class, ExecuteError, Executor, Limits as Permitted, Op, Permit, RawOutput, Spent, tier,
+    BoxFuture, Class, ExecuteError, Executor, Limits as Permitted, Op, Permit, Principal, RawOutput, Spent,
+    tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -137,8 +138,7 @@ impl Executor<tier::Process> for ProcessTier {
                 ("shell.exec", None, Some(line)) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
                 (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
             };
-            let operator = permit.call().principal().class() == Class::Operator;
-            if arguments.terminal && !(operator && at_terminal()) {
+            if arguments.terminal && !(is_lent_by_a_person(permit.call().principal()) && at_terminal()) {
                 let why = "only a person at a terminal can lend it to a program";
                 return Ok(RawOutput::failed("process.terminal", why));
             }
@@ -169,6 +169,15 @@ impl Arguments {
             spec.output = Output::Inherited;
             spec.env.extend(std::env::var_os("TERM").map(|term| (OsString::from("TERM"), term)));
         }
+    }
+}
+
+/// A person's own call, or that of an agent which a person started: an agent's child has no say over the terminal.
+fn is_lent_by_a_person(who: &Principal) -> bool {
+    match who.class() {
+        Class::Operator => true,
+        Class::Agent => who.lineage().len() == 1,
+        Class::Kernel => false,
     }
 }
 

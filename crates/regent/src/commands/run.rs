@@ -21,7 +21,7 @@ use crate::term;
     after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours; it has no network and none of your environment."
 )]
 pub(crate) struct RunArgs {
-    /// As an agent of this name, not as yourself
+    /// As an agent of this name, not as yourself: `agent ps` shows it, `agent signal` reaches it, rules about agents hold for it
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Stop it after this time, e.g. 90s or 10m; policy may stop it earlier

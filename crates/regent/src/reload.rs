@@ -1,0 +1,89 @@
+//! Hot reload: a policy file that changes is put in force while the kernel runs. A bad one leaves the old one active.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regent_kernel::Kernel;
+use tokio::task::JoinHandle;
+
+use crate::compose;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::paths::{Paths, Project};
+use crate::trust::Trust;
+
+/// How often the files are looked at. Only their attributes are; they are read when those change.
+const LOOK_MS: u64 = 500;
+
+/// What the policy files looked like: a change of any of these is worth reading them again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen(Vec<(PathBuf, Option<Look>)>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Look {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Seen {
+    /// What they look like now.
+    pub(crate) fn of(paths: &Paths, project: &Project) -> Self {
+        let look = |path: PathBuf| {
+            let found = std::fs::metadata(&path).ok().map(|meta| Look {
+                inode: meta.ino(),
+                bytes: meta.size(),
+                modified: (meta.mtime(), meta.mtime_nsec()),
+            });
+            (path, found)
+        };
+        Self(std::iter::once(paths.policy()).chain(project.policies()).map(look).collect())
+    }
+}
+
+/// The task that looks. It ends when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Reloading(Option<JoinHandle<()>>);
+
+impl Reloading {
+    /// Starts looking for changes since `seen`.
+    pub(crate) fn start(context: &Context, project: &Project, kernel: &Kernel, seen: Seen) -> Self {
+        let task = follow(context.clone(), project.clone(), kernel.clone(), seen);
+        Self(Some(tokio::spawn(task)))
+    }
+}
+
+impl Drop for Reloading {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
+        }
+    }
+}
+
+async fn follow(context: Context, project: Project, kernel: Kernel, mut seen: Seen) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
+        let now = Seen::of(&context.paths, &project);
+        if now == seen {
+            continue;
+        }
+        seen = now;
+        let said = match replace(&context, &project, &kernel).await {
+            Ok(()) => "regent: the policy has changed, and the new one is in force\n".to_owned(),
+            Err(failure) => format!(
+                "regent: the policy has changed, but the old one stays in force: {}\n",
+                failure.message
+            ),
+        };
+        context.screen.say(&said);
+    }
+}
+
+/// The same way in as at the start: the folder must be trusted as it is now, and every file must load.
+async fn replace(context: &Context, project: &Project, kernel: &Kernel) -> Result<(), Failure> {
+    Trust::demand(&context.paths, project)?;
+    let policy = compose::policy(&context.paths, Some(project))?;
+    Ok(kernel.replace_policy(policy).await?)
+}
