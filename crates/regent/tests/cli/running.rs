@@ -1,5 +1,6 @@
 //! Programs that run: seen, signalled and interrupted from outside, and the ledger says how they ended.
 
+use std::io::{BufRead, BufReader};
 use std::process::Child;
 
 use serde_json::Value;
@@ -72,4 +73,25 @@ fn adv_097_a_call_cut_off_by_a_kill_is_in_doubt_and_said_so() {
     let again = world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]);
     assert!(!again.stderr.contains("may or may not have happened"), "said once: {again:?}");
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn a_changed_policy_is_put_in_force_and_a_bad_one_is_not() {
+    let world = World::ready();
+    let mut child = world.start(&["run", "--", "sh", "-c", SLEEPER]);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    until("the program runs", || world.project("up").exists().then_some(()));
+    let path = world.home(".config/regent/policy.yml");
+    let good = std::fs::read_to_string(&path).unwrap();
+    let changes = || world.entries().iter().filter(|entry| entry["kind"] == "policy").count();
+
+    std::fs::write(&path, "rules: [").unwrap();
+    assert!(said.any(|line| line.contains("the old one stays in force")));
+    assert_eq!(changes(), 0, "a bad file leaves the old policy in force");
+    std::fs::write(&path, format!("{good}\n# changed\n")).unwrap();
+    assert!(said.any(|line| line.contains("the new one is in force")));
+    assert_eq!(changes(), 1);
+
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
