@@ -35,6 +35,13 @@ pub(crate) async fn call(
             }
         }
     };
+    let confinement =
+        outcome.obtained.as_ref().and_then(|obtained| obtained.get("confinement")).and_then(Value::as_str);
+    if confinement.is_some_and(|word| word != "full") {
+        // Less than the best is allowed by `sandbox.floor`, but never in silence.
+        let less = "regent: confined by Landlock and seccomp only, because user namespaces are closed here; `regent doctor` says more\n";
+        context.screen.say(less);
+    }
     for warning in &outcome.warnings {
         context.screen.say(&format!("warning: {}\n", term::inline(&warning.message)));
     }

@@ -76,11 +76,16 @@ impl Running {
         Ok(Self { kernel, listening, reloading: Reloading::default() })
     }
 
-    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed.
-    pub(crate) async fn close(self) -> Result<(), Failure> {
+    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
+    /// also if this can't be done cleanly: the next kernel settles what is left.
+    pub(crate) async fn close<T>(self, context: &Context, result: Result<T, Failure>) -> Result<T, Failure> {
         drop(self.reloading);
         drop(self.listening);
-        Ok(self.kernel.shutdown().await?)
+        let closed = self.kernel.shutdown().await;
+        if let (Ok(_), Err(fault)) = (&result, closed) {
+            context.screen.say(&format!("regent: the kernel did not close cleanly: {fault}\n"));
+        }
+        result
     }
 }
 

@@ -163,9 +163,40 @@ async fn send(context: &Context, id: &str, signal: &str, group: bool) -> Command
         return Err(Failure::new(codes::AGENT_UNKNOWN, format!("no running kernel knows the agent `{id}`"))
             .help("`regent agent ps` shows those that run"));
     };
-    let told = answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await?;
+    let pid = peer.hello().pid;
+    let told = match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
+        Ok(told) => told,
+        Err(failure) => {
+            // A kernel that ran for this agent alone ends with it, perhaps before it has answered.
+            let is_up = peers_up(context).await.contains(&pid);
+            if is_up || !is_deadly(signal) {
+                return Err(failure);
+            }
+            json!({"kernel": "ended"})
+        }
+    };
     let text = format!("sent {} to {}\n", json!(signal).as_str().unwrap_or_default(), term::inline(id));
     Ok(Done::new(json!({"agent": id, "signal": signal, "delivered": told}), text))
+}
+
+async fn peers_up(context: &Context) -> Vec<u32> {
+    let peers = peers(&context.paths).await.unwrap_or_default();
+    peers.iter().map(|peer| peer.hello().pid).collect()
+}
+
+/// Whether an agent ends by it.
+fn is_deadly(signal: Signal) -> bool {
+    match signal {
+        Signal::Kill | Signal::Term | Signal::Policy | Signal::Trust => true,
+        Signal::Stop
+        | Signal::Cont
+        | Signal::Int
+        | Signal::Usr1
+        | Signal::Usr2
+        | Signal::Budget
+        | Signal::Loop
+        | Signal::Drift => false,
+    }
 }
 
 /// By name, with or without `SIG`, or by number.

@@ -88,8 +88,7 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
 async fn list(context: &Context) -> CommandResult {
     let running = Running::boot(context).await?;
     let questions = open(context, &running).await;
-    running.close().await?;
-    let questions = questions?;
+    let questions = running.close(context, questions).await?;
     let mut text = String::new();
     for one in &questions {
         let left_s = one.expires_at_ms.saturating_sub(context.clock.now_ms()).max(0) / 1000;
@@ -118,8 +117,7 @@ async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>,
 async fn answer(context: &Context, id: String, answer: Answer) -> CommandResult {
     let running = Running::boot(context).await?;
     let result = give(context, &running, &id, answer).await;
-    running.close().await?;
-    result
+    running.close(context, result).await
 }
 
 async fn give(context: &Context, running: &Running, id: &str, answer: Answer) -> CommandResult {
@@ -152,9 +150,8 @@ fn open_ids() -> Vec<CompletionCandidate> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {
             let running = Running::boot(&context).await.ok()?;
-            let questions = open(&context, &running).await.ok();
-            running.close().await.ok()?;
-            questions
+            let questions = open(&context, &running).await;
+            running.close(&context, questions).await.ok()
         })
     };
     let questions = asked().unwrap_or_default().into_iter();

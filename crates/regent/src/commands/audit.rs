@@ -177,6 +177,8 @@ struct Wanted {
 /// Of the newest entries, how many are looked at for each that is wanted: the ledger's own ones stand between.
 const ENTRIES_PER_LINE: usize = 4;
 const FOLLOW_PAUSE_MS: u64 = 250;
+/// How many entries may come between two looks without one being missed.
+const FOLLOW_ENTRIES_MAX: usize = 1000;
 
 fn newest(reader: &Reader, wanted: Wanted) -> Result<Vec<Entry>, Failure> {
     let mut entries =
@@ -193,20 +195,35 @@ async fn tail(context: &Context, folder: &std::path::Path, wanted: Wanted, follo
         let text: String = entries.iter().map(|entry| lines::one(&context.screen, entry)).collect();
         return Ok(Done::new(json!({"entries": entries.iter().map(entry_json).collect::<Vec<_>>()}), text));
     }
-    let mut shown: BTreeSet<(LaneId, u64)> = BTreeSet::new();
+    follow_on(context, &reader, entries, wanted.all).await
+}
+
+/// Prints entries as they come, until nobody reads any more.
+async fn follow_on(context: &Context, reader: &Reader, first: Vec<Entry>, all: bool) -> CommandResult {
+    let window = Wanted { count: FOLLOW_ENTRIES_MAX, all };
+    let key = |entry: &Entry| (entry.lane, entry.seq);
+    // What stands before the first entries that were asked for is not news.
+    let asked_for: BTreeSet<_> = first.iter().map(key).collect();
+    let mut known: BTreeSet<_> =
+        newest(reader, window)?.iter().map(key).filter(|key| !asked_for.contains(key)).collect();
     loop {
-        for entry in newest(&reader, wanted)? {
-            if !shown.insert((entry.lane, entry.seq)) {
-                continue;
-            }
+        let entries = newest(reader, window)?;
+        if !known.is_empty()
+            && entries.len() == FOLLOW_ENTRIES_MAX
+            && !entries.iter().any(|entry| known.contains(&key(entry)))
+        {
+            context.screen.say("regent: more entries came than could be followed; some are not shown\n");
+        }
+        for entry in entries.iter().filter(|entry| !known.contains(&key(entry))) {
             let line = match context.screen.json {
-                true => output::line(&output::envelope(&context.schema, entry_json(&entry), None)),
-                false => lines::one(&context.screen, &entry).into_bytes(),
+                true => output::line(&output::envelope(&context.schema, entry_json(entry), None)),
+                false => lines::one(&context.screen, entry).into_bytes(),
             };
             if output::write_all(&line).is_err() {
                 return Ok(Done { data: Value::Null, shown: Shown::Already, exit: 0 });
             }
         }
+        known = entries.iter().map(key).collect();
         tokio::time::sleep(Duration::from_millis(FOLLOW_PAUSE_MS)).await;
     }
 }
@@ -293,8 +310,8 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
     })?;
     let running = Running::boot(context).await?;
     let erased = running.kernel.ledger().erase(&digest, because, context.clock.now_ms());
-    running.close().await?;
-    let erased = erased.map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()))?;
+    let erased = erased.map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()));
+    let erased = running.close(context, erased).await?;
     if erased == 0 {
         return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}")));
     }

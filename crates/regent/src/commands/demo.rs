@@ -45,7 +45,7 @@ pub(crate) async fn run(context: &Context, _args: &DemoArgs) -> CommandResult {
         let came = make(&running, &agent, &step).await;
         show.step(&step, came);
     }
-    running.close().await?;
+    running.close(&inside, Ok(())).await?;
     let evidence = show.ledger(&project.audit(), &world.copy)?;
     show.end(&evidence)
 }

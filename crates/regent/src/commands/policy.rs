@@ -219,8 +219,7 @@ async fn why(context: &Context, tool: &str, arguments: Option<&str>, agent: Opti
     let args = json::from_argument(arguments)?;
     let running = Running::boot(context).await?;
     let result = ask(context, &running, tool, args, agent).await;
-    running.close().await?;
-    result
+    running.close(context, result).await
 }
 
 async fn ask(

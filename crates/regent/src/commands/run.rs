@@ -42,12 +42,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> CommandResult {
     let call = ToolCall { tool: "process.exec".to_owned(), args: arguments(context, &args)? };
     let running = Running::boot(context).await?;
     let result = confined(context, &running, call, args.agent.as_deref()).await;
-    match &result {
-        // An interrupt has taken the kernel down already.
-        Err(failure) if failure.code == codes::INTERRUPTED.id => {}
-        Ok(_) | Err(_) => running.close().await?,
-    }
-    result
+    running.close(context, result).await
 }
 
 fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {

@@ -48,8 +48,7 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
             let args = json::from_argument(&arguments)?;
             let running = Running::boot(context).await?;
             let result = call(context, &running, ToolCall { tool: name, args }, agent.as_deref()).await;
-            running.close().await?;
-            result
+            running.close(context, result).await
         }
     }
 }

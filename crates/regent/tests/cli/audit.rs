@@ -1,5 +1,6 @@
 //! The ledger as people use it: what happened, proof of it, and tampering found.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::Value;
@@ -130,4 +131,26 @@ fn adv_103_two_at_once_both_work_and_a_copy_opens() {
     assert_eq!(world.run(&["audit", "backup", "../copy"]).code, 0);
     assert_eq!(world.run(&["audit", "verify", "--ledger", "../copy"]).code, 0);
     assert_eq!(world.run(&["audit", "backup", "../copy"]).code, 6, "a copy never overwrites");
+}
+
+#[test]
+fn a_ledger_can_be_followed_as_json_lines() {
+    let world = World::ready();
+    world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]);
+    let mut follower = world.start(&["--json", "audit", "tail", "-n", "2", "--follow"]);
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    for _ in 0..2 {
+        assert_eq!(next()["schema"], "regent.audit.tail/v1");
+    }
+    world.run(&["tool", "call", "no.such"]);
+    let denied = loop {
+        let entry = next();
+        if entry["data"]["kind"] == "intent" {
+            break entry;
+        }
+    };
+    assert_eq!(denied["data"]["body"]["verdict"]["code"], "tool.unknown", "only what came since");
+    follower.kill().unwrap();
+    follower.wait().unwrap();
 }

@@ -197,6 +197,27 @@ fn adv_043_without_a_sandbox_programs_are_refused_loudly() {
 }
 
 #[test]
+fn adv_043_missing_user_namespaces_are_said_and_less_than_demanded_is_refused() {
+    let world = World::ready();
+    let run = ["run", "--", "sh", "-c", "echo ran"];
+    let ended = world.run_without_namespaces(&run, &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "ran\n"), "{ended:?}");
+    assert!(ended.stderr.contains("Landlock and seccomp only"), "less is never silent: {ended:?}");
+    let outcome = world.entries().into_iter().find(|entry| entry["kind"] == "outcome").unwrap();
+    assert_eq!(outcome["body"]["obtained"]["confinement"], "landlock-seccomp", "and the receipt says so");
+
+    let ended = world.run_without_namespaces(&run, &[("REGENT_SANDBOX_FLOOR", "full")]);
+    assert_eq!(ended.code, 13, "{ended:?}");
+    assert!(
+        ended.stdout.is_empty() && ended.stderr.contains("max_user_namespaces"),
+        "with the fix: {ended:?}"
+    );
+    let ended = world.run_without_namespaces(&["demo"], &[]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("this machine gives less than the full sandbox"), "{ended:?}");
+}
+
+#[test]
 fn damaged_state_is_a_clean_error() {
     let world = World::ready();
     let settings = world.home(".config/regent/config.toml");

@@ -55,8 +55,9 @@ fn agents_are_seen_and_killed_from_another_terminal() {
     assert_eq!(sent.code, 0, "{sent:?}");
     let ended = ended(&child.wait_with_output().unwrap());
     assert_ne!(ended.code, 0, "{ended:?}");
-    let outcomes: Vec<_> =
-        world.entries().into_iter().filter(|entry| entry["body"]["status"] == "cancelled").collect();
+    let is_the_call =
+        |entry: &Value| entry["body"]["status"] == "cancelled" && entry["body"]["op"] == "tool.run";
+    let outcomes: Vec<_> = world.entries().into_iter().filter(is_the_call).collect();
     assert_eq!(outcomes.len(), 1, "the kill is real and recorded");
 }
 

@@ -100,8 +100,25 @@ impl World {
 
     /// The program in the project, with nothing in its environment but what is named.
     fn command(&self, args: &[&str], env: &[(&str, &str)]) -> Command {
-        let mut command = regent();
-        command.args(args).env_clear().current_dir(self.project(""));
+        let mut command = program(binary());
+        command.args(args);
+        self.place(command, env)
+    }
+
+    /// Runs the program as on a host whose administrator has closed user namespaces.
+    pub(crate) fn run_without_namespaces(&self, args: &[&str], env: &[(&str, &str)]) -> Ended {
+        let mut command = program(Path::new("/usr/bin/unshare"));
+        let line = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"";
+        command
+            .args(["-Ur", "--", "/bin/sh", "-c", line, "sh"])
+            .arg(binary())
+            .args(args)
+            .stdin(Stdio::null());
+        ended(&self.place(command, env).output().unwrap())
+    }
+
+    fn place(&self, mut command: Command, env: &[(&str, &str)]) -> Command {
+        command.env_clear().current_dir(self.project(""));
         command
             .env("HOME", self.folder.path())
             .env("PATH", "/usr/bin:/bin")
@@ -155,6 +172,6 @@ pub(crate) fn binary() -> &'static Path {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test runs the program as a person would")]
-fn regent() -> Command {
-    Command::new(binary())
+fn program(path: &Path) -> Command {
+    Command::new(path)
 }
