@@ -5,11 +5,12 @@
 //! or when the parent is gone; with it ends everything in its pid namespace. It can't be looked into or signalled
 //! from inside: it is not dumpable, invisible in `/proc`, and outside the program's Landlock domain.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -26,35 +27,84 @@ const NOT_STARTED: i32 = 127;
 /// What the first process exits with when the parent is gone.
 const ORPHANED: i32 = 125;
 
-/// The first process. `stack` is for the program's process until it execs.
-pub(crate) fn first(plan: &Plan, stack: &mut [u8]) -> ! {
-    match confine(plan).and_then(|bits| {
-        send(plan, Record::Ready(bits));
-        start(plan, stack)
-    }) {
-        Ok((program, events)) => supervise(plan, program, events.as_fd()),
-        Err(failure) => fail(plan, failure),
-    }
+/// What the program's process is started with.
+struct Start<'a> {
+    plan: &'a Plan,
+    /// The first process writes here when the view stands: read end, write end.
+    go: (OwnedFd, OwnedFd),
+    /// Closes when the program's process has become the program: read end, write end.
+    begun: (OwnedFd, OwnedFd),
 }
 
-/// Everything up to the moment when only the program's own process is missing.
-fn confine(plan: &Plan) -> Result<u32, Failure> {
+/// The first process. `stack` is for the program's process until it execs.
+///
+/// The two work at the same time: while this one builds the view, the other makes the empty network and gives up its
+/// privileges. Then it waits for the view, and this one for it to begin.
+pub(crate) fn first(plan: &Plan, stack: &mut [u8]) -> ! {
+    let failure = match enter(plan) {
+        Ok(start) => {
+            let share_memory = matches!(plan.payload, Payload::Exec { .. });
+            let entry = sys::Entry { run: become_program, argument: &start };
+            match sys::spawn(stack, share_memory, &entry).map_err(at(Step::Spawn)) {
+                Ok(program) => match hand_over(&start) {
+                    Ok(events) => supervise(plan, program, events.as_fd()),
+                    Err(failure) => failure,
+                },
+                Err(failure) => failure,
+            }
+        }
+        Err(failure) => failure,
+    };
+    send(plan, Record::failed(failure));
+    sys::exit(NOT_STARTED)
+}
+
+/// What has to be done before there is a second process.
+fn enter(plan: &Plan) -> Result<Start<'_>, Failure> {
     close_others(plan).map_err(at(Step::Descriptors))?;
     sys::default_signals();
     for procs in &plan.cgroups {
         // "0" is whoever writes.
         rustix::io::write(procs, b"0").map_err(at(Step::Cgroup))?;
     }
-    let mut bits = 0;
     match plan.confinement {
-        Confinement::Full => {
-            identity(plan).map_err(at(Step::Identity))?;
-            rustix::system::sethostname(HOSTNAME).map_err(at(Step::Hostname))?;
-            bits = mounts::root(plan)?;
-        }
+        Confinement::Full => identity(plan).map_err(at(Step::Identity))?,
         Confinement::LandlockSeccomp => {
             rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(at(Step::Session))?;
         }
+    }
+    let [stdin, stdout, stderr] = &plan.stdio;
+    rustix::stdio::dup2_stdin(stdin).map_err(at(Step::Stdio))?;
+    rustix::stdio::dup2_stdout(stdout).map_err(at(Step::Stdio))?;
+    rustix::stdio::dup2_stderr(stderr).map_err(at(Step::Stdio))?;
+    // Only now: these would have been given the numbers 0 to 2.
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(at(Step::Descriptors));
+    Ok(Start { plan, go: pipe()?, begun: pipe()? })
+}
+
+/// Builds the view, lets the program's process go on, and waits until it is the program. Returns the descriptor that
+/// tells of ended children.
+fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
+    let plan = start.plan;
+    // Ends that only the other process may hold, or nobody would ever see them close.
+    sys::close_range(0, 2).map_err(at(Step::Stdio))?;
+    for fd in plan.stdio.iter().chain([&start.begun.1]) {
+        sys::close(fd.as_raw_fd()).map_err(at(Step::Stdio))?;
+    }
+    let events = sys::child_events().map_err(at(Step::Spawn))?;
+    let bits = confine(plan)?;
+    send(plan, Record::Ready(bits));
+    // If it has failed it is gone, and has said why.
+    rustix::io::write(&start.go.1, b"!").ok();
+    while rustix::io::read(&start.begun.0, &mut [0u8; 1]) == Err(Errno::INTR) {}
+    Ok(events)
+}
+
+fn confine(plan: &Plan) -> Result<u32, Failure> {
+    let mut bits = 0;
+    if plan.confinement == Confinement::Full {
+        rustix::system::sethostname(HOSTNAME).map_err(at(Step::Hostname))?;
+        bits = mounts::root(plan)?;
     }
     for (index, grant) in plan.grants.iter().enumerate() {
         let path = rustix::fs::open(grant.path.as_c_str(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -65,10 +115,14 @@ fn confine(plan: &Plan) -> Result<u32, Failure> {
                 .map_err(at_part(Step::Landlock, index))?,
         }
     }
-    drop_capabilities().map_err(at(Step::Capabilities))?;
-    rustix::thread::set_no_new_privs(true).map_err(at(Step::Session))?;
+    give_up_privileges()?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at(Step::Session))?;
     Ok(bits)
+}
+
+fn give_up_privileges() -> Result<(), Failure> {
+    drop_capabilities().map_err(at(Step::Capabilities))?;
+    rustix::thread::set_no_new_privs(true).map_err(at(Step::Session))
 }
 
 fn close_others(plan: &Plan) -> Result<(), Errno> {
@@ -115,47 +169,43 @@ fn drop_capabilities() -> Result<(), Errno> {
     )
 }
 
-/// Starts the program's process. Returns its pid and the descriptor that tells of ended children.
-fn start(plan: &Plan, stack: &mut [u8]) -> Result<(i32, std::os::fd::OwnedFd), Failure> {
-    let events = sys::child_events().map_err(at(Step::Spawn))?;
-    let share_memory = matches!(plan.payload, Payload::Exec { .. });
-    let program = sys::spawn(stack, share_memory, &sys::Entry { run: become_program, argument: plan })
-        .map_err(at(Step::Spawn))?;
-    for fd in &plan.stdio {
-        // The program's ends must be its own, or its readers would never see them close.
-        sys::close_range(fd.as_raw_fd().cast_unsigned(), fd.as_raw_fd().cast_unsigned())
-            .map_err(at(Step::Stdio))?;
-    }
-    Ok((program, events))
-}
-
-fn become_program(plan: &Plan) -> ! {
-    let failure = match program(plan) {
-        Err(failure) => failure,
+fn become_program(start: &Start<'_>) -> ! {
+    match program(start) {
         Ok(code) => sys::exit(code),
-    };
-    let Failure { step, part, errno } = failure;
-    send(plan, Record::Failed { step, part, errno: errno.raw_os_error() });
-    sys::exit(NOT_STARTED)
+        Err(failure) => {
+            send(start.plan, Record::failed(failure));
+            sys::exit(NOT_STARTED)
+        }
+    }
 }
 
-/// The last steps, each of which only takes away; returns only for a built-in.
-fn program(plan: &Plan) -> Result<i32, Failure> {
+/// The steps to the program, each of which only takes away; returns only for a built-in.
+fn program(start: &Start<'_>) -> Result<i32, Failure> {
+    let plan = start.plan;
+    for fd in [&start.go.1, &start.begun.0] {
+        sys::close(fd.as_raw_fd()).map_err(at(Step::Descriptors))?;
+    }
+    if plan.confinement == Confinement::Full {
+        sys::unshare_network().map_err(at(Step::Network))?;
+    }
+    give_up_privileges()?;
     rustix::process::setsid().map_err(at(Step::Session))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    let [stdin, stdout, stderr] = &plan.stdio;
-    rustix::stdio::dup2_stdin(stdin).map_err(at(Step::Stdio))?;
-    rustix::stdio::dup2_stdout(stdout).map_err(at(Step::Stdio))?;
-    rustix::stdio::dup2_stderr(stderr).map_err(at(Step::Stdio))?;
     sys::cloexec_from(3).map_err(at(Step::Descriptors))?;
     for (resource, limit) in &plan.rlimits {
         rustix::process::setrlimit(*resource, *limit).map_err(at(Step::Limits))?;
     }
-    sys::landlock_restrict(plan.ruleset.as_fd()).map_err(at(Step::Landlock))?;
-    rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;
     sys::ignore_file_size_signal();
+    wait_for_view(start);
+    sys::landlock_restrict(plan.ruleset.as_fd()).map_err(at(Step::Landlock))?;
+    // The root is the new one since the first process left the old one; the working directory is not, until now.
+    rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;
     sys::unblock_signals();
     sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
+    if matches!(plan.payload, Payload::Builtin(_)) {
+        // There will be no exec to close it.
+        sys::close(start.begun.1.as_raw_fd()).map_err(at(Step::Descriptors))?;
+    }
     match &plan.payload {
         Payload::Builtin(builtin) => Ok(builtin.call()),
         Payload::Exec { paths, argv, envp } => {
@@ -280,13 +330,18 @@ fn kill_children() {
     }
 }
 
+/// Ends this process if the first one does not get that far; it has said why.
+fn wait_for_view(start: &Start<'_>) {
+    loop {
+        match rustix::io::read(&start.go.0, &mut [0u8; 1]) {
+            Ok(1) => return,
+            Err(Errno::INTR) => {}
+            Ok(_) | Err(_) => sys::exit(NOT_STARTED),
+        }
+    }
+}
+
 fn send(plan: &Plan, record: Record) {
     // If the parent is gone there is nobody to tell.
     rustix::io::write(&plan.status, &record.encode()).ok();
-}
-
-fn fail(plan: &Plan, failure: Failure) -> ! {
-    let Failure { step, part, errno } = failure;
-    send(plan, Record::Failed { step, part, errno: errno.raw_os_error() });
-    sys::exit(NOT_STARTED)
 }

@@ -112,6 +112,8 @@ steps! {
     Seccomp = "seccomp",
     /// Creating the program's own process.
     Spawn = "spawn",
+    /// The empty network.
+    Network = "network",
     /// Standard input, output and error.
     Stdio = "stdio",
     /// Session, `umask`, `no_new_privs`.
@@ -125,7 +127,16 @@ steps! {
 impl Step {
     /// Whether failing here may mean that the host does not let us have namespaces at all.
     pub(crate) fn needs_namespaces(self) -> bool {
-        matches!(self, Self::Clone | Self::Identity | Self::Hostname | Self::Root | Self::Bind | Self::Pivot)
+        matches!(
+            self,
+            Self::Clone
+                | Self::Network
+                | Self::Identity
+                | Self::Hostname
+                | Self::Root
+                | Self::Bind
+                | Self::Pivot
+        )
     }
 
     pub(crate) fn from_wire(byte: u8) -> Option<Self> {

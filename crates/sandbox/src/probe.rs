@@ -135,9 +135,10 @@ fn trial(confinement: Confinement, landlock_abi: u32) -> (Option<Closed>, u32) {
 
 fn closed(error: &SandboxError) -> Closed {
     let fix = match error {
-        SandboxError::Setup { step: Step::Clone | Step::Identity | Step::Root | Step::Pivot, .. } => {
-            Some(open_namespaces())
-        }
+        SandboxError::Setup {
+            step: Step::Clone | Step::Network | Step::Identity | Step::Root | Step::Pivot,
+            ..
+        } => Some(open_namespaces()),
         SandboxError::Setup { .. }
         | SandboxError::Unavailable { .. }
         | SandboxError::Spec(_)

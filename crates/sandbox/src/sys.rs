@@ -14,12 +14,12 @@ use tokio::io::unix::AsyncFd;
 /// Result of a raw call.
 pub(crate) type SysResult<T> = Result<T, Errno>;
 
-/// Every namespace that a full box has.
+/// The namespaces that a full box is born into. The network namespace, which costs as much as all the others together, is
+/// made by the program's own process while the view is being built.
 pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS) as u64;
 
@@ -98,25 +98,35 @@ pub(crate) struct Entry<'a, T> {
     pub argument: &'a T,
 }
 
+/// Leaves the network for an empty one.
+pub(crate) fn unshare_network() -> SysResult<()> {
+    // SAFETY: the flag does not touch descriptor tables, which is what makes the call unsafe.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+}
+
 extern "C" fn trampoline<T>(entry: *mut c_void) -> c_int {
-    // SAFETY: `spawn` passes a pointer to an `Entry<T>` on its own frame, which outlives this call: with
-    // `CLONE_VFORK` the caller sleeps until we exec or exit, and without `CLONE_VM` the frame is our own copy.
+    // SAFETY: the pointer leads to an `Entry<T>` that outlives this process's use of it: `spawn` takes it for as long as
+    // the caller's process lives.
     let entry = unsafe { &*entry.cast::<Entry<'_, T>>() };
     (entry.run)(entry.argument)
 }
 
 /// Starts the program's process on `stack`. `share_memory` lends it our memory until it execs (no page tables
 /// to copy); code that doesn't exec must not share.
+///
+/// Both run at the same time. They share `errno` as well, so that the number of an error may be the other's; which call
+/// failed is never in doubt.
 pub(crate) fn spawn<T>(stack: &mut [u8], share_memory: bool, entry: &Entry<'_, T>) -> SysResult<i32> {
     let mut flags = libc::SIGCHLD;
     if share_memory {
-        flags |= libc::CLONE_VM | libc::CLONE_VFORK;
+        flags |= libc::CLONE_VM;
     }
     let top = stack.as_mut_ptr_range().end;
     // The ABI wants the stack 16-byte aligned.
     let top = top.wrapping_sub(top as usize % 16);
-    // SAFETY: `top` is the aligned end of a live buffer used by nobody else; the trampoline's contract on the
-    // argument holds as explained there.
+    // SAFETY: `top` is the aligned end of a live buffer used by nobody else. The only caller is `child::first`, which
+    // never returns, so that the buffer and the entry on its frame live as long as its process; when that ends before the
+    // new one has exec'd, its memory stays until the last user is gone.
     let pid =
         unsafe { libc::clone(trampoline::<T>, top.cast(), flags, (&raw const *entry).cast_mut().cast()) };
     check(c_long::from(pid)).map(|pid| pid as i32)
@@ -164,6 +174,11 @@ pub(crate) fn execve(path: &CStr, argv: &CStrings, envp: &CStrings) -> Errno {
 pub(crate) fn close_range(first: u32, last: u32) -> SysResult<()> {
     // SAFETY: only called in a forked child on descriptors that no live object of the child uses again.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// Closes one descriptor by its number.
+pub(crate) fn close(fd: RawFd) -> SysResult<()> {
+    close_range(fd.cast_unsigned(), fd.cast_unsigned())
 }
 
 /// Marks every descriptor from `first` up close-on-exec.

@@ -33,6 +33,11 @@ pub(crate) mod got {
 pub(crate) const NO_PART: u16 = u16::MAX;
 
 impl Record {
+    pub(crate) fn failed(failure: Failure) -> Self {
+        let Failure { step, part, errno } = failure;
+        Self::Failed { step, part, errno: errno.raw_os_error() }
+    }
+
     pub(crate) fn encode(self) -> [u8; RECORD_BYTES] {
         let (kind, step, part, value) = match self {
             Self::Ready(bits) => (1, 0, 0, bits.cast_signed()),
