@@ -17,7 +17,7 @@ use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, last_checkpoint, read_h
 use crate::layout::{LANES, OPEN_LOCK, lane_folder, lane_lock, lanes, pack_path, segment_path};
 use crate::options::Options;
 use crate::seen::Seen;
-use crate::storage::{Lock, Storage};
+use crate::storage::{Existing, Lock, Storage};
 use crate::why::{Break, Why};
 use crate::writer::{Home, LaneWriter, Resumed};
 use crate::{LaneId, LedgerKey};
@@ -195,6 +195,7 @@ impl<'a> Survey<'a> {
         match (&state.end, lock) {
             (LaneEnd::Broken(broken), _) => return Err(OpenError::Broken(Box::new(broken.clone()))),
             (LaneEnd::Unproven(tail), Some(lock)) => {
+                self.make_durable(&plan)?;
                 self.recoveries.push(RecoveryBody {
                     entries: tail.entries,
                     lane,
@@ -213,6 +214,20 @@ impl<'a> Survey<'a> {
             ) => {}
         }
         Ok(())
+    }
+
+    /// What a killed writer left may be in the system's memory only. Once it is settled it must not change any more, not even
+    /// by a loss of power.
+    fn make_durable(&self, plan: &LanePlan) -> io::Result<()> {
+        // Older segments were synced before the next one was started.
+        for first in plan.segments.iter().rev().take(2) {
+            for path in [segment_path(plan.lane, *first), pack_path(plan.lane, *first)] {
+                if self.storage.stat(&path)?.is_some() {
+                    self.storage.appender(&path, Existing::Required)?.sync()?;
+                }
+            }
+        }
+        self.storage.sync_folder(&lane_folder(plan.lane))
     }
 
     fn known(&self, lane: LaneId) -> Vec<Known> {

@@ -102,7 +102,7 @@ pub enum VerifyError {
     /// The ledger can't be read.
     #[error("can't read the ledger")]
     Io(#[from] io::Error),
-    /// There is no ledger.
+    /// There is no ledger, or nothing was recorded in it yet.
     #[error("there is no ledger here")]
     NoLedger,
     /// A checkpoint that was handed in can't be read, or no trusted key signed it.
@@ -133,6 +133,10 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     };
     let walked = walk_all(storage, &mut plans)?;
     let keys = if options.keys.is_empty() { own_keys(&walked) } else { options.keys.clone() };
+    if keys.is_empty() && index.lanes.is_empty() {
+        // Whoever started it was struck down before the first entry: there is nothing yet that could hold or break.
+        return Err(VerifyError::NoLedger);
+    }
     let signer = index_signer(&index, &note, &keys, options)?;
     let ring = match &signer {
         Ok(signer) => index.keys(*signer),

@@ -34,7 +34,9 @@ impl Paths {
         Ok(Self {
             config: folder("XDG_CONFIG_HOME", ".config")?.join("regent"),
             data: folder("XDG_DATA_HOME", ".local/share")?.join("regent"),
+            // The variable outlives the folder it names, after `su` for one.
             runtime: absolute("XDG_RUNTIME_DIR")
+                .filter(|folder| folder.is_dir())
                 .map_or_else(|| state.join("run"), |folder| folder.join("regent")),
             state,
         })

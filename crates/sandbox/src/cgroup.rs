@@ -1,10 +1,11 @@
 //! Limits on a run as a whole: cgroup v2 or v1 where one can be made, else resource limits.
 
 use std::fs;
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
 
@@ -114,75 +115,154 @@ fn sweep(parent: &Path) {
 }
 
 /// The cgroups of one run.
+///
+/// Making and removing cgroups costs more than anything else that the parent does for a launch, so a process that launches
+/// again and again keeps a few for the next run. One that launches once leaves nothing behind; what a longer-lived one
+/// leaves when it ends is swept by the next.
 #[derive(Debug)]
 pub(crate) struct Group {
     folders: Vec<PathBuf>,
+    /// The unified hierarchy's folder, to be born in.
     v2: Option<OwnedFd>,
-    /// Where the kernel counts processes that it killed for memory.
+    /// Where the kernel counts processes that it killed for memory, and the count before this run.
     events: Option<PathBuf>,
+    killed_before: u64,
+    /// Which limits are set.
+    bounds: Bounds,
     /// What holds each limit.
     pub memory: LimitedBy,
     pub pids: LimitedBy,
 }
 
+/// The limits that a cgroup holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounds {
+    memory_bytes_max: u64,
+    processes_max: u32,
+}
+
+impl From<&Limits> for Bounds {
+    fn from(limits: &Limits) -> Self {
+        // The first process of the box counts too.
+        let processes_max = limits.pids_max.saturating_add(1);
+        Self { memory_bytes_max: limits.memory_bytes_max, processes_max }
+    }
+}
+
+/// Idle cgroups, each empty.
+static IDLE: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+/// How many are kept.
+const IDLE_MAX: usize = 4;
+/// Runs so far.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
 impl Group {
-    /// Makes the cgroups and sets their limits. Whatever does not work is left to resource limits. Also returns the
+    /// Takes idle cgroups or makes new ones. Whatever does not work is left to resource limits. Also returns the
     /// `cgroup.procs` files that the child has to join by itself.
     pub(crate) fn new(limits: &Limits) -> (Self, Vec<OwnedFd>) {
+        RUNS.fetch_add(1, Ordering::Relaxed);
+        let bounds = Bounds::from(limits);
+        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(mut group) = idle
+            && (group.bounds == bounds || group.bound(bounds))
+            && let Some(join) = group.entrances()
+        {
+            group.killed_before = group.killed_for_memory();
+            return (group, join);
+        }
+        let group = Self::make(bounds);
+        match group.entrances() {
+            Some(join) => (group, join),
+            None => (Self::none(bounds), Vec::new()),
+        }
+    }
+
+    /// No cgroups: resource limits have to do.
+    fn none(bounds: Bounds) -> Self {
         let pids = if exempt_from_process_limit() { LimitedBy::Nothing } else { LimitedBy::Rlimit };
-        let mut group = Self { folders: Vec::new(), v2: None, events: None, memory: LimitedBy::Rlimit, pids };
-        let mut join = Vec::new();
-        match hierarchy() {
-            Hierarchy::V2(parent) => group.unified(parent, limits),
-            Hierarchy::V1 { memory, pids } => {
-                let bytes = limits.memory_bytes_max.to_string();
-                let files: &[(&str, &str)] = &[("memory.limit_in_bytes", &bytes)];
-                if let Some((folder, procs)) = group.legacy(memory.as_deref(), files) {
-                    // Absent without swap accounting.
-                    fs::write(folder.join("memory.memsw.limit_in_bytes"), &bytes).ok();
-                    group.events = Some(folder.join("memory.oom_control"));
-                    group.memory = LimitedBy::CgroupV1;
-                    join.push(procs);
-                }
-                let count = processes(limits);
-                if let Some((_, procs)) = group.legacy(pids.as_deref(), &[("pids.max", &count)]) {
-                    group.pids = LimitedBy::CgroupV1;
-                    join.push(procs);
-                }
+        let (folders, memory) = (Vec::new(), LimitedBy::Rlimit);
+        Self { folders, v2: None, events: None, killed_before: 0, bounds, memory, pids }
+    }
+
+    fn make(bounds: Bounds) -> Self {
+        let mut group = Self::none(bounds);
+        let mut add = |parent: &Path| {
+            let folder = parent.join(fresh_name());
+            fs::create_dir(&folder).is_ok().then(|| group.folders.push(folder)).is_some()
+        };
+        let (memory, pids) = match hierarchy() {
+            Hierarchy::V2(parent) => {
+                let made = add(parent);
+                (made.then_some(LimitedBy::CgroupV2), made.then_some(LimitedBy::CgroupV2))
             }
-            Hierarchy::None => {}
+            Hierarchy::V1 { memory, pids } => {
+                let mut v1 = |parent: &Option<PathBuf>| {
+                    parent.as_deref().is_some_and(&mut add).then_some(LimitedBy::CgroupV1)
+                };
+                (v1(memory), v1(pids))
+            }
+            Hierarchy::None => (None, None),
+        };
+        group.memory = memory.unwrap_or(group.memory);
+        group.pids = pids.unwrap_or(group.pids);
+        if memory == Some(LimitedBy::CgroupV2) {
+            let folder = group.folders.first().and_then(|folder| fs::File::open(folder).ok());
+            group.v2 = folder.and_then(|folder| above_stdio(folder.into()).ok());
         }
-        (group, join)
+        let counters =
+            group.folders.iter().flat_map(|f| [f.join("memory.events"), f.join("memory.oom_control")]);
+        group.events = counters.into_iter().find(|path| path.exists());
+        if group.bound(bounds) { group } else { Self::none(bounds) }
     }
 
-    fn unified(&mut self, parent: &Path, limits: &Limits) {
-        let folder = parent.join(fresh_name());
-        if fs::create_dir(&folder).is_err() {
-            return;
-        }
-        let set = |file: &str, value: &str| fs::write(folder.join(file), value).is_ok();
-        let memory = set("memory.max", &limits.memory_bytes_max.to_string());
-        let pids = set("pids.max", &processes(limits));
-        set("memory.swap.max", "0");
-        set("memory.oom.group", "1");
-        self.v2 = fs::File::open(&folder).ok().and_then(|file| above_stdio(file.into()).ok());
+    /// Sets the limits; false if one that has to hold does not.
+    fn bound(&mut self, bounds: Bounds) -> bool {
+        let (bytes, count) = (bounds.memory_bytes_max.to_string(), bounds.processes_max.to_string());
+        let set = |file: &str, value: &str| {
+            self.folders.iter().any(|folder| {
+                let file = folder.join(file);
+                // Opened without creating: the file is there if the controller is.
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(file)
+                    .and_then(|mut f| f.write_all(value.as_bytes()))
+                    .is_ok()
+            })
+        };
+        let memory = match self.memory {
+            LimitedBy::CgroupV2 => {
+                // Without swap, and all members at once: absent where the kernel lacks them.
+                set("memory.swap.max", "0");
+                set("memory.oom.group", "1");
+                set("memory.max", &bytes)
+            }
+            LimitedBy::CgroupV1 => {
+                // Memory with swap may not be below memory alone: raised first and lowered last. Absent without accounting.
+                set("memory.memsw.limit_in_bytes", "-1");
+                let held = set("memory.limit_in_bytes", &bytes);
+                set("memory.memsw.limit_in_bytes", &bytes);
+                held
+            }
+            LimitedBy::Rlimit | LimitedBy::Nothing => true,
+        };
+        let pids = match self.pids {
+            LimitedBy::CgroupV2 | LimitedBy::CgroupV1 => set("pids.max", &count),
+            LimitedBy::Rlimit | LimitedBy::Nothing => true,
+        };
+        self.bounds = bounds;
+        memory && pids
+    }
+
+    /// The `cgroup.procs` of each v1 cgroup; none for v2, which one is born into.
+    fn entrances(&self) -> Option<Vec<OwnedFd>> {
         if self.v2.is_some() {
-            self.events = Some(folder.join("memory.events"));
-            self.memory = if memory { LimitedBy::CgroupV2 } else { self.memory };
-            self.pids = if pids { LimitedBy::CgroupV2 } else { self.pids };
+            return Some(Vec::new());
         }
-        self.folders.push(folder);
-    }
-
-    fn legacy(&mut self, parent: Option<&Path>, limits: &[(&str, &str)]) -> Option<(PathBuf, OwnedFd)> {
-        let folder = parent?.join(fresh_name());
-        fs::create_dir(&folder).ok()?;
-        self.folders.push(folder.clone());
-        for (file, value) in limits {
-            fs::write(folder.join(file), value).ok()?;
-        }
-        let procs = fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).ok()?;
-        Some((folder, above_stdio(procs.into()).ok()?))
+        let open = |folder: &PathBuf| {
+            let procs = fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).ok()?;
+            above_stdio(procs.into()).ok()
+        };
+        self.folders.iter().map(open).collect()
     }
 
     /// The folder to be born in, for v2.
@@ -199,14 +279,32 @@ impl Group {
         }
     }
 
-    /// Whether the kernel killed a member for want of memory.
+    /// Whether the kernel killed a member of this run for want of memory.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
-        let text = self.events.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-        text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+        self.killed_for_memory() > self.killed_before
     }
 
-    /// Removes the cgroups that are empty; true when all are gone.
-    pub(crate) fn remove(&mut self) -> bool {
+    fn killed_for_memory(&self) -> u64 {
+        let text = self.events.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Keeps the cgroups for the next run, or removes them; true when that is done. Not while a member is still leaving.
+    pub(crate) fn retire(&mut self) -> bool {
+        let empty =
+            |folder: &PathBuf| fs::read(folder.join("cgroup.procs")).is_ok_and(|members| members.is_empty());
+        if RUNS.load(Ordering::Relaxed) > 1 && !self.folders.is_empty() && self.folders.iter().all(empty) {
+            let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < IDLE_MAX {
+                let bare = Self::none(self.bounds);
+                idle.push(core::mem::replace(self, bare));
+                return true;
+            }
+        }
+        self.remove()
+    }
+
+    fn remove(&mut self) -> bool {
         self.folders.retain(|folder| fs::remove_dir(folder).is_err() && folder.exists());
         self.folders.is_empty()
     }
@@ -217,11 +315,6 @@ impl Drop for Group {
         // What is not empty yet is swept by the next Regent.
         self.remove();
     }
-}
-
-/// The first process of the box counts too.
-fn processes(limits: &Limits) -> String {
-    limits.pids_max.saturating_add(1).to_string()
 }
 
 /// The kernel does not hold the host's root to its process limit.

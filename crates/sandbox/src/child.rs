@@ -19,7 +19,7 @@ use crate::mounts;
 use crate::plan::{Payload, Plan};
 use crate::sys;
 use crate::view::HOSTNAME;
-use crate::wire::{Failure, NO_PART, Record, at, at_part, got};
+use crate::wire::{Failure, NO_PART, Record, at, at_part};
 
 /// What the program's process exits with when it could not become the program. The record says why.
 const NOT_STARTED: i32 = 127;
@@ -50,10 +50,7 @@ fn confine(plan: &Plan) -> Result<u32, Failure> {
         Confinement::Full => {
             identity(plan).map_err(at(Step::Identity))?;
             rustix::system::sethostname(HOSTNAME).map_err(at(Step::Hostname))?;
-            if sys::unshare_cgroup().is_ok() {
-                bits |= got::CGROUP_NS;
-            }
-            bits |= mounts::root(plan)?;
+            bits = mounts::root(plan)?;
         }
         Confinement::LandlockSeccomp => {
             rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(at(Step::Session))?;
@@ -201,10 +198,9 @@ fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
     let Some(end) = end else { sys::exit(ORPHANED) };
     let (cpu_ms, peak_kib) = sys::used_by_children();
     // The parent need not wait for the kernel to take our namespaces apart: nobody is left in them.
-    let records = [Record::CpuMs(cpu_ms), Record::PeakKib(peak_kib), end];
-    for record in records {
-        send(plan, record);
-    }
+    let records = [Record::CpuMs(cpu_ms), Record::PeakKib(peak_kib), end].map(Record::encode);
+    // In one go, so that the parent wakes once.
+    rustix::io::write(&plan.status, records.as_flattened()).ok();
     sys::exit(0)
 }
 

@@ -69,17 +69,21 @@ fn stage(plan: &Plan) -> Result<OwnedFd, Errno> {
 fn add(root: &OwnedFd, part: &Part, bits: u32) -> Result<u32, Errno> {
     match part {
         Part::Directory { at } => {
-            match rustix::fs::mkdirat(root, at.as_c_str(), Mode::from_raw_mode(0o755)) {
+            let mode = Mode::from_raw_mode(0o755);
+            match in_parent(root, at, |parent, name| rustix::fs::mkdirat(parent, name, mode)) {
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
                 Err(errno) => Err(errno),
             }
         }
         Part::File { at, content } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let file = rustix::fs::openat(root, at.as_c_str(), flags, Mode::from_raw_mode(0o644))?;
+            let mode = Mode::from_raw_mode(0o644);
+            let file = in_parent(root, at, |parent, name| rustix::fs::openat(parent, name, flags, mode))?;
             if content.is_empty() { Ok(()) } else { rustix::io::write(file, content).map(drop) }
         }
-        Part::Link { at, to } => rustix::fs::symlinkat(to.as_c_str(), root, at.as_c_str()),
+        Part::Link { at, to } => {
+            in_parent(root, at, |parent, name| rustix::fs::symlinkat(to.as_c_str(), parent, name))
+        }
         Part::Bind { from, at, kind, identity } => bind(root, from, at, *kind, *identity),
         Part::Private { at } => {
             rustix::fs::chmodat(root, at.as_c_str(), Mode::from_raw_mode(0o1777), AtFlags::empty())?;
@@ -126,10 +130,11 @@ fn bind(
     let attributes = match kind {
         BindKind::ReadOnly => READ_ONLY | NO_SETUID | NO_DEVICES,
         BindKind::Writable => NO_SETUID | NO_DEVICES,
-        BindKind::Device => NO_SETUID | NO_EXEC,
+        // Writing to a device needs no writable mount. Changing the mode or owner of the host's own would.
+        BindKind::Device => READ_ONLY | NO_SETUID | NO_EXEC,
     };
     sys::mount_setattr(tree.as_fd(), true, attributes)?;
-    attach(tree.as_fd(), root.as_fd(), at)
+    attach(tree.as_fd(), inside(root, at)?.as_fd(), c"")
 }
 
 fn mount_proc(root: &OwnedFd) -> Result<(), Errno> {
@@ -174,6 +179,34 @@ fn attach(tree: BorrowedFd<'_>, to: BorrowedFd<'_>, at: &CStr) -> Result<(), Err
         flags |= MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     }
     rustix::mount::move_mount(tree, c"", to, at, flags)
+}
+
+/// A path of the new root. While it is being built, an absolute link in it would lead to the host's own tree: whatever
+/// leaves the new root is an error.
+fn inside(root: &OwnedFd, path: &CStr) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// Does something with the folder that a path lies in and the path's last name.
+fn in_parent<T>(
+    root: &OwnedFd,
+    path: &CStr,
+    act: impl FnOnce(BorrowedFd<'_>, &CStr) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let bytes = path.to_bytes_with_nul();
+    let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
+        return act(root.as_fd(), path);
+    };
+    let (Some(parent), Some(name)) = (bytes.get(..slash), bytes.get(slash + 1..)) else {
+        return Err(Errno::INVAL);
+    };
+    // All zeroes, so that the copy ends in one; a longer path has no room for it.
+    let mut buffer = [0; libc::PATH_MAX as usize];
+    buffer.get_mut(..slash).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(parent);
+    let parent = CStr::from_bytes_until_nul(&buffer).map_err(|_| Errno::NAMETOOLONG)?;
+    let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?;
+    act(inside(root, parent)?.as_fd(), name)
 }
 
 /// A path below a bind, reached without following a link: whoever else writes there can't lead us elsewhere.

@@ -10,7 +10,7 @@ use crate::ended::{Confinement, LimitedBy};
 use crate::error::SandboxError;
 use crate::grants;
 use crate::probes::Builtin;
-use crate::seccomp::{self, Profile, Signals, Sockets};
+use crate::seccomp::{self, Profile};
 use crate::spec::{DEFAULT_PATH, Floor, Limits, Spec, Stdin, TMP_FILES_MAX};
 use crate::sys::CStrings;
 use crate::view::{BOX_UID, Rule, View, c};
@@ -176,12 +176,10 @@ fn exec(spec: &Spec) -> Result<Payload, SandboxError> {
 
 pub(crate) fn profile(means: Means) -> Profile {
     match means.confinement {
-        Confinement::Full => Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined },
-        Confinement::LandlockSeccomp => Profile {
-            sockets: Sockets::PairsOnly,
-            // Landlock scopes signals from its sixth interface on.
-            signals: if means.landlock_abi >= 6 { Signals::Confined } else { Signals::OwnGroupOnly },
-        },
+        Confinement::Full => Profile::Full,
+        Confinement::LandlockSeccomp => {
+            Profile::Bare { landlock_abi: means.landlock_abi, root: rustix::process::geteuid().is_root() }
+        }
     }
 }
 

@@ -182,15 +182,16 @@ fn namespaces() -> Vec<Finding> {
         ("network namespace", libc::CLONE_NEWNET),
         ("ipc namespace", libc::CLONE_NEWIPC),
         ("uts namespace", libc::CLONE_NEWUTS),
+        ("cgroup namespace", libc::CLONE_NEWCGROUP),
     ];
     kinds
         .into_iter()
         .map(|(name, flag)| {
             let flags = (libc::CLONE_NEWUSER | flag).cast_unsigned();
             match born_in(u64::from(flags)) {
-                Ok(()) => Finding { name, ok: true, says: format!("a {name} can be made"), fix: None },
+                Ok(()) => Finding { name, ok: true, says: format!("{name}: can be made"), fix: None },
                 Err(errno) => {
-                    let says = format!("a {name} can't be made: {errno}");
+                    let says = format!("{name}: can't be made: {errno}");
                     Finding { name, ok: false, says, fix: Some(open_namespaces()) }
                 }
             }

@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,6 +136,8 @@ pub(crate) struct Host {
     socket: Vec<u8>,
     /// The home folder of whoever runs this.
     home: CString,
+    /// Its mode, so that setting it again changes nothing.
+    home_mode: u32,
     /// What a process that tries to stay calls itself; other runs of the probes use other names.
     daemon: CString,
 }
@@ -163,7 +166,15 @@ impl Stage {
         socket.push(0);
         socket.extend_from_slice(name.as_bytes());
         let home = std::env::var_os("HOME").unwrap_or_else(|| OsString::from_vec(b"/root".to_vec()));
-        let host = Host { pid: i32::try_from(pid).unwrap_or(i32::MAX), port, socket, home: c(home)?, daemon };
+        let home_mode = std::fs::metadata(&home).map_or(0o700, |metadata| metadata.mode() & 0o7777);
+        let host = Host {
+            pid: i32::try_from(pid).unwrap_or(i32::MAX),
+            port,
+            socket,
+            home: c(home)?,
+            home_mode,
+            daemon,
+        };
         Ok(Self { host: Arc::new(host), _tcp: tcp, _local: local.map_err(fail)? })
     }
 }

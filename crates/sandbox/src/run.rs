@@ -130,13 +130,13 @@ async fn until_ended(
     }
 }
 
-/// Reaps the first process and removes the cgroups, when the kernel has let go of them. Nobody waits for this.
+/// Reaps the first process and gives the cgroups back, when the kernel has let go of them. Nobody waits for this.
 async fn clear_away(mut running: Running, gone: AsyncFd<OwnedFd>) {
     if gone.readable().await.is_err() || running.reap().is_err() {
         return;
     }
     for _ in 0..REMOVE_TRIES_MAX {
-        if running.group.remove() {
+        if running.group.retire() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -194,7 +194,7 @@ fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained
         net_ns: full,
         ipc_ns: full,
         uts_ns: full,
-        cgroup_ns: bits & got::CGROUP_NS != 0,
+        cgroup_ns: full,
         pivot_root: full,
         fresh_proc: bits & got::FRESH_PROC != 0,
         landlock_abi: means.landlock_abi,

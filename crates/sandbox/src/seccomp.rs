@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use libc::{c_long, sock_filter};
 
-use lists::{ALLOWED, ALLOWED_LEGACY, REFUSED, REFUSED_LEGACY};
+use lists::{ALLOWED, ALLOWED_LEGACY, REFUSED, REFUSED_BARE, REFUSED_BARE_LEGACY, REFUSED_LEGACY};
 
 const EPERM: u32 = libc::EPERM as u32;
 const ENOSYS: u32 = libc::ENOSYS as u32;
@@ -29,33 +29,22 @@ const X32_BIT: u32 = 0x4000_0000;
 
 /// What differs between the two kinds of confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Profile {
-    pub sockets: Sockets,
-    pub signals: Signals,
-}
-
-/// Which sockets can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sockets {
-    /// The box has an empty network namespace and sees none of the host's socket files.
-    LocalAndInternet,
-    /// It shares the host's network and files: none at all (pairs are still allowed).
-    PairsOnly,
-}
-
-/// Who can be signalled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signals {
-    /// A pid namespace or a Landlock scope keeps the others out of reach.
-    Confined,
-    /// Neither is there: only the own process group (`kill(0, …)`).
-    OwnGroupOnly,
+pub(crate) enum Profile {
+    /// The box has namespaces and a root of its own: what can be reached is harmless.
+    Full,
+    /// It shares the host's files, network, IPC and processes, so that what Landlock does not see has to be refused here.
+    Bare {
+        /// What Landlock sees depends on its ABI.
+        landlock_abi: u32,
+        /// Whether the program owns the host's own files.
+        root: bool,
+    },
 }
 
 /// The filter for the full confinement, built once; others are built when asked for.
 pub(crate) fn cached(profile: Profile) -> Vec<sock_filter> {
     static FULL: OnceLock<Vec<sock_filter>> = OnceLock::new();
-    if profile == (Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined }) {
+    if profile == Profile::Full {
         return FULL.get_or_init(|| program(profile)).clone();
     }
     program(profile)
@@ -94,10 +83,27 @@ enum Answer {
 /// which ignores the upper half: comparing all 64 would let a caller slip past by setting a high bit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Check {
-    NoBits { argument: u32, mask: u32 },
-    SomeBit { argument: u32, mask: u32 },
-    OneOf { argument: u32, mask: u32, values: &'static [u32] },
-    NoneOf { argument: u32, values: &'static [u32] },
+    NoBits {
+        argument: u32,
+        mask: u32,
+    },
+    SomeBit {
+        argument: u32,
+        mask: u32,
+    },
+    OneOf {
+        argument: u32,
+        mask: u32,
+        values: &'static [u32],
+    },
+    NoneOf {
+        argument: u32,
+        values: &'static [u32],
+    },
+    /// A null pointer: here both halves count.
+    Null {
+        argument: u32,
+    },
 }
 
 const ALL_BITS: u32 = u32::MAX;
@@ -109,6 +115,21 @@ const CLONE_NEW: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
 const MFD_NOEXEC_SEAL: u32 = 8;
+/// Set-user-id and set-group-id: on the host's own mount of the workspace such a file would lend its owner's power.
+const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
+/// Calls that give a file its mode, and which argument that is. `openat2` has it in memory, so it is on no list.
+const MODE_ARGUMENTS: &[(c_long, u32)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mknodat, 2),
+    (libc::SYS_openat, 3),
+];
+#[cfg(target_arch = "x86_64")]
+const MODE_ARGUMENTS_LEGACY: &[(c_long, u32)] =
+    &[(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_open, 2), (libc::SYS_creat, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MODE_ARGUMENTS_LEGACY: &[(c_long, u32)] = &[];
 /// Ways to put words into a terminal's mouth: TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD.
 const TERMINAL_INJECTION: &[u32] = &[0x5412, 0x541C, 0x541D, 0x5423];
 const FAMILIES: &[u32] = &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32];
@@ -140,19 +161,44 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
             Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: PERSONALITIES }]),
         ),
     ];
-    rules.push((
-        libc::SYS_socket,
-        match profile.sockets {
-            Sockets::LocalAndInternet => Answer::Checked(vec![
+    for &(call, argument) in MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY) {
+        rules.push((call, Answer::Checked(vec![Check::NoBits { argument, mask: SET_ID_BITS }])));
+    }
+    match profile {
+        Profile::Full => rules.push((
+            libc::SYS_socket,
+            Answer::Checked(vec![
                 Check::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
                 Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
             ]),
-            Sockets::PairsOnly => Answer::Errno(EPERM),
-        },
-    ));
-    if profile.signals == Signals::OwnGroupOnly {
-        let own = Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
-        rules.extend([(libc::SYS_kill, own.clone()), (libc::SYS_prlimit64, own)]);
+        )),
+        Profile::Bare { landlock_abi, root } => rules.extend(bare(landlock_abi, root)),
+    }
+    rules
+}
+
+/// What Landlock does not see: attributes of files, signals before ABI 6, truncating by path before ABI 3, and whatever
+/// isn't a file.
+fn bare(landlock_abi: u32, root: bool) -> Vec<(c_long, Answer)> {
+    let refuse = |call: &c_long| (*call, Answer::Errno(EPERM));
+    let own = Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
+    let mut rules: Vec<_> = REFUSED_BARE.iter().chain(REFUSED_BARE_LEGACY).map(refuse).collect();
+    rules.push((libc::SYS_prlimit64, own.clone()));
+    // Times of an open file, not of a path.
+    rules.push((libc::SYS_utimensat, Answer::Checked(vec![Check::Null { argument: 1 }])));
+    if root {
+        // Root owns what it can open for reading, too.
+        rules.extend(
+            [libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fremovexattr]
+                .iter()
+                .map(refuse),
+        );
+    }
+    if landlock_abi < 3 {
+        rules.push(refuse(&libc::SYS_truncate));
+    }
+    if landlock_abi < 6 {
+        rules.push((libc::SYS_kill, own));
         let others = [
             libc::SYS_tkill,
             libc::SYS_tgkill,
@@ -160,7 +206,7 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
             libc::SYS_rt_tgsigqueueinfo,
             libc::SYS_pidfd_send_signal,
         ];
-        rules.extend(others.map(|call| (call, Answer::Errno(EPERM))));
+        rules.extend(others.iter().map(refuse));
     }
     rules
 }
@@ -236,6 +282,14 @@ fn check(check: &Check) -> Vec<sock_filter> {
         Check::SomeBit { argument, mask } => {
             vec![load_argument(argument), jump_if_any(mask, 1, 0), refuse]
         }
+        Check::Null { argument } => vec![
+            load_argument(argument),
+            jump_if_equal(0, 1, 0),
+            refuse,
+            load(20 + 8 * argument),
+            jump_if_equal(0, 1, 0),
+            refuse,
+        ],
         Check::OneOf { argument, mask, values } => {
             let mut code = vec![load_argument(argument), and(mask)];
             for (left, value) in (1..=values.len()).rev().zip(values) {

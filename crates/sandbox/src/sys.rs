@@ -14,8 +14,9 @@ use tokio::io::unix::AsyncFd;
 /// Result of a raw call.
 pub(crate) type SysResult<T> = Result<T, Errno>;
 
-/// Every namespace that a full box has. `CLONE_NEWCGROUP` is entered later, from inside the box's own cgroup.
+/// Every namespace that a full box has.
 pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
@@ -278,12 +279,6 @@ pub(crate) fn mount_setattr(mount: BorrowedFd<'_>, recursive: bool, attr_set: u6
         )
     })
     .map(drop)
-}
-
-/// Leaves the current cgroup namespace for one rooted where we are.
-pub(crate) fn unshare_cgroup() -> SysResult<()> {
-    // SAFETY: changes only this process's namespace.
-    check(c_long::from(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) })).map(drop)
 }
 
 /// The Landlock ABI of the running kernel; zero if there is none.

@@ -83,7 +83,6 @@ pub(crate) const ETC: &[&str] = &[
     "/etc/localtime",
     "/etc/os-release",
     "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
     "/etc/pki/tls/certs",
     "/etc/pki/ca-trust/extracted",
 ];
@@ -96,12 +95,13 @@ const SYNTHETIC: &[(&str, &[u8])] = &[
     ("etc/group", b"agent:x:1000:\nnogroup:x:65534:\n"),
     ("etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files\n"),
     ("etc/hosts", b"127.0.0.1 localhost regent\n::1 localhost regent\n"),
-    ("etc/hostname", b"regent\n"),
 ];
 
-pub(crate) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+pub(crate) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/urandom"];
 
-const DEVICE_LINKS: &[(&str, &str)] = &[
+/// `random` has been the same as `urandom` since Linux 5.6.
+const LINKS: &[(&str, &str)] = &[
+    ("dev/random", "urandom"),
     ("dev/fd", "/proc/self/fd"),
     ("dev/stdin", "/proc/self/fd/0"),
     ("dev/stdout", "/proc/self/fd/1"),
@@ -111,19 +111,9 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
 /// Writable and private: gone with the run.
 pub(crate) const PRIVATE: &[&str] = &["tmp", "var/tmp", "dev/shm", "home/agent"];
 
-/// Entries of `/proc` that tell about the host's kernel or reach into it.
-const PROC_BLANKS: &[(&str, bool)] = &[
-    ("acpi", true),
-    ("cmdline", false),
-    ("kallsyms", false),
-    ("kcore", false),
-    ("key-users", false),
-    ("keys", false),
-    ("kmsg", false),
-    ("scsi", true),
-    ("sysrq-trigger", false),
-    ("timer_list", false),
-];
+/// Files of `/proc` that a caller who is root could read, capabilities or not. Nothing there can be written: the mount is
+/// read-only, and what needs a capability (`kallsyms`, `kmsg`, …) is refused by the kernel.
+const PROC_BLANKS: &[&str] = &["cmdline", "kcore", "keys", "timer_list"];
 
 /// Places where a workspace or bind would take the view apart.
 const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
@@ -209,16 +199,16 @@ impl View {
             self.parts.push(Part::Bind { from: c(path)?, at, kind: BindKind::Device, identity: None });
             self.rule(path, Access::Device, false);
         }
-        for (at, to) in DEVICE_LINKS {
+        for (at, to) in LINKS {
             self.parts.push(Part::Link { at: c(at)?, to: c(to)? });
         }
         Ok(())
     }
 
     fn process_covers(&mut self) -> Result<(), SandboxError> {
-        for (below, directory) in PROC_BLANKS {
+        for below in PROC_BLANKS {
             let (tree, below) = (c("proc")?, c(below)?);
-            self.parts.push(Part::Blank { tree, below, directory: *directory, optional: true });
+            self.parts.push(Part::Blank { tree, below, directory: false, optional: true });
         }
         Ok(())
     }

@@ -26,8 +26,7 @@ pub(crate) enum Record {
 
 /// Parts of the confinement that not every host gives.
 pub(crate) mod got {
-    pub(crate) const CGROUP_NS: u32 = 1;
-    pub(crate) const FRESH_PROC: u32 = 2;
+    pub(crate) const FRESH_PROC: u32 = 1;
 }
 
 /// Stands for "no particular part".

@@ -12,8 +12,16 @@ pub mod points;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// A child takes a fraction of a second; on a busy machine a few.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// Anything that went wrong; the harness prints it and goes on to the next case.
 pub type Broken = Box<dyn std::error::Error + Send + Sync>;
@@ -23,6 +31,8 @@ pub type Broken = Box<dyn std::error::Error + Send + Sync>;
 pub struct Tally {
     /// Cases that were run.
     pub cases: u64,
+    /// Cases in which the blow did not fall, because the child went another way. They prove nothing.
+    pub missed: u64,
     /// Calls that were acknowledged in them.
     pub acknowledged: u64,
     /// Calls left in doubt, for a person to settle.
@@ -35,6 +45,7 @@ impl Tally {
     /// Adds what another part did.
     pub fn add(&mut self, other: Tally) {
         self.cases += other.cases;
+        self.missed += other.missed;
         self.acknowledged += other.acknowledged;
         self.in_doubt += other.in_doubt;
         self.breaches.extend(other.breaches);
@@ -47,6 +58,39 @@ pub(crate) fn program(path: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(path)
 }
 
+/// Runs a program to its end and gives back what it said. One that hangs is killed with all that it has started.
+pub(crate) fn finish(command: &mut Command) -> Result<Output, Broken> {
+    let mut process = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let drain = |stream: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was said before the stream broke is all there is.
+            drop(stream.map(|mut stream| stream.read_to_end(&mut bytes)));
+            bytes
+        })
+    };
+    let stdout = drain(stdout.map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+    let stderr = drain(stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = process.try_wait()? {
+            break status;
+        }
+        if started.elapsed() > HANGS_AFTER {
+            let group = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+            if let Some(group) = group {
+                kill_process_group(group, Signal::KILL)?;
+            }
+            process.wait()?;
+            return Err("it hangs".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let said = |reader: JoinHandle<Vec<u8>>| reader.join().map_err(|_| "the reader broke");
+    Ok(Output { status, stdout: said(stdout)?, stderr: said(stderr)? })
+}
+
 /// The child's program, which lies beside the harness.
 pub fn child_program() -> Result<PathBuf, Broken> {
     let own = std::env::current_exe()?;
@@ -57,12 +101,20 @@ pub fn child_program() -> Result<PathBuf, Broken> {
 
 /// The ids that a child has acknowledged on its standard output. A torn last line is no acknowledgement.
 pub(crate) fn acknowledged(output: impl Read) -> BTreeSet<u64> {
+    acknowledged_with(output, || {})
+}
+
+/// The same, with word of each acknowledgement as it comes.
+pub(crate) fn acknowledged_with(output: impl Read, mut heard: impl FnMut()) -> BTreeSet<u64> {
     let mut acks = BTreeSet::new();
     let mut reader = BufReader::new(output);
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         let id = line.strip_suffix('\n').and_then(|whole| whole.strip_prefix("ack "));
-        acks.extend(id.and_then(|id| id.parse::<u64>().ok()));
+        if let Some(id) = id.and_then(|id| id.parse::<u64>().ok()) {
+            acks.insert(id);
+            heard();
+        }
         line.clear();
     }
     acks

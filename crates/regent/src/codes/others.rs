@@ -68,6 +68,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The arguments don't fit the tool's schema: a wrong type, a missing or an unknown field, a number out of range. `regent tool list --json` shows each schema.",
     ),
     code(
+        "args.too_large",
+        exit::USAGE,
+        "The arguments are larger than a call may carry. Put the content into a file.",
+    ),
+    code(
         "budget.exhausted",
         exit::BUDGET,
         "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent.",

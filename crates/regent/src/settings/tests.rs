@@ -74,7 +74,8 @@ fn setting_a_value_keeps_comments() {
     assert!(text.contains("# mine\n[ui] # here\ncolor = \"never\""), "{text}");
     let settings = Settings::load(&paths, None, false).unwrap();
     assert_eq!(settings.approve_valid_ms(), 3_600_000);
-    assert!(matches!(settings.0["approve.valid_for"].1, Origin::File(_, 4 | 5)));
+    let line = text.lines().position(|line| line.starts_with("valid_for")).unwrap() + 1;
+    assert_eq!(settings.0["approve.valid_for"].1, Origin::File(paths.settings(), line));
     assert_eq!(set(&paths.settings(), "ui.color", "pink").unwrap_err().exit, 2);
     assert_eq!(set(&paths.settings(), "ui.nope", "x").unwrap_err().code, "config.key");
 }

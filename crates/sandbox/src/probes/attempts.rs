@@ -32,6 +32,9 @@ attempts! {
     "write-core-pattern", 20, "kernel settings can't be written", Refused, |_| cannot_write(c"/proc/sys/kernel/core_pattern");
     "read-memory-device", 20, "no memory device", Refused, |_| cannot_open(c"/dev/mem");
     "read-kernel-memory", 20, "no kernel memory", Refused, |_| cannot_open(c"/proc/kcore");
+    "mode-of-home", 20, "the home folder's mode can't be changed", Refused, |host| cannot_chmod(&host.home, host.home_mode);
+    "mode-of-device", 20, "the host's devices can't be changed", Refused, |_| cannot_chmod(c"/dev/null", 0o666);
+    "mode-of-program", 20, "the host's programs can't be changed", Refused, |_| cannot_chmod(c"/usr/bin/env", 0o755);
     "make-device", 20, "no device node can be made", Refused, make_device;
     "read-init-environment", 31, "the first process's environment can't be read", Refused, |_| cannot_open(c"/proc/1/environ");
     "read-init-memory", 31, "the first process's memory can't be read", Refused, |_| cannot_open(c"/proc/1/mem");
@@ -67,6 +70,8 @@ attempts! {
     "fork-bomb", 41, "the number of processes is limited", Refused, fork_bomb;
     "many-descriptors", 41, "the number of descriptors is limited", Refused, many_descriptors;
     "become-another", 28, "no other user can be become", Refused, |_| when(raw(libc::SYS_setuid, [54_321, 0, 0, 0, 0, 0]).is_err());
+    "make-setuid", 28, "no file can be made to lend its owner's power", Refused, |_| refused_with(libc::SYS_fchmodat, [libc::AT_FDCWD as c_ulong, c"/tmp/x".as_ptr() as c_ulong, 0o4755, 0, 0, 0], Errno::PERM);
+    "open-setuid", 28, "no file can be born with its owner's power", Refused, |_| refused_with(libc::SYS_openat, [libc::AT_FDCWD as c_ulong, c"/tmp/x".as_ptr() as c_ulong, libc::O_CREAT as c_ulong, 0o2755, 0, 0], Errno::PERM);
     "capabilities", 28, "there is no capability", Refused, capabilities;
     "no-new-privs", 28, "a program can't gain privileges", Refused, |_| when(raw(libc::SYS_prctl, [libc::PR_GET_NO_NEW_PRIVS as c_ulong, 0, 0, 0, 0, 0]) == Ok(1));
     "core-dump", 45, "no core is dumped", Refused, |_| when(rustix::process::getrlimit(rustix::process::Resource::Core).current == Some(0));
@@ -113,6 +118,12 @@ fn cannot_create(path: &CStr) -> i32 {
         rustix::fs::unlink(path).ok();
     }
     when(!made)
+}
+
+/// Sets the mode that it has anyway.
+fn cannot_chmod(path: &CStr, mode: u32) -> i32 {
+    let at = [libc::AT_FDCWD as c_ulong, path.as_ptr() as c_ulong, c_ulong::from(mode), 0, 0, 0];
+    when(raw(libc::SYS_fchmodat, at).is_err())
 }
 
 fn make_device(_: &Host) -> i32 {

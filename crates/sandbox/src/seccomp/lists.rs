@@ -2,16 +2,17 @@
 
 use libc::*;
 
-/// Allowed whatever their arguments. `clone`, `ioctl`, `socket` and a few more are checked instead; `clone3` is on
-/// no list: its flags lie in memory, where a filter can't see them, and `ENOSYS` makes libraries use `clone`.
+/// Allowed whatever their arguments. `clone`, `ioctl`, `socket`, `openat`, `fchmod` and a few more are checked instead;
+/// `clone3` and `openat2` are on no list: their flags lie in memory, where a filter can't see them, and `ENOSYS` makes
+/// libraries use the older call.
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[c_long] = &[
     // Files and directories.
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
-    SYS_pwritev2, SYS_openat, SYS_openat2, SYS_close, SYS_close_range, SYS_lseek, SYS_fstat, SYS_newfstatat, SYS_statx,
+    SYS_pwritev2, SYS_close, SYS_close_range, SYS_lseek, SYS_fstat, SYS_newfstatat, SYS_statx,
     SYS_statfs, SYS_fstatfs, SYS_faccessat, SYS_faccessat2, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_getdents64,
-    SYS_mkdirat, SYS_mknodat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_readlinkat,
-    SYS_fchmod, SYS_fchmodat, SYS_fchmodat2, SYS_fchown, SYS_fchownat, SYS_umask, SYS_truncate, SYS_ftruncate,
+    SYS_mkdirat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_readlinkat,
+    SYS_fchown, SYS_fchownat, SYS_umask, SYS_truncate, SYS_ftruncate,
     SYS_fallocate, SYS_fadvise64, SYS_readahead, SYS_fsync, SYS_fdatasync, SYS_sync, SYS_syncfs, SYS_sync_file_range,
     SYS_flock, SYS_fcntl, SYS_dup, SYS_dup3, SYS_pipe2, SYS_sendfile, SYS_splice, SYS_tee, SYS_vmsplice,
     SYS_copy_file_range, SYS_utimensat, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_setxattr, SYS_lsetxattr,
@@ -59,9 +60,9 @@ pub(super) const ALLOWED: &[c_long] = &[
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const ALLOWED_LEGACY: &[c_long] = &[
-    libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_mkdir,
+    libc::SYS_stat, libc::SYS_lstat, libc::SYS_access, libc::SYS_mkdir,
     libc::SYS_rmdir, libc::SYS_unlink, libc::SYS_rename, libc::SYS_link, libc::SYS_symlink, libc::SYS_readlink,
-    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_mknod, libc::SYS_getdents, libc::SYS_utime,
+    libc::SYS_chown, libc::SYS_lchown, libc::SYS_getdents, libc::SYS_utime,
     libc::SYS_utimes, libc::SYS_futimesat, libc::SYS_dup2, libc::SYS_pipe, libc::SYS_poll, libc::SYS_select,
     libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_signalfd, libc::SYS_inotify_init,
     libc::SYS_fork, libc::SYS_vfork, libc::SYS_getpgrp, libc::SYS_alarm, libc::SYS_pause, libc::SYS_time,
@@ -99,3 +100,29 @@ pub(super) const REFUSED_LEGACY: &[c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const REFUSED_LEGACY: &[c_long] = &[];
+
+/// Refused as well where the host's own tree, IPC and events are in reach.
+#[rustfmt::skip]
+pub(super) const REFUSED_BARE: &[c_long] = &[
+    // Sockets, local ones too: the host's socket files can be connected to.
+    SYS_socket,
+    // Attributes of files by path, which Landlock does not see.
+    SYS_fchmodat, SYS_fchmodat2, SYS_fchownat, SYS_setxattr, SYS_lsetxattr, SYS_removexattr, SYS_lremovexattr,
+    // The host's shared memory, semaphores and queues.
+    SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget, SYS_msgsnd,
+    SYS_msgrcv, SYS_msgctl, SYS_mq_open, SYS_mq_unlink,
+    // What others do with their files.
+    SYS_inotify_init1,
+    // How others are scheduled.
+    SYS_setpriority, SYS_ioprio_set, SYS_sched_setscheduler, SYS_sched_setparam, SYS_sched_setattr,
+];
+
+/// The same, for calls that only x86-64 has.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
+    libc::SYS_inotify_init,
+];
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) const REFUSED_BARE_LEGACY: &[c_long] = &[];

@@ -9,8 +9,8 @@ fn interpret(program: &[sock_filter], arch: u32, number: u32, arguments: [u64; 6
         4 => arch,
         _ => {
             let index = (offset - 16) / 8;
-            assert_eq!((offset - 16) % 8, 0, "only low halves are read");
-            arguments[index as usize] as u32
+            let shift = (offset - 16) % 8 * 8;
+            (arguments[index as usize] >> shift) as u32
         }
     };
     let (mut at, mut accumulator) = (0usize, 0u32);
@@ -34,8 +34,8 @@ fn interpret(program: &[sock_filter], arch: u32, number: u32, arguments: [u64; 6
     }
 }
 
-const FULL: Profile = Profile { sockets: Sockets::LocalAndInternet, signals: Signals::Confined };
-const BARE: Profile = Profile { sockets: Sockets::PairsOnly, signals: Signals::OwnGroupOnly };
+const FULL: Profile = Profile::Full;
+const BARE: Profile = Profile::Bare { landlock_abi: 1, root: true };
 
 fn ask(profile: Profile, call: c_long, arguments: [u64; 6]) -> u32 {
     interpret(&program(profile), ARCH, u32::try_from(call).unwrap(), arguments)
@@ -134,4 +134,42 @@ fn without_a_scope_only_the_own_group_can_be_signalled() {
         assert_eq!(ask(FULL, libc::SYS_kill, [target, 9, 0, 0, 0, 0]), ALLOW);
     }
     assert_eq!(ask(BARE, libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]), NOT_PERMITTED);
+}
+
+#[test]
+fn adv_028_no_file_gets_a_set_id_bit() {
+    let mode_of = MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY);
+    for &(call, argument) in mode_of {
+        let with = |mode: u64| {
+            let mut arguments = [0; 6];
+            arguments[argument as usize] = mode;
+            ask(FULL, call, arguments)
+        };
+        assert_eq!(with(0o1777), ALLOW, "call {call}");
+        for mode in [0o4755, 0o2755, 0o6000] {
+            assert_eq!(with(mode), NOT_PERMITTED, "call {call}");
+        }
+    }
+    assert_eq!(ask(FULL, libc::SYS_openat2, [0; 6]), NO_SUCH_CALL);
+}
+
+#[test]
+fn what_landlock_does_not_see_is_refused_without_a_root_of_its_own() {
+    let newest = |root| Profile::Bare { landlock_abi: 9, root };
+    for call in
+        [libc::SYS_fchmodat, libc::SYS_chmod, libc::SYS_chown, libc::SYS_shmget, libc::SYS_inotify_init1]
+    {
+        assert_eq!(ask(newest(false), call, [0; 6]), NOT_PERMITTED);
+        assert_eq!(ask(FULL, call, [0; 6]), ALLOW);
+    }
+    assert_eq!(ask(newest(false), libc::SYS_fchmod, [0; 6]), ALLOW);
+    assert_eq!(ask(newest(true), libc::SYS_fchmod, [0; 6]), NOT_PERMITTED);
+    // A pointer whose lower half is zero is still a pointer.
+    for (path, expected) in
+        [(0, ALLOW), (1, NOT_PERMITTED), (1 << 32, NOT_PERMITTED), (u64::MAX, NOT_PERMITTED)]
+    {
+        assert_eq!(ask(newest(false), libc::SYS_utimensat, [3, path, 0, 0, 0, 0]), expected);
+    }
+    assert_eq!(ask(newest(false), libc::SYS_truncate, [0; 6]), ALLOW);
+    assert_eq!(ask(BARE, libc::SYS_truncate, [0; 6]), NOT_PERMITTED);
 }

@@ -1,7 +1,7 @@
 //! The cases of the adversarial catalogue that concern the process sandbox, against the real thing.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -60,6 +60,7 @@ async fn adv_017_links_out_of_the_workspace_lead_nowhere() {
 
 #[tokio::test]
 async fn adv_020_no_way_round_by_hard_links_or_proc() {
+    probes_hold(20);
     let work = Work::new();
     let secret = work.outside("secret", "hunter2");
     let secret = secret.display();
@@ -72,6 +73,9 @@ async fn adv_020_no_way_round_by_hard_links_or_proc() {
         "ls /proc/1/fd".to_owned(),
         "cat /dev/fd/9".to_owned(),
         "ls /proc/1/cwd/".to_owned(),
+        // What it is already: if this worked, nothing would be harmed.
+        "chmod 666 /dev/null".to_owned(),
+        "chmod 755 /usr/bin/env".to_owned(),
     ] {
         let ended = sh_in(&work, &attempt).await;
         assert!(failed(&ended), "`{attempt}`: {ended:?}");
@@ -192,6 +196,14 @@ async fn adv_028_no_privilege_can_be_gained() {
         assert!(mount.contains("nosuid"), "{mount}");
     }
     assert!(failed(&sh("su -c id; test $(id -u) = 0").await));
+    let work = Work::new();
+    for attempt in ["chmod u+s f", "chmod 2755 f", "install -m 4755 f g", "cp /bin/sh g && chmod 6755 g"] {
+        assert!(failed(&sh_in(&work, &format!("echo > f; {attempt}")).await), "`{attempt}`");
+        for entry in fs::read_dir(work.path()).unwrap().flatten() {
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o6000, 0, "`{attempt}`: {entry:?}");
+        }
+    }
+    ok(&sh_in(&work, "chmod 755 f && ./f && mkdir d && chmod 700 d").await);
 }
 
 #[tokio::test]

@@ -63,6 +63,48 @@ async fn further_places_are_shown_read_only() {
 }
 
 #[tokio::test]
+async fn the_workspace_may_lie_below_any_private_folder() {
+    for folder in ["/tmp", "/var/tmp", "/dev/shm"] {
+        let folder = tempfile::tempdir_in(folder).unwrap();
+        let host = folder.path().canonicalize().unwrap();
+        let workspace = WorkspaceMount {
+            host: host.clone(),
+            writable: true,
+            read_only_below: Vec::new(),
+            hidden: Vec::new(),
+        };
+        let mut spec = Spec::new(["/bin/sh", "-c", "echo x > made"]);
+        (spec.cwd, spec.workspace) = (host.clone(), Some(workspace));
+        let result = run(spec, pending()).await;
+        if host.starts_with("/dev") {
+            assert!(
+                matches!(result, Err(SandboxError::Spec(_))),
+                "devices are not to be worked in: {result:?}"
+            );
+            continue;
+        }
+        ok(&result.unwrap());
+        assert_eq!(std::fs::read_to_string(host.join("made")).unwrap(), "x\n");
+    }
+}
+
+#[tokio::test]
+async fn a_link_in_a_shown_folder_cannot_lead_the_building_astray() {
+    let work = Work::new();
+    let target = work.outside("target", "x");
+    let (shown, elsewhere) = (target.with_file_name("shown"), target.with_file_name("elsewhere"));
+    std::fs::create_dir(&shown).unwrap();
+    std::fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, shown.join("link")).unwrap();
+    let mut spec = Spec::new(["true"]);
+    let astray = Bind { host: target, at: shown.join("link/planted") };
+    spec.binds = vec![Bind::same(&shown), astray];
+    let result = run(spec, pending()).await;
+    assert!(matches!(result, Err(SandboxError::Setup { .. })), "{result:?}");
+    assert!(std::fs::read_dir(&elsewhere).unwrap().next().is_none(), "the host was written to");
+}
+
+#[tokio::test]
 async fn time_is_up_when_it_is_up() {
     let mark = format!("5{:06}.25", std::process::id());
     let limits = Limits { wall_ms_max: 50, ..Limits::default() };

@@ -36,17 +36,17 @@ fn run(amounts: &Amounts) -> Result<usize, Broken> {
     let mut breaches = 0;
     let mut part = |name: &str, tried: Result<(), Broken>, torment: &dyn Fn() -> Result<Tally, Broken>| {
         if let Err(why) = tried {
-            say(format!("{name:<22} skipped: {why}"));
+            say(format!("{name:<20} skipped: {why}"));
             return;
         }
         let started = Instant::now();
         let tally = torment()
             .unwrap_or_else(|broken| Tally { breaches: vec![broken.to_string()], ..Tally::default() });
-        let Tally { cases, acknowledged, in_doubt, .. } = tally;
+        let Tally { cases, missed, acknowledged, in_doubt, .. } = tally;
         let took_s = started.elapsed().as_secs_f32();
         let found = tally.breaches.len();
         say(format!(
-            "{name:<22} {cases:>8} cases {acknowledged:>8} acknowledged {in_doubt:>5} in doubt {found:>3} breaches {took_s:>7.1} s"
+            "{name:<20} {cases:>8} cases {missed:>4} missed {acknowledged:>8} acknowledged {in_doubt:>5} in doubt {found:>3} breaches {took_s:>7.1} s"
         ));
         tally.breaches.iter().take(20).for_each(|breach| say(format!("  {breach}")));
         breaches += found;

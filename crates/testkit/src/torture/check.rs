@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use regent_ledger::{Digest, Kind, LedgerVerdict, Reader, VerifyOptions};
+use regent_ledger::{Digest, Kind, LedgerVerdict, Reader, VerifyError, VerifyOptions};
 use serde_json::{Value, json};
 
 use super::{Broken, audit, effects};
@@ -110,8 +110,15 @@ pub fn judge(
     moment: Moment,
 ) -> Result<Journal, Broken> {
     if audit(folder).exists() {
-        let report = regent_ledger::verify(&audit(folder), &VerifyOptions::default())?;
-        settled(&report.verdict, moment == Moment::Crashed).map_err(|why| format!("{moment:?}: {why}"))?;
+        match regent_ledger::verify(&audit(folder), &VerifyOptions::default()) {
+            Ok(report) => {
+                settled(&report.verdict, moment == Moment::Crashed)
+                    .map_err(|why| format!("{moment:?}: {why}"))?;
+            }
+            // It was struck down before it had recorded anything.
+            Err(VerifyError::NoLedger) if moment == Moment::Crashed => {}
+            Err(error) => return Err(format!("{moment:?}: {error}").into()),
+        }
     }
     let journal = Journal::read(folder, ids)?;
     journal.against(acks, &marks(folder)?).map_err(|why| format!("{moment:?}: {why}"))?;

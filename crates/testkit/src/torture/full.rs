@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use regent_kernel::{Fault, Reply};
@@ -13,8 +14,9 @@ use super::{Broken, Tally, child, effects, program};
 use crate::drivers::run;
 use crate::test_kernel::TestKernel;
 
-const DISK_BYTES: usize = 2 << 20;
-const BALLAST_BYTES: usize = 1 << 20;
+const DISK_BYTES: usize = 16 << 20;
+/// What the ballast leaves free in each round.
+const ROOM_BYTES: u64 = 192 << 10;
 /// More than fit on the disk.
 const MARKS_MAX: u64 = 20_000;
 
@@ -73,8 +75,19 @@ pub fn fill(rounds: u64) -> Result<Tally, Broken> {
         filling.kernel.kernel.shutdown().await?;
         let journal = judge(disk.path(), 0..filling.next, &filling.acks, Moment::Settled)?;
         let in_doubt = journal.in_doubt().len() as u64;
-        Ok(Tally { cases: rounds, acknowledged: filling.acks.len() as u64, in_doubt, breaches: Vec::new() })
+        Ok(Tally { cases: rounds, acknowledged: filling.acks.len() as u64, in_doubt, ..Tally::default() })
     })
+}
+
+/// Takes all the room there is, and gives a little back.
+fn fill_up(ballast: &Path) -> io::Result<()> {
+    let mut file = fs::File::create(ballast)?;
+    let chunk = [0_u8; 4096];
+    let mut bytes = 0_u64;
+    while let Ok(wrote) = file.write(&chunk) {
+        bytes += wrote as u64;
+    }
+    file.set_len(bytes.saturating_sub(ROOM_BYTES))
 }
 
 struct Filling<'a> {
@@ -87,7 +100,7 @@ struct Filling<'a> {
 impl Filling<'_> {
     async fn round(&mut self) -> Result<(), Broken> {
         let ballast = self.disk.join("ballast");
-        fs::write(&ballast, vec![0_u8; BALLAST_BYTES])?;
+        fill_up(&ballast)?;
         let refused = self.until_full().await?;
         // Still full: refused again, and nothing happens.
         let marks = fs::metadata(effects(self.disk)).map_or(0, |file| file.len());

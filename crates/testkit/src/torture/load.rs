@@ -1,12 +1,15 @@
 //! Random `kill -9` under load: eight callers, acknowledgements over a pipe, death at any moment.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::check::{Moment, judge};
-use super::{Broken, Tally, acknowledged, program};
+use super::{Broken, Tally, acknowledged_with, finish, program};
 use crate::random::Random;
 
 const CALLERS: u64 = 8;
@@ -14,7 +17,17 @@ const CALLERS: u64 = 8;
 const DEATHS_PER_FOLDER: u64 = 25;
 /// More marks than a child can make before it is killed.
 const MARKS_PER_LIFE: u64 = 2_000;
-const LIFE_MS_MAX: u64 = 40;
+const LIFE_MS_MAX: u64 = 30;
+const BOOT_MAX: Duration = Duration::from_secs(20);
+
+/// When a child dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// Some time after its first acknowledgement.
+    AtWork,
+    /// Some time after its start, most likely while it comes up and recovers what the last one left.
+    Young,
+}
 
 /// Kills children until `deaths` have died.
 pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
@@ -28,7 +41,8 @@ pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
             // Some of the last life's range again: what was left undone is done now, what was done must not be done twice.
             let first = end - (end.min(random.below(MARKS_PER_LIFE / 2)));
             let life_ms = random.below(LIFE_MS_MAX);
-            acks.extend(one_life(child, folder.path(), first..first + MARKS_PER_LIFE, life_ms)?);
+            let death = if random.once_in(4) { Death::Young } else { Death::AtWork };
+            acks.extend(one_life(child, folder.path(), first..first + MARKS_PER_LIFE, (death, life_ms))?);
             end = end.max(first + MARKS_PER_LIFE);
             total.cases += 1;
             if let Err(broken) = judge(folder.path(), 0..end, &acks, Moment::Crashed) {
@@ -49,8 +63,8 @@ pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
 fn one_life(
     child: &Path,
     folder: &Path,
-    ids: std::ops::Range<u64>,
-    life_ms: u64,
+    ids: Range<u64>,
+    (death, life_ms): (Death, u64),
 ) -> Result<BTreeSet<u64>, Broken> {
     let count = ids.end - ids.start;
     let mut process = program(child)
@@ -60,19 +74,26 @@ fn one_life(
         .stderr(Stdio::null())
         .spawn()?;
     let output = process.stdout.take().ok_or("the child has no output")?;
-    let reader = std::thread::spawn(move || acknowledged(output));
-    std::thread::sleep(Duration::from_millis(BOOT_MS + life_ms));
+    let at_work = Arc::new(AtomicBool::new(false));
+    let reader = std::thread::spawn({
+        let at_work = Arc::clone(&at_work);
+        move || acknowledged_with(output, || at_work.store(true, Ordering::Relaxed))
+    });
+    if death == Death::AtWork {
+        let started = Instant::now();
+        while !at_work.load(Ordering::Relaxed) && started.elapsed() < BOOT_MAX && !reader.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(life_ms));
     process.kill()?;
     process.wait()?;
     reader.join().map_err(|_| "the reader of acknowledgements broke".into())
 }
 
-/// About what a child needs to come up; some die before that, most at work.
-const BOOT_MS: u64 = 8;
-
 /// A last child that finds nothing left to do and goes down well.
 fn settle(child: &Path, folder: &Path, end: u64, acks: &BTreeSet<u64>) -> Result<u64, Broken> {
-    let ended = program(child).arg(folder).args(["0", "0", "1"]).output()?;
+    let ended = finish(program(child).arg(folder).args(["0", "0", "1"]))?;
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         return Err(format!("the last child ended with {}: {said}", ended.status).into());

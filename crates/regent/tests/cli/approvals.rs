@@ -1,0 +1,138 @@
+//! Trust and approvals: what a person has agreed to, exactly that, and no longer.
+
+use serde_json::Value;
+
+use crate::world::World;
+
+const READ: &[&str] = &["--json", "tool", "call", "fs.read", r#"{"path": ".env"}"#];
+
+fn question(world: &World, args: &[&str]) -> String {
+    let ended = world.run(args);
+    assert_eq!(ended.code, 11, "{ended:?}");
+    ended.json().pointer("/data/question").and_then(Value::as_str).unwrap().to_owned()
+}
+
+#[test]
+fn nothing_in_a_folder_acts_before_it_is_trusted() {
+    let world = World::ready();
+    let list = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
+    assert_eq!(world.run(list).code, 0);
+    assert_eq!(world.run(&["trust", "--revoke"]).code, 0);
+    let before = world.entries().len();
+    let ended = world.run(list);
+    assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.untrusted"));
+    assert_eq!(world.entries().len(), before, "nothing of it was opened");
+    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(list).code, 0);
+    world.write(".regent/config.toml", "[approve]\nvalid_for = \"1m\"\n");
+    assert_eq!(
+        world.run(list).error_code(),
+        "folder.untrusted",
+        "a changed control file needs trusting again"
+    );
+}
+
+#[test]
+fn a_policy_that_came_with_the_folder_has_to_be_agreed_to() {
+    let world = World::bare();
+    world.write(".regent/policy.yml", "version: 1\nmode: permissive\nrules: []\n");
+    let ended = world.run(&["--json", "init"]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (2, "terminal.needed"));
+    assert!(ended.stdout.contains("--quick"), "the flag that answers is named");
+    assert_eq!(world.run(&["init", "--quick"]).code, 0);
+    let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "/etc/shadow"}"#]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.denied"), "a project can't widen");
+}
+
+#[test]
+fn policies_of_other_systems_narrow_as_they_are() {
+    let world = World::ready();
+    world.write("a.txt", "a");
+    world.write(".agentzero/policy.yml", "file_read = \"deny\"\n");
+    assert_eq!(world.run(&["trust"]).code, 0);
+    let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "a.txt"}"#]);
+    assert_eq!(ended.code, 10, "{ended:?}");
+}
+
+#[test]
+fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    assert_eq!(question(&world, READ), id, "asked once, not again and again");
+    let listed = world.run(&["--json", "approve", "list"]).json();
+    assert_eq!(listed.pointer("/data/questions/0/id").and_then(Value::as_str), Some(id.as_str()));
+
+    assert_eq!(world.run(&["approve", &id]).code, 0);
+    assert_eq!(world.run(READ).code, 0, "approved");
+    let again = question(&world, READ);
+    assert_ne!(again, id, "used up");
+    assert_eq!(
+        world.run(&["--json", "approve", &id]).error_code(),
+        "approval.unknown",
+        "an answered question stays answered"
+    );
+
+    assert_eq!(world.run(&["deny", &again, "--because", "use the vault"]).code, 0);
+    let ended = world.run(READ);
+    assert!(ended.code == 10 || ended.code == 11, "{ended:?}");
+}
+
+#[test]
+fn adv_077_a_yes_does_not_cover_what_was_changed_since() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    assert_eq!(world.run(&["approve", &id, "--scope", "project", "--for", "1h"]).code, 0);
+    let other = &["--json", "tool", "call", "fs.read", r#"{"path": ".env", "offset": 1}"#];
+    question(&world, other);
+    let as_agent = &["--json", "tool", "call", "--agent", "bob", "fs.read", r#"{"path": ".env"}"#];
+    question(&world, as_agent);
+    world.write(".env", "KEY=2\n");
+    question(&world, READ);
+    world.write(".env", "KEY=1\n");
+    assert_eq!(world.run(READ).code, 0, "the same call on the same content is what was agreed to");
+    assert_eq!(world.run(READ).code, 0, "as often as wanted in the project");
+}
+
+#[test]
+fn adv_072_a_name_gives_no_power() {
+    let world = World::ready();
+    for name in ["operator", "", "root\u{430}", "a b"] {
+        let ended = world.run(&["--json", "tool", "call", "--agent", name, "fs.list", r#"{"path": "."}"#]);
+        assert_ne!(ended.code, 0, "`{name}`: {ended:?}");
+    }
+    // What an agent says of itself is content, not a claim that anyone believes.
+    let ended = world.run(&[
+        "--json",
+        "tool",
+        "call",
+        "--agent",
+        "admin",
+        "fs.write",
+        r#"{"path": ".regent/policy.yml", "content": ""}"#,
+    ]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.denied"));
+}
+
+#[test]
+fn adv_081_and_084_agents_neither_approve_nor_loosen_anything() {
+    let world = World::ready();
+    let policy = std::fs::read_to_string(world.project(".regent/policy.yml")).unwrap();
+    for line in [
+        "echo 'mode: permissive' > .regent/policy.yml",
+        "rm -f .regent/policy.yml",
+        "mv .regent elsewhere",
+        "echo x > .regent/audit/x",
+        "ls $XDG_RUNTIME_DIR/*.sock",
+        "cat .regent/policy.yml",
+    ] {
+        let ended = world.run(&["run", "--agent", "mallory", "--", "sh", "-c", line]);
+        assert_ne!(ended.code, 0, "{line}: {ended:?}");
+    }
+    assert_eq!(std::fs::read_to_string(world.project(".regent/policy.yml")).unwrap(), policy);
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+    let demo = world.run(&["--json", "demo"]).json();
+    let steps = demo.pointer("/data/steps").and_then(Value::as_array).unwrap();
+    assert!(steps.iter().any(|step| step["by"] == "approval.not_a_person" && step["verdict"] == "deny"));
+}

@@ -1,0 +1,133 @@
+//! The ledger as people use it: what happened, proof of it, and tampering found.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::world::World;
+
+fn segment(ledger: &Path) -> std::path::PathBuf {
+    let lane = ledger.join("lanes/0000");
+    let mut files: Vec<_> = std::fs::read_dir(lane).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    files.sort();
+    files.remove(0)
+}
+
+#[test]
+fn attempts_verdicts_and_outcomes_are_there() {
+    let world = World::ready();
+    world.write("a.txt", "alpha\n");
+    world.run(&["tool", "call", "fs.read", r#"{"path": "a.txt"}"#]);
+    world.run(&["tool", "call", "fs.write", r#"{"path": ".git/config", "content": ""}"#]);
+    let entries = world.entries();
+    let of = |kind: &str| entries.iter().filter(|entry| entry["kind"] == kind).collect::<Vec<_>>();
+    let verdicts: Vec<&Value> =
+        of("intent").into_iter().map(|entry| &entry["body"]["verdict"]["effect"]).collect();
+    assert_eq!(verdicts, ["allow", "deny"]);
+    assert_eq!(of("outcome").len(), 1);
+    let intent = of("intent")[0];
+    let place = format!("{}/{}", intent["lane"].as_str().unwrap(), intent["seq"]);
+    let shown = world.run(&["audit", "show", &place]);
+    assert!(shown.stdout.contains("alpha") && shown.stdout.contains("a.txt"), "{shown:?}");
+    let proof = world.run(&["--json", "audit", "prove", &place]).json();
+    assert!(proof.pointer("/data/proof/checkpoint").is_some());
+}
+
+#[test]
+fn an_export_holds_the_session_with_proofs() {
+    let world = World::ready();
+    world.run(&["run", "--", "true"]);
+    let entries = world.entries();
+    let session = entries.last().unwrap()["body"]["session"].as_str().unwrap().to_owned();
+    let ended = world.run(&["--json", "audit", "export", "--session", &session, "--out", "session.json"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let export: Value =
+        serde_json::from_slice(&std::fs::read(world.project("session.json")).unwrap()).unwrap();
+    assert_eq!(export["session"], session);
+    assert!(export.pointer("/lanes/0/entries/0/path").is_some());
+}
+
+#[test]
+fn adv_085_a_changed_ledger_is_found_named_and_sealed() {
+    let world = World::ready();
+    world.run(&["run", "--", "true"]);
+    let path = segment(&world.project(".regent/audit"));
+    let good = std::fs::read(&path).unwrap();
+    for at in [good.len() / 3, good.len() / 2, good.len() - 40] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, &bad).unwrap();
+        let ended = world.run(&["--json", "audit", "verify"]);
+        assert_eq!((ended.code, ended.error_code().as_str()), (14, "audit.broken"), "byte {at}: {ended:?}");
+        let ended = world.run(&["--json", "tool", "call", "fs.list", r#"{"path": "."}"#]);
+        assert_eq!(ended.code, 14, "sealed: {ended:?}");
+        assert_eq!(std::fs::read(&path).unwrap(), bad, "nothing was touched");
+    }
+    std::fs::write(&path, &good).unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+    assert_eq!(world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code, 0);
+}
+
+#[test]
+fn adv_088_an_unproven_tail_is_never_plain_ok() {
+    let world = World::ready();
+    world.run(&["run", "--", "true"]);
+    let path = segment(&world.project(".regent/audit"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.extend_from_slice(b"{\"at\":17");
+    std::fs::write(&path, &bytes).unwrap();
+    let ended = world.run(&["--json", "audit", "verify"]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (14, "audit.unproven"), "{ended:?}");
+    assert_eq!(
+        world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code,
+        0,
+        "a crash leaves this; work goes on"
+    );
+    assert_eq!(world.run(&["audit", "verify"]).code, 0, "settled and recorded");
+}
+
+#[test]
+fn adv_090_a_rolled_back_ledger_is_found() {
+    let world = World::ready();
+    world.run(&["run", "--", "true"]);
+    assert_eq!(world.run(&["audit", "backup", "../yesterday"]).code, 0);
+    world.run(&["run", "--", "true"]);
+    let audit = world.project(".regent/audit");
+    std::fs::remove_dir_all(&audit).unwrap();
+    std::fs::rename(world.home("yesterday"), &audit).unwrap();
+    assert_eq!(world.run(&["audit", "verify"]).code, 14);
+    assert_eq!(world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code, 14);
+}
+
+#[test]
+fn adv_094_a_payload_can_be_erased_and_the_ledger_still_verifies() {
+    let world = World::ready();
+    world.write("private.txt", "a name and an address\n");
+    world.run(&["tool", "call", "fs.read", r#"{"path": "private.txt"}"#]);
+    let outcome = world.entries().into_iter().find(|entry| entry["kind"] == "outcome").unwrap();
+    let digest = outcome["body"]["output"]["sha256"].as_str().unwrap().to_owned();
+    assert_eq!(world.run(&["audit", "erase", &digest, "--because", "asked to"]).code, 0);
+    let place = format!("{}/{}", outcome["lane"].as_str().unwrap(), outcome["seq"]);
+    assert!(!world.run(&["audit", "show", &place]).stdout.contains("a name and an address"));
+    let ended = world.run(&["--json", "audit", "verify"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ended.json().pointer("/data/report/erased"), Some(&Value::from(1)));
+}
+
+#[test]
+fn adv_103_two_at_once_both_work_and_a_copy_opens() {
+    let world = World::ready();
+    let children: Vec<_> =
+        (0..4).map(|_| world.start(&["tool", "call", "fs.list", r#"{"path": "."}"#])).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let intents = world.entries().iter().filter(|entry| entry["kind"] == "intent").count();
+    assert_eq!(intents, 4);
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+    assert_eq!(world.run(&["audit", "backup", "../copy"]).code, 0);
+    assert_eq!(world.run(&["audit", "verify", "--ledger", "../copy"]).code, 0);
+    assert_eq!(world.run(&["audit", "backup", "../copy"]).code, 6, "a copy never overwrites");
+}

@@ -1,0 +1,20 @@
+//! The program as people and other programs meet it: the real binary, real files, a home of its own for each test.
+
+#[cfg(test)]
+mod approvals;
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod commands;
+#[cfg(test)]
+mod envelopes;
+#[cfg(test)]
+mod exit_codes;
+#[cfg(test)]
+mod running;
+#[cfg(test)]
+mod terminal;
+#[cfg(test)]
+mod world;

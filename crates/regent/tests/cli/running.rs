@@ -1,0 +1,75 @@
+//! Programs that run: seen, signalled and interrupted from outside, and the ledger says how they ended.
+
+use std::process::Child;
+
+use serde_json::Value;
+
+use crate::world::{World, ended};
+
+/// Waits until something is so. The only clock here is patience: a minute is failure.
+fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("never: {what}");
+}
+
+fn interrupt(child: &Child) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+/// A program that says on disk that it runs, and then waits.
+const SLEEPER: &str = "echo up > up; sleep 60";
+
+#[test]
+fn an_interrupt_stops_the_program_and_is_recorded() {
+    let world = World::ready();
+    let child = world.start(&["run", "--", "sh", "-c", SLEEPER]);
+    until("the program runs", || world.project("up").exists().then_some(()));
+    interrupt(&child);
+    let ended = ended(&child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 130, "{ended:?}");
+    let outcome = world.entries().into_iter().find(|entry| entry["kind"] == "outcome").unwrap();
+    assert_eq!(outcome["body"]["status"], "cancelled", "{outcome}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn agents_are_seen_and_killed_from_another_terminal() {
+    let world = World::ready();
+    let child = world.start(&["run", "--agent", "sleeper", "--", "sh", "-c", SLEEPER]);
+    until("the program runs", || world.project("up").exists().then_some(()));
+    let id = until("the agent is listed", || {
+        let listed = world.run(&["--json", "agent", "ps"]).json();
+        let agents = listed.pointer("/data/agents").and_then(Value::as_array).cloned().unwrap_or_default();
+        let own = agents.into_iter().find(|one| one["agent"]["name"] == "sleeper")?;
+        own["agent"]["agent"].as_str().map(str::to_owned)
+    });
+    assert!(world.run(&["agent", "ps"]).stdout.contains("sleeper"));
+    let sent = world.run(&["--json", "agent", "signal", &id, "KILL"]);
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let ended = ended(&child.wait_with_output().unwrap());
+    assert_ne!(ended.code, 0, "{ended:?}");
+    let outcomes: Vec<_> =
+        world.entries().into_iter().filter(|entry| entry["body"]["status"] == "cancelled").collect();
+    assert_eq!(outcomes.len(), 1, "the kill is real and recorded");
+}
+
+#[test]
+fn adv_097_a_call_cut_off_by_a_kill_is_in_doubt_and_said_so() {
+    let world = World::ready();
+    let mut child = world.start(&["run", "--", "sh", "-c", SLEEPER]);
+    until("the program runs", || world.project("up").exists().then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ended = world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("may or may not have happened"), "{ended:?}");
+    let again = world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]);
+    assert!(!again.stderr.contains("may or may not have happened"), "said once: {again:?}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}

@@ -1,0 +1,160 @@
+//! A home of its own for each test, and the program run in it as a person would.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::pty::OpenptFlags;
+use serde_json::Value;
+
+/// A temporary home with a project in it.
+#[derive(Debug)]
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+}
+
+/// How the program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Exit code.
+    pub(crate) code: i32,
+    /// What it gave.
+    pub(crate) stdout: String,
+    /// What it said besides.
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// What `--json` gave.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not JSON: {error}: {self:?}"))
+    }
+
+    /// The error code that `--json` gave.
+    pub(crate) fn error_code(&self) -> String {
+        self.json().pointer("/error/code").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+}
+
+impl World {
+    /// Nothing is set up.
+    pub(crate) fn bare() -> Self {
+        let folder = tempfile::Builder::new().prefix("rg").tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("project")).unwrap();
+        std::fs::create_dir_all(folder.path().join("run")).unwrap();
+        Self { folder }
+    }
+
+    /// `regent init --quick` was run.
+    pub(crate) fn ready() -> Self {
+        let world = Self::bare();
+        let ended = world.run(&["init", "--quick"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        world
+    }
+
+    /// Below the home.
+    pub(crate) fn home(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Below the project.
+    pub(crate) fn project(&self, name: &str) -> PathBuf {
+        self.folder.path().join("project").join(name)
+    }
+
+    /// Writes a file of the project.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.project(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    /// Runs the program in the project, without a terminal.
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        self.run_with(args, &[], b"")
+    }
+
+    /// Runs the program with more in its environment and something on stdin.
+    pub(crate) fn run_with(&self, args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Ended {
+        let mut child = self.start_with(args, env);
+        let mut pipe = child.stdin.take().unwrap();
+        let bytes = stdin.to_vec();
+        // A program that ends without reading closes the pipe; that is its right.
+        let writer = std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        ended(&output)
+    }
+
+    /// Starts the program and leaves it running.
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        self.start_with(args, &[])
+    }
+
+    fn start_with(&self, args: &[&str], env: &[(&str, &str)]) -> Child {
+        let mut command = self.command(args, env);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// The program in the project, with nothing in its environment but what is named.
+    fn command(&self, args: &[&str], env: &[(&str, &str)]) -> Command {
+        let mut command = regent();
+        command.args(args).env_clear().current_dir(self.project(""));
+        command
+            .env("HOME", self.folder.path())
+            .env("PATH", "/usr/bin:/bin")
+            .env("XDG_RUNTIME_DIR", self.home("run"));
+        command.envs(env.iter().copied());
+        command
+    }
+
+    /// Runs the program on a terminal at which somebody types; gives its exit code and all that was shown.
+    pub(crate) fn at_terminal(&self, args: &[&str], typed: &str) -> (i32, String) {
+        let master =
+            rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        rustix::pty::grantpt(&master).unwrap();
+        rustix::pty::unlockpt(&master).unwrap();
+        let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+        let slave = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let mut command = self.command(args, &[("TERM", "xterm"), ("NO_COLOR", "1")]);
+        command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        let mut master = std::fs::File::from(master);
+        master.write_all(typed.as_bytes()).unwrap();
+        let mut shown = Vec::new();
+        let mut piece = [0; 4096];
+        // When the last holder of the other end is gone, reading fails: that is the end.
+        while let Ok(length @ 1..) = master.read(&mut piece) {
+            shown.extend_from_slice(&piece[..length]);
+        }
+        (child.wait().unwrap().code().unwrap_or(-1), String::from_utf8_lossy(&shown).into_owned())
+    }
+
+    /// The newest entries of the ledger.
+    pub(crate) fn entries(&self) -> Vec<Value> {
+        let ended = self.run(&["audit", "tail", "-n", "500", "--json"]);
+        ended.json().pointer("/data/entries").and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+}
+
+/// What became of a child.
+pub(crate) fn ended(output: &std::process::Output) -> Ended {
+    Ended {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// The binary under test.
+pub(crate) fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_regent"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test runs the program as a person would")]
+fn regent() -> Command {
+    Command::new(binary())
+}
