@@ -17,16 +17,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regent_policy::{BudgetLeft, Reason};
+use regent_store::{self as store, State, StateError};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::AgentId;
 use crate::clock::Clock;
+use crate::facts::refusal;
 use crate::principal::Principal;
 use amounts::Amounts;
 pub use amounts::{Budget, Each};
 pub(crate) use estimate::Estimate;
 use lease::Lease;
-use regent_store::{self as store, State, StateError};
 pub use scope::BudgetScope;
 
 /// How soon a limit that another process has set is seen here.
@@ -70,10 +71,11 @@ struct Levels {
     project: Lease,
 }
 
-/// A budget of this process alone.
+/// What this process knows of one budget, and has taken from it.
 #[derive(Debug, Default)]
 struct Level {
     limit: Budget,
+    /// Of a shared one: since it last said so there.
     used: Amounts,
     held: Amounts,
 }
@@ -130,9 +132,7 @@ impl Budgets {
             return BudgetLeft::default();
         }
         let levels = self.0.levels();
-        let left = path_of(who)
-            .filter_map(|scope| levels.left(&scope))
-            .fold(Budget::default(), |all, one| all.meet(one));
+        let left = levels.tightest(&path_of(who).collect::<Vec<_>>());
         BudgetLeft {
             money_microusd: left.money_microusd,
             tokens: left.tokens,
@@ -157,10 +157,7 @@ impl Budgets {
         }
         let mut levels = self.0.levels();
         let path: Vec<_> = path_of(who).filter(|scope| levels.left(scope).is_some()).collect();
-        let left = path
-            .iter()
-            .filter_map(|scope| levels.left(scope))
-            .fold(Budget::default(), |all, one| all.meet(one));
+        let left = levels.tightest(&path);
         // A call may be shorter than its limit, so it is given what time there is; its limit shrinks to that.
         let mut want = estimate.most;
         if want.wall_ms > 0 {
@@ -258,11 +255,16 @@ impl Drop for Book {
 
 impl Levels {
     fn any(&self) -> bool {
-        let shared = [self.user_day.limit, self.project.limit];
-        shared
-            .into_iter()
-            .chain(self.own.values().map(|level| level.limit))
-            .any(|limit| !limit.is_unlimited())
+        let shared = [&self.user_day.level, &self.project.level];
+        shared.into_iter().chain(self.own.values()).any(|level| !level.limit.is_unlimited())
+    }
+
+    fn at(&mut self, scope: &BudgetScope) -> Option<&mut Level> {
+        match scope {
+            BudgetScope::UserDay => Some(&mut self.user_day.level),
+            BudgetScope::Project => Some(&mut self.project.level),
+            BudgetScope::Session | BudgetScope::Agent(_) => self.own.get_mut(scope),
+        }
     }
 
     /// What is left at a level, if it has limits.
@@ -276,6 +278,12 @@ impl Levels {
             }
         };
         (!left.is_unlimited()).then_some(left)
+    }
+
+    /// What all of these have.
+    fn tightest(&self, path: &[BudgetScope]) -> Budget {
+        let left = path.iter().filter_map(|scope| self.left(scope));
+        left.fold(Budget::default(), |all, one| all.meet(one))
     }
 
     /// What a level has too little of. A shared one asks for a larger lease before it says so.
@@ -296,38 +304,21 @@ impl Levels {
     }
 
     fn hold(&mut self, scope: &BudgetScope, amounts: Amounts) {
-        match scope {
-            BudgetScope::UserDay => self.user_day.hold(amounts),
-            BudgetScope::Project => self.project.hold(amounts),
-            BudgetScope::Session | BudgetScope::Agent(_) => {
-                if let Some(level) = self.own.get_mut(scope) {
-                    level.held = level.held.plus(amounts);
-                }
-            }
+        if let Some(level) = self.at(scope) {
+            level.held = level.held.plus(amounts);
         }
     }
 
+    /// Ends a hold, and counts what was used of it, or beyond it.
     fn settle(&mut self, scope: &BudgetScope, held: Amounts, used: Amounts) {
-        match scope {
-            BudgetScope::UserDay => self.user_day.settle(held, used),
-            BudgetScope::Project => self.project.settle(held, used),
-            BudgetScope::Session | BudgetScope::Agent(_) => {
-                if let Some(level) = self.own.get_mut(scope) {
-                    level.held = level.held.minus(held);
-                    level.used = level.used.plus(used);
-                }
-            }
+        if let Some(level) = self.at(scope) {
+            level.held = level.held.minus(held);
+            level.used = level.used.plus(used);
         }
     }
 
-    fn exhausted(&self, scope: &BudgetScope, short: &'static str) -> Reason {
-        let limit = match scope {
-            BudgetScope::UserDay => self.user_day.limit,
-            BudgetScope::Project => self.project.limit,
-            BudgetScope::Session | BudgetScope::Agent(_) => {
-                self.own.get(scope).map_or_else(Budget::default, |level| level.limit)
-            }
-        };
+    fn exhausted(&mut self, scope: &BudgetScope, short: &'static str) -> Reason {
+        let limit = self.at(scope).map_or_else(Budget::default, |level| level.limit);
         let of = |budget: Budget| {
             budget
                 .named()
@@ -342,7 +333,7 @@ impl Levels {
             of(limit)
         );
         let help = "wait until running calls have settled, or let a person raise it with `regent budget set`";
-        Reason { code: "budget.exhausted", message, rule: None, help: Some(help.to_owned()) }
+        refusal("budget.exhausted", message, help)
     }
 }
 

@@ -11,8 +11,7 @@ use serde_json::json;
 
 use crate::agent::{Agents, Calls};
 use crate::approval::Approvals;
-use crate::budget::{Budget, BudgetScope, Budgets};
-use crate::call::Op;
+use crate::budget::Budgets;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::executor::Executors;
@@ -20,7 +19,7 @@ use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
-use crate::syscall::{Fault, Kernel, Reply};
+use crate::syscall::{Fault, Kernel};
 use crate::vfs::Vfs;
 use crate::workspace::Workspace;
 
@@ -180,16 +179,6 @@ impl Kernel {
     /// The ledger that it writes.
     pub fn ledger(&self) -> &Ledger {
         &self.0.ledger
-    }
-
-    /// Gives a scope its limits, as any other call: judged and recorded.
-    pub async fn set_budget(
-        &self,
-        caller: &Principal,
-        scope: BudgetScope,
-        limits: Budget,
-    ) -> Result<Reply, Fault> {
-        self.syscall(caller, Op::SetBudget { scope, limits }).await
     }
 
     /// Stops taking calls, stops the running ones, and closes the ledger.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use regent_store::{self as store, FOR_GOOD, Records, State, StateError};
 use serde::{Deserialize, Serialize};
 
+use super::Level;
 use super::amounts::{Amounts, Budget, Each};
 
 /// A lease that wasn't renewed for this long belongs to a process that is gone.
@@ -25,13 +26,10 @@ pub(super) struct Lease {
     key: String,
     /// Counted anew each day (UTC).
     daily: bool,
-    pub(super) limit: Budget,
+    pub(super) level: Level,
     period: i64,
     /// What this process may spend without asking.
     granted: Amounts,
-    /// What it has spent of that since it last said so.
-    used: Amounts,
-    held: Amounts,
     /// What nobody has leased, when we last looked.
     free: Amounts,
     renew_at_ms: i64,
@@ -58,18 +56,8 @@ impl Lease {
     }
 
     pub(super) fn left(&self) -> Budget {
-        let left = self.granted.plus(self.free).minus(self.used).minus(self.held);
-        self.limit.zip(left, |limit, left| limit.map(|_| left))
-    }
-
-    pub(super) fn hold(&mut self, amounts: Amounts) {
-        self.held = self.held.plus(amounts);
-    }
-
-    /// Ends a hold, and counts what was used of it, or beyond it.
-    pub(super) fn settle(&mut self, held: Amounts, used: Amounts) {
-        self.held = self.held.minus(held);
-        self.used = self.used.plus(used);
+        let left = self.granted.plus(self.free).minus(self.level.used).minus(self.level.held);
+        self.level.limit.zip(left, |limit, left| limit.map(|_| left))
     }
 
     /// Sees to it that the lease covers `want` beside what is held; says what there is too little of.
@@ -80,8 +68,9 @@ impl Lease {
         now_ms: i64,
         want: Amounts,
     ) -> Result<Option<&'static str>, StateError> {
-        let needed = self.limit.zip(self.held.plus(want), |limit, need| limit.map_or(0, |_| need));
-        let enough = needed.above(self.granted.minus(self.used)).is_empty();
+        let needed =
+            self.level.limit.zip(self.level.held.plus(want), |limit, need| limit.map_or(0, |_| need));
+        let enough = needed.above(self.granted.minus(self.level.used)).is_empty();
         let same_period = self.period == self.period_at(now_ms);
         if enough && same_period && now_ms < self.renew_at_ms {
             return Ok(None);
@@ -91,18 +80,18 @@ impl Lease {
 
     /// Reads the limits anew, and says what was spent: another process may have set one, and should see the other.
     pub(super) fn refresh(&mut self, state: &dyn State, owner: &str, now_ms: i64) -> Result<(), StateError> {
-        if self.used == Amounts::default() && self.granted == Amounts::default() {
+        if self.level.used == Amounts::default() && self.granted == Amounts::default() {
             // Nothing to report, so a look is enough; mostly there is no such budget.
             let Some(bytes) = state.get(&self.key)? else {
-                self.limit = Budget::default();
+                self.level.limit = Budget::default();
                 return Ok(());
             };
             let account: Account = store::parse(&self.key, &bytes)?;
-            self.limit = account.limit;
+            self.level.limit = account.limit;
             self.free = account.at(self.period_at(now_ms)).free();
             return Ok(());
         }
-        self.exchange(state, owner, now_ms, self.held)?;
+        self.exchange(state, owner, now_ms, self.level.held)?;
         Ok(())
     }
 
@@ -113,17 +102,17 @@ impl Lease {
         owner: &str,
         now_ms: i64,
     ) -> Result<(), StateError> {
-        if self.used == Amounts::default() && self.granted == Amounts::default() {
+        if self.level.used == Amounts::default() && self.granted == Amounts::default() {
             return Ok(());
         }
         let period = self.period_at(now_ms);
         store::change(state, |records| {
             let mut account = self.load(records, period)?;
-            account.settle(owner, self.used);
+            account.settle(owner, self.level.used);
             account.leases.remove(owner);
             store::save(records, &self.key, &account, FOR_GOOD)
         })?;
-        (self.granted, self.used, self.free) = Default::default();
+        (self.granted, self.level.used, self.free) = Default::default();
         Ok(())
     }
 
@@ -136,7 +125,7 @@ impl Lease {
             store::save(records, &self.key, &account, FOR_GOOD)?;
             Ok(account.free())
         })?;
-        self.limit = limit;
+        self.level.limit = limit;
         Ok(())
     }
 
@@ -151,7 +140,7 @@ impl Lease {
         let (account, mine, short) = store::change(state, |records| {
             let mut account = self.load(records, period)?;
             account.bury(owner, now_ms);
-            account.settle(owner, self.used);
+            account.settle(owner, self.level.used);
             let mut mine = account.leases.get(owner).map_or_else(Amounts::default, |lent| lent.left);
             let missing = needed.minus(mine);
             let short =
@@ -164,7 +153,7 @@ impl Lease {
             store::save(records, &self.key, &account, FOR_GOOD)?;
             Ok((account, mine, short))
         })?;
-        (self.limit, self.period, self.granted, self.used) =
+        (self.level.limit, self.period, self.granted, self.level.used) =
             (account.limit, period, mine, Amounts::default());
         (self.free, self.renew_at_ms) = (account.free(), now_ms.saturating_add(LEASE_MS / 2));
         Ok(short)

@@ -17,6 +17,10 @@ fn person() -> Principal {
     Principal::operator("ada", "session-1".into())
 }
 
+fn limit(scope: BudgetScope, limits: Budget) -> crate::Op {
+    crate::Op::SetBudget { scope, limits }
+}
+
 fn budgets(state: &Arc<dyn State>, clock: &Arc<ManualClock>) -> Budgets {
     Budgets::new(Arc::clone(state), Arc::clone(clock) as _, "/project", "session-1")
 }
@@ -230,7 +234,7 @@ fn scopes_are_spelt_one_way() {
 async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
     let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
     let person = world.kernel.operator();
-    let set = world.kernel.set_budget(&person, BudgetScope::Session, calls(10)).await.unwrap();
+    let set = world.kernel.syscall(&person, limit(BudgetScope::Session, calls(10))).await.unwrap();
     assert!(matches!(set, Reply::Done(_)));
     let running: Vec<_> = (0..64)
         .map(|_| {
@@ -249,7 +253,7 @@ async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
     }
     assert_eq!((done, world.runs()), (10, 10));
     // A person is never locked out of their own controls.
-    world.kernel.set_budget(&person, BudgetScope::Session, calls(11)).await.unwrap();
+    world.kernel.syscall(&person, limit(BudgetScope::Session, calls(11))).await.unwrap();
     assert!(matches!(world.work(json!({})).await, Reply::Done(_)));
     assert_eq!(code_of(world.work(json!({})).await), "budget.exhausted");
 }
@@ -297,7 +301,7 @@ async fn adv_084_an_agent_cannot_raise_a_budget() {
     let agent = world.agent(&world.kernel.operator(), "told-to", Some(calls(5))).await;
     let own = agent.agent_id().unwrap().clone();
     for scope in [BudgetScope::Agent(own), BudgetScope::Session, BudgetScope::UserDay, BudgetScope::Project] {
-        let reply = world.kernel.set_budget(&agent, scope, calls(1_000_000)).await.unwrap();
+        let reply = world.kernel.syscall(&agent, limit(scope, calls(1_000_000))).await.unwrap();
         assert_eq!(code_of(reply), "budget.not_a_person");
     }
     assert_eq!(world.kernel.0.budgets.left(&agent).calls, Some(5));
