@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{Broken, Tally};
 
 const ENTRIES: u64 = 1_000;
-const BATCH: u64 = 50;
+const BATCH: u64 = 20;
 const WORKERS: usize = 2;
 /// Bits between two flips of a sample. Prime, so that all bits of a byte and all parts of a line get their turn.
 const STRIDE: usize = 997;
@@ -202,9 +202,19 @@ fn join(lines: &[LineBytes]) -> Vec<u8> {
 
 /// All files of a ledger.
 #[derive(Debug, Clone)]
-struct Snapshot(BTreeMap<String, Vec<u8>>);
+pub struct Snapshot(BTreeMap<String, Vec<u8>>);
 
 impl Snapshot {
+    /// A ledger of a few entries.
+    pub fn small() -> Result<Self, Broken> {
+        Self::build(&LedgerKey::from_seed(&[3; 32]), BATCH)
+    }
+
+    /// One of its files.
+    pub fn file(&self, path: &str) -> Option<&[u8]> {
+        self.0.get(path).map(Vec::as_slice)
+    }
+
     /// A closed ledger with this many entries and some payloads.
     fn build(key: &LedgerKey, entries: u64) -> Result<Self, Broken> {
         let storage = Arc::new(Memory::default());
@@ -258,7 +268,8 @@ impl Snapshot {
         Self(files)
     }
 
-    fn storage(&self) -> Result<Memory, Broken> {
+    /// The files in a storage of their own.
+    pub fn storage(&self) -> Result<Memory, Broken> {
         let storage = Memory::default();
         for (path, bytes) in &self.0 {
             let parents = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
