@@ -14,7 +14,7 @@ use crate::{root, say};
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-sanitizer-coverage-stack-depth \
-    -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
+    -Cdebug-assertions -Coverflow-checks";
 const INPUT_BYTES_MAX: u32 = 65_536;
 const MEMORY_MB_MAX: u32 = 1_024;
 /// One input may take this long; beyond it a parser is not linear.
