@@ -13,5 +13,6 @@ fuzz_target!(|bytes: &[u8]| {
     let spelt = to_vec(&value).expect("what was read can be written");
     assert!(check(&spelt).is_ok(), "what is written is canonical");
     assert_eq!(is_canonical, spelt == bytes, "a value has one spelling");
-    assert_eq!(parse(&spelt).expect("and can be read"), value);
+    let again = parse(&spelt).expect("and can be read");
+    assert_eq!(to_vec(&again).expect("and written again"), spelt, "as the same value");
 });

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +24,8 @@ thread_local! {
 
 fn start() -> std::path::PathBuf {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let folder = tempfile::Builder::new().prefix("fuzz-control").tempdir().expect("a folder").keep();
+    let folder = tempfile::tempdir().expect("a folder").keep();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("for us alone");
     let (kernel, listening) = runtime.block_on(async {
         let kernel = TestKernel::builder().policy(POLICY).boot().await.expect("a kernel");
         let listening = control::listen(&kernel.kernel, &folder).await.expect("a socket");

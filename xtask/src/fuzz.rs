@@ -96,8 +96,11 @@ fn fuzz_one(program: &std::path::Path, name: &str, seconds: u32) -> Result<()> {
     let output = capture(&mut fuzzer, name)?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let end: Vec<&str> = said.lines().rev().take(40).collect();
-        bail!("broke ({})\n{}", output.status, end.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        let telling =
+            said.lines().skip_while(|line| !line.contains("panicked") && !line.contains("ERROR")).take(4);
+        let artifact =
+            said.lines().filter(|line| line.contains("Test unit written") || line.starts_with("Base64"));
+        bail!("broke ({})\n{}", output.status, telling.chain(artifact).collect::<Vec<_>>().join("\n"));
     }
     let done = said.lines().rev().find(|line| line.contains("DONE")).unwrap_or("no inputs were run");
     say(format!("fuzz {name:<16} {done}"));
