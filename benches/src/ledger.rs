@@ -16,7 +16,8 @@ const BATCH: usize = 1_000;
 /// `ledger.*`.
 pub fn measure(report: &mut Report) -> Result<()> {
     verify(report)?;
-    append(report)
+    append(report)?;
+    append_durably(report)
 }
 
 fn draft(number: usize) -> Result<Draft> {
@@ -84,5 +85,20 @@ fn append(report: &mut Report) -> Result<()> {
     report.figure("ledger.append.memory.at1k", early, "us");
     report.figure("ledger.append.memory.at1m", late, "us");
     report.figure("ledger.append.flatness", late / early, "times");
+    Ok(())
+}
+
+/// An entry on disk, from one caller on a thread of its own: a sync, and what the ledger adds to it.
+fn append_durably(report: &mut Report) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let ledger = Ledger::open(&folder.path().join("audit"), LedgerKey::generate()?, Options::default())?;
+    let ready = draft(0)?;
+    let mut samples = Vec::new();
+    for _ in 0..1_000 {
+        let (took_s, appended) = once(|| ledger.append_blocking(ready.clone()));
+        appended?;
+        samples.push(took_s * 1e6);
+    }
+    report.figure("ledger.append.durable", median(samples), "us");
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! The program itself: how soon it answers, and how much a kernel at rest holds.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,7 +15,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
 }
 
 fn version(report: &mut Report) -> Result<()> {
-    let program = built("regent")?;
+    let program = std::env::var_os("REGENT_PROGRAM").context("`cargo xtask bench` builds the program and says where it is")?;
     let mut samples = Vec::new();
     for _ in 0..101 {
         let (took_s, status) = once(|| Command::new(&program).arg("--version").stdout(Stdio::null()).status());
@@ -25,14 +24,6 @@ fn version(report: &mut Report) -> Result<()> {
     }
     report.figure("cli.version", median(samples), "ms");
     Ok(())
-}
-
-/// Release programs of the workspace lie in the same build folder, or in the workspace's own.
-fn built(name: &str) -> Result<PathBuf> {
-    let beside = std::env::current_exe()?.with_file_name(name);
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/release").join(name);
-    let found = [beside, own].into_iter().find(|path| path.is_file());
-    found.with_context(|| format!("`{name}` is not built; `cargo xtask bench` builds it"))
 }
 
 /// A process with nothing in it but a kernel that has come up: this one, started again.

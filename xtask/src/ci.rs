@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, install, target};
-use crate::{fuzz, say, tidy_up};
+use crate::{bench, fuzz, say, tidy_up};
 
 type Step = fn() -> Result<()>;
 
@@ -24,7 +24,7 @@ const STEPS: &[(&str, Step)] = &[
     ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
     ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
     ("fuzz", || fuzz::smoke(2)),
-    ("bench", || cargo(&["check", "--quiet", "--manifest-path", "benches/Cargo.toml"])),
+    ("bench", bench::check),
 ];
 
 /// Runs all steps, or those named, and counts. A failed step doesn't hide what the later ones would say.
