@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -24,8 +25,8 @@ rules:
   - { id: noop, effect: allow, match: { agent: worker, tool: noop } }
   - { id: operator, effect: allow, match: { class: operator } }
 "#;
-/// About what an intent with its checkpoint has.
-const APPEND_BYTES: usize = 700;
+/// Calls made to find out how much one commit writes.
+const WARM_UP_CALLS: u64 = 200;
 const CALLERS: u64 = 256;
 
 /// `syscall.noop.*` and, measured in between, `disk.fsync`.
@@ -66,12 +67,17 @@ async fn noop(kernel: &TestKernel) -> Result<()> {
     }
 }
 
-/// A call, then a plain append and sync in the same folder, in turns: medians of both.
+/// A call, then a plain append and sync of as much as one of its two commits writes, in the same folder, in turns: medians of both.
 async fn durable_alone() -> Result<(f64, f64)> {
     let kernel = TestKernel::builder().policy(POLICY).durable().boot().await.map_err(|error| anyhow!(error))?;
     tokio::spawn(async move {
         let mut file = OpenOptions::new().create(true).append(true).open(kernel.audit().join("fsync.tmp"))?;
-        let line = vec![b'x'; APPEND_BYTES];
+        let before = bytes_below(&kernel.audit())?;
+        for _ in 0..WARM_UP_CALLS {
+            noop(&kernel).await?;
+        }
+        let commit_bytes = bytes_below(&kernel.audit())?.saturating_sub(before) / (2 * WARM_UP_CALLS);
+        let line = vec![b'x'; usize::try_from(commit_bytes)?];
         let (mut syncs, mut calls) = (Vec::new(), Vec::new());
         for _ in 0..1_000 {
             let (took, wrote) = once(|| file.write_all(&line).and_then(|()| file.sync_data()));
@@ -84,6 +90,16 @@ async fn durable_alone() -> Result<(f64, f64)> {
         Ok((median(syncs), median(calls)))
     })
     .await?
+}
+
+/// How much all files below a folder hold.
+fn bytes_below(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() { bytes_below(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
 }
 
 async fn durable_together() -> Result<f64> {

@@ -24,24 +24,30 @@ const WORD_CHARS_MAX: usize = 256;
 
 #[derive(Serialize)]
 struct IntentBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     approved: Option<&'a Approved>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     args: Option<PayloadRef>,
     caller: CallerBody<'a>,
     depth: u8,
     idempotent: bool,
     op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<u64>,
     policy: &'a str,
     session: &'a str,
     targets: Cow<'a, [Target]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<&'a Asked>,
     tier: Tier,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<ToolBody<'a>>,
     verdict: VerdictBody<'a>,
 }
 
 #[derive(Serialize)]
 struct CallerBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a str>,
     chain: &'a [String],
     class: regent_policy::Class,
@@ -56,9 +62,12 @@ struct ToolBody<'a> {
 
 #[derive(Serialize)]
 struct VerdictBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'a str>,
     effect: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
 }
 
@@ -68,10 +77,13 @@ struct OutcomeBody<'a> {
     label: Label,
     /// The lane of the intent: after a full disk the outcome can be in another one.
     lane: LaneId,
+    #[serde(skip_serializing_if = "Option::is_none")]
     obtained: &'a Option<Value>,
     op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<PayloadRef>,
     session: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     spent: Option<&'a Settled>,
     status: &'a Status,
     truncated: bool,

@@ -12,6 +12,7 @@ mod label;
 mod permit;
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use regent_ledger::{AppendError, Receipt};
 use regent_policy::{Question, Reason, Verdict};
@@ -143,9 +144,15 @@ impl Kernel {
 }
 
 impl Core {
-    /// Runs a call in a task of its own, so that dropping the caller's future doesn't drop the call.
+    /// Runs a call so that dropping the caller's future doesn't drop the call: what isn't over at the first poll goes on in a task
+    /// of its own. Nothing can be dropped before that, because nothing is awaited.
     pub(crate) async fn owned(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
-        match tokio::spawn(self.enter(call)).await {
+        let mut running = Box::pin(self.enter(call));
+        let first = std::future::poll_fn(|context| Poll::Ready(running.as_mut().poll(context))).await;
+        if let Poll::Ready(reply) = first {
+            return reply;
+        }
+        match tokio::spawn(running).await {
             Ok(reply) => reply,
             Err(_torn_down) => Err(Fault::TornDown),
         }
