@@ -2,20 +2,25 @@
 
 use super::{CanonicalError, INTEGER_MAX};
 
-/// Appends a double; refuses what is not finite, and whole numbers that would be read back as
-/// integers out of range.
-pub(super) fn write_f64(value: f64, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+/// Refuses what is not finite, and whole numbers that would be written as integers out of range.
+pub(super) fn check_f64(value: f64) -> Result<(), CanonicalError> {
     if !value.is_finite() {
         return Err(CanonicalError::NotFinite);
-    }
-    if value == 0.0 {
-        out.push(b'0');
-        return Ok(());
     }
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exact in a double")]
     let integer_max = INTEGER_MAX as f64;
     if value.abs() > integer_max && value.abs() < 1e21 {
         return Err(CanonicalError::IntegerRange);
+    }
+    Ok(())
+}
+
+/// Appends a double that passes [`check_f64`].
+pub(super) fn write_f64(value: f64, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
+    check_f64(value)?;
+    if value == 0.0 {
+        out.push(b'0');
+        return Ok(());
     }
     if value < 0.0 {
         out.push(b'-');

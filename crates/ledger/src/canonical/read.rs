@@ -236,6 +236,8 @@ impl Reader<'_> {
             return Ok(Value::from(if negative { -value } else { value }));
         }
         let value: f64 = token.parse().or_else(|_| self.fail("bad number"))?;
+        // What can't be written can't be recorded, so it is refused here already.
+        super::number::check_f64(value)?;
         Number::from_f64(value).map(Value::Number).ok_or(CanonicalError::NotFinite)
     }
 }

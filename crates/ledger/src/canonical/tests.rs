@@ -99,6 +99,7 @@ fn adv_002_what_two_readers_could_take_differently_is_refused() {
         (br#""\ud800\u0041""#, |e| matches!(e, CanonicalError::LoneSurrogate { .. })),
         (b"9007199254740992", |e| matches!(e, CanonicalError::IntegerRange)),
         (b"-9007199254740993", |e| matches!(e, CanonicalError::IntegerRange)),
+        (b"9999199999e10", |e| matches!(e, CanonicalError::IntegerRange)),
         (b"1e999", |e| matches!(e, CanonicalError::NotFinite)),
         (b"NaN", |e| matches!(e, CanonicalError::Syntax { .. })),
         (b"\xef\xbb\xbf{}", |e| matches!(e, CanonicalError::Syntax { .. })),
