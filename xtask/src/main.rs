@@ -15,7 +15,7 @@ const USAGE: &str = "\
 cargo xtask ci [STEP…]           everything that must hold: format, lints, tests, docs, smoke, simulator, torture, fuzz
 cargo xtask tidy                 the rules of the house
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
-cargo xtask torture [--quick]    crashes at every point, I/O errors, kill -9, full disk, bit flips
+cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
 

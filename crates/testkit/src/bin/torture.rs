@@ -1,4 +1,4 @@
-//! `cargo xtask torture [--quick]`: crashes at every point, I/O errors, `kill -9`, a full disk, bit flips. Prints the counts.
+//! `cargo xtask torture [--quick] [PART…]`: crashes at every point, I/O errors, `kill -9`, a full disk, bit flips. Prints the counts.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -21,7 +21,8 @@ const WHOLE: Amounts = Amounts { marks: 12, deaths: 2_000, fillings: 10, flips: 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let amounts = if words.iter().any(|word| word == "--quick") { &QUICK } else { &WHOLE };
-    match run(amounts) {
+    let named: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
+    match run(amounts, &named) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_breaches) => ExitCode::FAILURE,
         Err(broken) => {
@@ -31,10 +32,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(amounts: &Amounts) -> Result<usize, Broken> {
+/// Runs the parts whose names contain one of the words; all of them if there are no words.
+fn run(amounts: &Amounts, named: &[&str]) -> Result<usize, Broken> {
     let child = child_program()?;
     let mut breaches = 0;
     let mut part = |name: &str, tried: Result<(), Broken>, torment: &dyn Fn() -> Result<Tally, Broken>| {
+        if !named.is_empty() && !named.iter().any(|word| name.contains(word)) {
+            return;
+        }
         if let Err(why) = tried {
             say(format!("{name:<20} skipped: {why}"));
             return;
