@@ -23,7 +23,7 @@ const STEPS: &[(&str, Step)] = &[
     ("doctor", doctor),
     ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
     ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
-    ("fuzz", || fuzz::smoke(2)),
+    ("fuzz", fuzz::smoke),
     ("bench", bench::check),
 ];
 

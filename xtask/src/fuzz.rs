@@ -20,6 +20,18 @@ const MEMORY_MB_MAX: u32 = 1_024;
 /// One input may take this long; beyond it a parser is not linear.
 const INPUT_S_MAX: u32 = 10;
 
+/// Inputs per target in a smoke run.
+const SMOKE_RUNS: u32 = 4_000;
+
+/// How hard to look.
+#[derive(Clone, Copy)]
+enum Effort {
+    /// The same inputs every time, from the seeds alone: what passed once passes again.
+    Smoke,
+    /// For so long, from what earlier searches found as well.
+    Search { seconds: u32 },
+}
+
 /// `cargo xtask fuzz [--seconds N] [TARGET…]`
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut seconds = 30;
@@ -32,15 +44,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             named.push(argument.as_str());
         }
     }
-    fuzz(seconds, &named)
+    fuzz(Effort::Search { seconds }, &named)
 }
 
-/// All targets, a few seconds each.
-pub(crate) fn smoke(seconds: u32) -> Result<()> {
-    fuzz(seconds, &[])
+/// All targets, a few thousand inputs each.
+pub(crate) fn smoke() -> Result<()> {
+    fuzz(Effort::Smoke, &[])
 }
 
-fn fuzz(seconds: u32, named: &[&str]) -> Result<()> {
+fn fuzz(effort: Effort, named: &[&str]) -> Result<()> {
     if !has("g++") {
         bail!("libFuzzer is built with g++: install it first");
     }
@@ -68,7 +80,7 @@ fn fuzz(seconds: u32, named: &[&str]) -> Result<()> {
     let mut failed = Vec::new();
     for name in &targets {
         let program = build_folder.join(&host).join("release").join(name);
-        if let Err(error) = fuzz_one(&program, name, seconds) {
+        if let Err(error) = fuzz_one(&program, name, effort) {
             say(format!("fuzz {name:<16} {error:#}"));
             failed.push(name.as_str());
         }
@@ -77,19 +89,24 @@ fn fuzz(seconds: u32, named: &[&str]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("broken by fuzzing: {}", failed.join(", ")) }
 }
 
-fn fuzz_one(program: &std::path::Path, name: &str, seconds: u32) -> Result<()> {
+fn fuzz_one(program: &std::path::Path, name: &str, effort: Effort) -> Result<()> {
     let found = target().join("fuzz-corpus").join(name);
+    let seeds = root().join("fuzz/seeds").join(name);
     let broken = target().join("fuzz-artifacts");
     fs::create_dir_all(&found)?;
     fs::create_dir_all(&broken)?;
     let mut fuzzer = command(program.to_str().context("the target folder's name is not text")?);
-    fuzzer.arg(format!("-max_total_time={seconds}"));
+    match effort {
+        Effort::Smoke => fuzzer.args(["-seed=1".to_owned(), format!("-runs={SMOKE_RUNS}")]),
+        Effort::Search { seconds } => fuzzer.arg(format!("-max_total_time={seconds}")),
+    };
     fuzzer.arg(format!("-max_len={INPUT_BYTES_MAX}"));
     fuzzer.arg(format!("-rss_limit_mb={MEMORY_MB_MAX}"));
     fuzzer.arg(format!("-timeout={INPUT_S_MAX}"));
     fuzzer.arg(format!("-artifact_prefix={}/{name}-", broken.display()));
-    fuzzer.arg(&found);
-    let seeds = root().join("fuzz/seeds").join(name);
+    if matches!(effort, Effort::Search { .. }) {
+        fuzzer.arg(&found);
+    }
     if seeds.is_dir() {
         fuzzer.arg(seeds);
     }
