@@ -341,7 +341,10 @@ impl LanePlan {
         }
         state.packs.push((self.segments.get(position).copied().unwrap_or(0), walk.pack_bytes));
         state.clock_steps_back += walk.clock_steps_back;
-        state.recoveries.extend(walk.recoveries);
+        // They stand in a lane's first batch: without a checkpoint after them they settle nothing.
+        if walk.proven.size() > 0 {
+            state.recoveries.extend(walk.recoveries);
+        }
         state.erasures.extend(walk.erasures);
         state.tip = walk.proven;
         Ok(())

@@ -207,7 +207,10 @@ impl<'a> Survey<'a> {
                 });
                 self.locks.push(lock);
             }
-            (LaneEnd::Clean, Some(lock)) if candidate => self.consider(&plan, state, lock)?,
+            (LaneEnd::Clean, Some(lock)) if candidate => {
+                self.make_durable(&plan)?;
+                self.consider(&plan, state, lock)?;
+            }
             (
                 LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Unproven(_),
                 _,
@@ -216,8 +219,8 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// What a killed writer left may be in the system's memory only. Once it is settled it must not change any more, not even
-    /// by a loss of power.
+    /// What a killed writer left may be in the system's memory only. Once it is settled, or in the index, it must not
+    /// change any more, not even by a loss of power.
     fn make_durable(&self, plan: &LanePlan) -> io::Result<()> {
         // Older segments were synced before the next one was started.
         for first in plan.segments.iter().rev().take(2) {

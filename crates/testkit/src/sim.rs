@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_few_worlds_hold() {
-        for seed in 0..40 {
+        // The last three once found ends of lanes that a crash left and verification took for tampering.
+        for seed in (0..40).chain([942, 1560, 1906]) {
             if let Err(why) = simulate(seed) {
                 panic!("cargo xtask sim --seed {seed}: {why}");
             }
