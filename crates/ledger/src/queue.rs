@@ -2,7 +2,8 @@
 //!
 //! Callers put drafts in a queue. Whoever holds the lane's writer takes all that is there, commits it
 //! as one batch and completes every caller. That is a thread of the lane's own, so that no
-//! executor thread waits for the disk; or a blocking caller itself, when the writer is idle.
+//! executor thread waits for a slow disk; or the caller itself, when it blocks anyway, or when it
+//! is alone and the disk is quick: two changes of thread would then cost as much as the sync.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use crate::writer::{Item, LaneWriter};
 use crate::{AppendError, Head, Receipt};
@@ -20,6 +22,8 @@ const WAITING_BYTES_MAX: usize = 256 << 20;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// A caller that was just served often comes back at once: look for it before going to sleep.
 const SPINS_BEFORE_SLEEP: u32 = 1000;
+/// A commit that took longer is left to the lane's thread from then on, until it is quick again.
+const QUICK_COMMIT: Duration = Duration::from_millis(2);
 
 /// A draft being recorded. Resolves to its receipt once it is durable and signed.
 #[derive(Debug)]
@@ -134,6 +138,8 @@ pub(crate) struct Lane {
     wake: Condvar,
     /// Mirrors whether the queue has work, to be read without its lock.
     has_work: AtomicBool,
+    /// The last commit was for one caller, and quick: the next caller may as well commit itself.
+    alone: AtomicBool,
     writer: Mutex<LaneWriter>,
     head: Mutex<Head>,
 }
@@ -159,6 +165,7 @@ impl Lane {
             queue: Mutex::default(),
             wake: Condvar::new(),
             has_work: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
             writer: Mutex::new(writer),
             head: Mutex::new(Head { lane, size, hash }),
         }
@@ -192,17 +199,25 @@ impl Lane {
         receipts.first().copied().ok_or(AppendError::Closed)
     }
 
-    /// Puts a draft in the queue for the lane's thread.
+    /// Puts a draft in the queue for the lane's thread. A caller who seems to be alone commits one
+    /// batch here, and only one: who came meanwhile is the thread's to serve.
     pub(crate) fn append(&self, item: Item) -> Appending {
-        match self.enqueue(item) {
-            Ok(slot) => Appending(State::Waiting(slot)),
-            Err(error) => Appending::ready(Err(error)),
+        let slot = match self.enqueue(item) {
+            Ok(slot) => slot,
+            Err(error) => return Appending::ready(Err(error)),
+        };
+        if self.alone.load(Ordering::Relaxed)
+            && let Ok(mut writer) = self.writer.try_lock()
+        {
+            self.commit_batch(&mut writer);
         }
+        self.wake_if_waiting();
+        Appending(State::Waiting(slot))
     }
 
     /// Puts a draft in the queue and commits the queue here if nobody else is at it.
     pub(crate) fn append_blocking(&self, item: Item) -> Result<Receipt, AppendError> {
-        let slot = self.enqueue_quietly(item)?;
+        let slot = self.enqueue(item)?;
         loop {
             match self.writer.try_lock() {
                 Ok(mut writer) => {
@@ -221,12 +236,6 @@ impl Lane {
     }
 
     fn enqueue(&self, item: Item) -> Result<Arc<Slot>, AppendError> {
-        let slot = self.enqueue_quietly(item)?;
-        self.wake_if_waiting();
-        Ok(slot)
-    }
-
-    fn enqueue_quietly(&self, item: Item) -> Result<Arc<Slot>, AppendError> {
         let slot = Arc::new(Slot::default());
         let mut queue = held(&self.queue);
         if queue.stopped {
@@ -273,19 +282,25 @@ impl Lane {
 
     /// Commits everything that waits.
     fn commit_waiting(&self, writer: &mut LaneWriter) {
-        loop {
-            let batch = self.take();
-            if batch.is_empty() {
-                return;
-            }
-            let (items, slots): (Vec<Item>, Vec<Arc<Slot>>) = batch.into_iter().unzip();
-            let slots = Batch(slots);
-            let mut receipts = Vec::with_capacity(slots.0.len());
-            let result = writer.commit(items, &mut receipts);
-            self.publish_head(writer);
-            slots.complete(result.map(|()| receipts));
-            writer.upkeep();
+        while self.commit_batch(writer) {}
+    }
+
+    /// Commits one batch, if anyone waits.
+    fn commit_batch(&self, writer: &mut LaneWriter) -> bool {
+        let batch = self.take();
+        if batch.is_empty() {
+            return false;
         }
+        let started = Instant::now();
+        let (items, slots): (Vec<Item>, Vec<Arc<Slot>>) = batch.into_iter().unzip();
+        let slots = Batch(slots);
+        let mut receipts = Vec::with_capacity(slots.0.len());
+        let result = writer.commit(items, &mut receipts);
+        self.alone.store(slots.0.len() == 1 && started.elapsed() < QUICK_COMMIT, Ordering::Relaxed);
+        self.publish_head(writer);
+        slots.complete(result.map(|()| receipts));
+        writer.upkeep();
+        true
     }
 
     /// The lane's thread: commits until the lane is stopped and nobody waits.
