@@ -29,14 +29,27 @@ pub struct Executors {
     pub host: Arc<dyn Executor<tier::Host>>,
     /// Programs in the process sandbox.
     pub process: Option<Arc<dyn Executor<tier::Process>>>,
+    /// WASM components.
+    pub wasm: Option<Arc<dyn Executor<tier::Wasm>>>,
+    /// Programs in a virtual machine.
+    pub microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
     /// Models; `None` where no provider is set up.
     pub models: Option<Arc<dyn Executor<tier::Host>>>,
+}
+
+impl Executors {
+    /// Our own drivers, and no other tier.
+    pub fn new(host: Arc<dyn Executor<tier::Host>>) -> Self {
+        Self { host, process: None, wasm: None, microvm: None, models: None }
+    }
 }
 
 impl std::fmt::Debug for Executors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Executors")
             .field("process", &self.process.is_some())
+            .field("wasm", &self.wasm.is_some())
+            .field("microvm", &self.microvm.is_some())
             .field("models", &self.models.is_some())
             .finish_non_exhaustive()
     }

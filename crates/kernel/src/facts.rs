@@ -22,7 +22,7 @@ use crate::rate;
 use crate::record::TARGETS_MAX;
 use crate::rules::narrowed;
 use crate::syscall::Fault;
-use crate::workspace::{PathError, Workspace};
+use regent_workspace::{PathError, Workspace};
 
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
@@ -246,7 +246,9 @@ impl Core {
         match tier {
             Tier::Host => true,
             Tier::Process => self.executors.process.is_some(),
-            Tier::Instruction | Tier::Wasm | Tier::Microvm => false,
+            Tier::Wasm => self.executors.wasm.is_some(),
+            Tier::Microvm => self.executors.microvm.is_some(),
+            Tier::Instruction => false,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::record;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 use crate::vfs::Vfs;
-use crate::workspace::Workspace;
+use regent_workspace::Workspace;
 
 /// What a kernel is made of. Every part is mandatory: there is no kernel without a policy or a ledger.
 #[derive(Debug)]

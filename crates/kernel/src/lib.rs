@@ -25,7 +25,6 @@ pub mod syscall;
 #[cfg(test)]
 mod tests;
 mod vfs;
-mod workspace;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
@@ -40,7 +39,9 @@ pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
 pub use regent_store::{State, StateError};
+pub use regent_workspace::{
+    FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,
+};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
-pub use workspace::{FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown};

@@ -199,9 +199,8 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     Executors {
-        host: Arc::new(HostTools::new(network)),
         process: Some(Arc::new(ProcessTier::new(floor(context)))),
-        models: None,
+        ..Executors::new(Arc::new(HostTools::new(network)))
     }
 }
 

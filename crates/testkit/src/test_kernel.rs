@@ -211,7 +211,7 @@ impl Builder {
         let kernel = Kernel::boot(Parts {
             policy: regent_policy::load(&self.policy, &Source::new("test policy", Layer::User))?,
             ledger,
-            executors: Executors { host: Arc::new(self.drivers), process: self.process.0, models: None },
+            executors: Executors { process: self.process.0, ..Executors::new(Arc::new(self.drivers)) },
             catalogue,
             workspace: Workspace::open(&workspace)?,
             state: self.state,

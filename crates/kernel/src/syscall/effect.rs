@@ -85,7 +85,15 @@ fn dispatch(frame: &Frame, tier: Tier) -> BoxFuture<'_, Result<RawOutput, Execut
             Some(process) => process.execute(Permit::mint(frame)),
             None => unavailable(tier),
         },
-        (Op::RunTool(_), Tier::Instruction | Tier::Wasm | Tier::Microvm) => unavailable(tier),
+        (Op::RunTool(_), Tier::Wasm) => match &executors.wasm {
+            Some(wasm) => wasm.execute(Permit::mint(frame)),
+            None => unavailable(tier),
+        },
+        (Op::RunTool(_), Tier::Microvm) => match &executors.microvm {
+            Some(microvm) => microvm.execute(Permit::mint(frame)),
+            None => unavailable(tier),
+        },
+        (Op::RunTool(_), Tier::Instruction) => unavailable(tier),
         (Op::Infer(_), _) => match &executors.models {
             Some(models) => models.execute(Permit::mint(frame)),
             None => unavailable(tier),

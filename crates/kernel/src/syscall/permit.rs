@@ -12,7 +12,7 @@ use crate::call::{Call, Op};
 use crate::cancel::Cancel;
 use crate::executor::BoxFuture;
 use crate::kernel::Core;
-use crate::workspace::Workspace;
+use regent_workspace::Workspace;
 
 /// Single-use leave to perform exactly one call, at one tier, within limits.
 ///
@@ -114,9 +114,19 @@ pub mod tier {
     /// A program in the process sandbox.
     #[derive(Debug)]
     pub enum Process {}
+    /// A WASM component.
+    #[derive(Debug)]
+    pub enum Wasm {}
+    /// A guest in a virtual machine of its own.
+    #[derive(Debug)]
+    pub enum Microvm {}
 
     impl sealed::Sealed for Host {}
     impl sealed::Sealed for Process {}
+    impl sealed::Sealed for Wasm {}
+    impl sealed::Sealed for Microvm {}
     impl Tier for Host {}
     impl Tier for Process {}
+    impl Tier for Wasm {}
+    impl Tier for Microvm {}
 }

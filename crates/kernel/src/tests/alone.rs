@@ -80,7 +80,7 @@ impl World {
         let kernel = Kernel::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors { host: tools.clone(), process: None, models: None },
+            executors: Executors::new(tools.clone()),
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),

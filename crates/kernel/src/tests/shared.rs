@@ -64,7 +64,7 @@ impl World {
         let parts = Parts {
             policy: policy_of(policy),
             ledger,
-            executors: Executors { host: Arc::new(Worker(Arc::clone(&runs))), process: None, models: None },
+            executors: Executors::new(Arc::new(Worker(Arc::clone(&runs)))),
             catalogue: catalogue(),
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::clone(&state),

@@ -60,9 +60,8 @@ impl World {
             policy: regent_policy::load(POLICY, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
             executors: Executors {
-                host: Arc::new(NoHost),
                 process: Some(Arc::new(ProcessTier::new(Floor::Full))),
-                models: None,
+                ..Executors::new(Arc::new(NoHost))
             },
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),

@@ -58,7 +58,7 @@ impl World {
         let parts = Parts {
             policy: policy_of(policy),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors { host: Arc::new(HostTools::new(network)), process: None, models: None },
+            executors: Executors::new(Arc::new(HostTools::new(network))),
             catalogue,
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),

@@ -1,4 +1,4 @@
-//! The folder that agents work in, held by descriptor. Files are reached beneath it, never by path strings.
+//! Where are the files? The folder that agents work in, held by descriptor. Files are reached beneath it, never by path strings.
 //!
 //! Two steps, on purpose: [`Workspace::resolve`] finds the one spelling of a path, with every link followed, and policy judges that
 //! spelling; opening then takes the judged spelling and follows no link at all (`openat2` beneath the held descriptor). Whatever was
@@ -24,7 +24,7 @@ pub use error::PathError;
 pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
 
 /// The spelling of the workspace's own root.
-pub(crate) const ROOT: &str = ".";
+const ROOT: &str = ".";
 /// Linux takes no longer path.
 const PATH_BYTES_MAX: usize = 4096;
 /// Linux has no longer name.
