@@ -83,7 +83,7 @@ impl World {
         match &outcome.status {
             Status::Ok => Ok(outcome.output.text().into_owned()),
             Status::Failed(failure) => Err(format!("{}: {}", failure.code, failure.message)),
-            other => Err(format!("{other:?}")),
+            other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => Err(format!("{other:?}")),
         }
     }
 
