@@ -9,11 +9,12 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("ledger", &[]),
     ("store", &[]),
     ("workspace", &["ledger"]),
+    ("lookup", &["ledger"]),
     ("kernel", &["policy", "ledger", "store", "workspace"]),
     ("sandbox", &["kernel"]),
     ("tools", &["kernel"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools"]),
+    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "sandbox", "tools"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =
