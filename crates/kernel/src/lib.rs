@@ -29,7 +29,7 @@ mod vfs;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, Spent};
+pub use budget::{Budget, BudgetScope, Each, OverBudget, Spent};
 pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{AdmitError, ArgumentKind, Catalogue, SideEffect, Tool, ToolSpec};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -45,5 +45,7 @@ pub use regent_workspace::{
 };
 pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
-pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
+pub use syscall::{
+    Denial, Fault, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status, Stream, tier,
+};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

@@ -7,7 +7,8 @@ use regent_ledger::Receipt;
 use regent_policy::{Class, Limits, Verdict};
 use serde_json::Value;
 
-use super::{Fault, Reply};
+use super::{Fault, Flow, Overflow, Reply};
+use crate::budget::{OverBudget, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
 use crate::executor::BoxFuture;
@@ -92,6 +93,20 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         self.frame.core.secrets.scrub_part(held)
     }
 
+    /// Passes on output while the call runs, in the order of these calls. Waits while the reader is behind.
+    pub async fn emit(&self, bytes: &[u8]) -> Result<(), Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.take(&*core.secrets, bytes, limits.output_bytes_max).await
+    }
+
+    /// Says what the call has used so far. An error means that it is more than was set aside for it, and must stop here.
+    pub fn used(&self, so_far: Spent) -> Result<(), OverBudget> {
+        match &self.frame.reserved {
+            Some(most) if most.is_exceeded_by(so_far) => Err(OverBudget),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Resolves when the call must stop: a signal, a deadline, a shutdown.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 's {
         let cancel = self.frame.cancel.clone();
@@ -121,6 +136,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
+            listener: None,
         }
     }
 }
@@ -136,6 +152,9 @@ pub(crate) struct Frame {
     pub(crate) limits: Limits,
     pub(crate) intent: Receipt,
     pub(crate) cancel: Cancel,
+    pub(crate) flow: Flow,
+    /// What was set aside for it, where anything limits it.
+    pub(crate) reserved: Option<Spent>,
 }
 
 /// Where a permitted call may run. Sealed: a new tier is a kernel change.
