@@ -7,7 +7,6 @@ mod call;
 mod cancel;
 mod catalogue;
 mod clock;
-pub mod control;
 mod drivers;
 pub mod endpoint;
 mod executor;
