@@ -11,6 +11,7 @@ use super::{Fault, Flow, Overflow, Reply};
 use crate::budget::{OverBudget, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::Target;
 use crate::kernel::Core;
@@ -105,6 +106,11 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             Some(most) if most.is_exceeded_by(so_far) => Err(OverBudget),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// The kernel's clock, for guests that ask what time it is.
+    pub fn clock(&self) -> &'s Arc<dyn Clock> {
+        &self.frame.core.clock
     }
 
     /// Resolves when the call must stop: a signal, a deadline, a shutdown.
