@@ -211,7 +211,8 @@ impl Core {
 
     /// Now, and by which policy.
     pub(crate) fn stamp(&self) -> record::Stamp {
-        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy() }
+        let secrets = Arc::clone(&self.secrets);
+        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy(), secrets }
     }
 
     /// Lets a call in, or says why not.

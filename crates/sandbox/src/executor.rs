@@ -8,8 +8,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{
-    BoxFuture, Class, ExecuteError, Executor, Limits as Permitted, Op, Permit, Principal, RawOutput, Spent,
-    tier,
+    BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
+    Permit, Principal, RawOutput, Spent, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -144,8 +144,19 @@ impl Executor<tier::Process> for ProcessTier {
             }
             let mut spec = self.spec(permit.workspace().root());
             spec.argv = argv.into_iter().map(OsString::from).collect();
+            // The one way for a secret into a program: not the arguments or the environment, which others can read.
+            let stdin = match arguments.stdin.as_deref().map(|text| permit.filled(text)).transpose() {
+                Ok(stdin) => stdin,
+                Err(error) => return Ok(RawOutput::failed(error.code(), error.to_string())),
+            };
+            if let Some(stdin) = stdin {
+                spec.stdin = Stdin::Bytes(stdin.expose().to_vec());
+            }
             arguments.apply(&mut spec, &permit.limits());
-            reply(run(spec, permit.cancelled()).await)
+            let mut ended = run(spec, permit.cancelled()).await;
+            let masked = ended.as_mut().is_ok_and(|ended| scrub(&permit, ended));
+            let output = reply(ended)?;
+            Ok(if masked { output.with_label(MASKED) } else { output })
         })
     }
 }
@@ -161,15 +172,20 @@ impl Arguments {
             spec.env.retain(|(present, _)| present.as_os_str() != name.as_str());
             spec.env.push((name.into(), value.into()));
         }
-        if let Some(text) = self.stdin {
-            spec.stdin = Stdin::Bytes(text.into_bytes());
-        }
         if self.terminal {
             spec.stdin = Stdin::Inherit;
             spec.output = Output::Inherited;
             spec.env.extend(std::env::var_os("TERM").map(|term| (OsString::from("TERM"), term)));
         }
     }
+}
+
+/// What a secret had to be masked in.
+const MASKED: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
+
+/// Takes secrets out of both streams before they are put together: the receipt counts what is left.
+fn scrub(permit: &Permit<'_, tier::Process>, ended: &mut Ended) -> bool {
+    permit.scrub(&mut ended.stdout) | permit.scrub(&mut ended.stderr)
 }
 
 /// A person's own call, or that of an agent which a person started: an agent's child has no say over the terminal.

@@ -84,7 +84,7 @@ pub(crate) fn shell_spec() -> ToolSpec {
 }
 
 fn stdin() -> Value {
-    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input"})
+    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input; a handle `secret://name` is given as its value"})
 }
 
 fn program(
