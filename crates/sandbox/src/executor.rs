@@ -8,15 +8,18 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{
-    BoxFuture, Class, ExecuteError, Executor, Limits as Permitted, Op, Permit, Principal, RawOutput, Spent,
-    tier,
+    BoxFuture, Class, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op, Permit, Principal,
+    RawOutput, Spent, ToolSpec, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::mpsc;
 
 use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
+use crate::outlet::Outlet;
 use crate::run::run;
 use crate::spec::{DEFAULT_PATH, Floor, HOME, Limits, Output, Spec, Stdin, WorkspaceMount};
 
@@ -66,6 +69,8 @@ pub const HIDDEN_PATHS: &[&str] = &[
 
 /// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
 const AFTER_KERNEL_MS: u64 = 1_000;
+/// Nobody vouches for it; how secret it is, nobody knows.
+const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, ..ToolSpec::UNKNOWN_OUTPUT };
 /// Larger than any machine, small enough not to wrap in the kernel's arithmetic.
 const BYTES_MAX: u64 = 1 << 40;
 
@@ -73,12 +78,19 @@ const BYTES_MAX: u64 = 1 << 40;
 #[derive(Debug, Clone)]
 pub struct ProcessTier {
     floor: Floor,
+    outlet: Option<Arc<dyn Outlet>>,
 }
 
 impl ProcessTier {
     /// An executor that accepts nothing below `floor`.
     pub fn new(floor: Floor) -> Self {
-        Self { floor }
+        Self { floor, outlet: None }
+    }
+
+    /// The same; programs that ask for the network get a way out to `outlet`.
+    #[must_use]
+    pub fn with_outlet(self, outlet: Arc<dyn Outlet>) -> Self {
+        Self { outlet: Some(outlet), ..self }
     }
 
     /// What any program would be given in this workspace, before the call's own arguments and limits.
@@ -118,6 +130,8 @@ struct Arguments {
     timeout_ms: Option<u64>,
     #[serde(default)]
     terminal: bool,
+    #[serde(default)]
+    network: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {
@@ -144,9 +158,53 @@ impl Executor<tier::Process> for ProcessTier {
             }
             let mut spec = self.spec(permit.workspace().root());
             spec.argv = argv.into_iter().map(OsString::from).collect();
+            let network = arguments.network;
             arguments.apply(&mut spec, &permit.limits());
-            reply(run(spec, permit.cancelled()).await)
+            if network {
+                self.with_way_out(spec, &permit).await
+            } else {
+                reply(run(spec, permit.cancelled()).await)
+            }
         })
+    }
+}
+
+impl ProcessTier {
+    /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
+    async fn with_way_out(
+        &self,
+        mut spec: Spec,
+        permit: &Permit<'_, tier::Process>,
+    ) -> Result<RawOutput, ExecuteError> {
+        let Some(outlet) = &self.outlet else {
+            return Ok(RawOutput::failed(
+                "process.no_network",
+                "there is no broker here that could be reached",
+            ));
+        };
+        let outfit = match outlet.outfit() {
+            Ok(outfit) => outfit,
+            Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+        };
+        spec.env.extend(outfit.env);
+        spec.binds.extend(outfit.binds);
+        let (sender, mut listeners) = mpsc::channel(1);
+        spec.listener = Some(sender);
+        let running = run(spec, permit.cancelled());
+        let serving = async {
+            if let Some(listener) = listeners.recv().await {
+                outlet.serve(listener, permit).await;
+            }
+        };
+        tokio::pin!(running, serving);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut running => ended,
+            // Without a broker the program goes on, and nothing leaves any more.
+            () = &mut serving => running.await,
+        };
+        // What the program says may be what the network told it.
+        reply(ended).map(|output| output.with_label(FROM_THE_WEB))
     }
 }
 
