@@ -20,6 +20,7 @@ mod rate;
 mod record;
 pub mod recovery;
 mod rules;
+mod secret;
 mod signal;
 pub mod syscall;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,
 };
+pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

@@ -201,17 +201,18 @@ impl Core {
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.calls.enter(call.principal(), intent.seq);
         facts.slot.keep();
-        let (core, args, limits, cancel) =
-            (Arc::clone(&self), facts.take_args(), grant.limits, running.cancel());
-        let frame = Frame { core, call, args, limits, intent, cancel };
+        let (args, targets) = (facts.take_args(), facts.take_targets());
+        let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
+        let frame = Frame { core, call, args, targets, limits, intent, cancel };
         let ended = effect::perform(&frame, grant.tier).await;
         drop(running);
 
-        // 6 label: nobody has been able to read a byte of it until here.
-        let (status, mut raw) = ended.into_parts();
+        // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
+        let (mut status, mut raw) = ended.into_parts();
+        let masked = label::mask(&*self.secrets, &mut status, &mut raw);
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained) = (raw.spent, raw.obtained.take());
-        let output = Labelled::new(raw, facts.output_floor());
+        let output = Labelled::new(raw, facts.output_floor(), masked);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = reservation.map(|reserved| reserved.settle(spent));

@@ -84,6 +84,7 @@ impl World {
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
+            secrets: Arc::new(crate::NoSecrets),
             clock: Arc::new(ManualClock::at(1_000_000)),
             sponsor: "ada".to_owned(),
             session: "s-1".to_owned(),
