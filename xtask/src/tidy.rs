@@ -11,9 +11,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("workspace", &["ledger"]),
     ("kernel", &["policy", "ledger", "store", "workspace"]),
     ("sandbox", &["kernel"]),
-    ("tools", &["kernel"]),
+    ("egress", &["kernel"]),
+    ("tools", &["kernel", "egress"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools"]),
+    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "egress", "tools"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

@@ -11,7 +11,7 @@ mod effect;
 mod label;
 mod permit;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use regent_ledger::{AppendError, Receipt};
@@ -203,7 +203,8 @@ impl Core {
         facts.slot.keep();
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
-        let frame = Frame { core, call, args, targets, limits, intent, cancel };
+        let held = Mutex::new(reservation);
+        let frame = Frame { core, call, args, targets, limits, intent, cancel, held };
         let ended = effect::perform(&frame, grant.tier).await;
         drop(running);
 
@@ -215,7 +216,7 @@ impl Core {
         let output = Labelled::new(raw, facts.output_floor(), masked);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
-        let settled = reservation.map(|reserved| reserved.settle(spent));
+        let settled = frame.settle(spent);
         let ending = record::Ending {
             status: &status,
             output: &output,

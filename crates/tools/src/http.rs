@@ -4,13 +4,11 @@
 //! and the connection goes to one of those; no proxy, no cookie, no credential of ours is ever added; a redirect is made as a system
 //! call of its own, so that policy judges every hop and the ledger has every hop.
 
-mod address;
-mod client;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
+use regent_egress::{Client, ReachError, Request, Response};
 use regent_kernel::{
     ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
     SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
@@ -19,11 +17,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-pub use client::Network;
-pub(crate) use client::{Client, Request, Response};
-
 use crate::manifest::{capabilities, integer, kinds, object};
-use crate::output::{Driven, Room, arguments, failure};
+use crate::output::{Driven, Room, Stopped, arguments, failure};
 
 const BYTES_DEFAULT: u64 = 1 << 20;
 const BYTES_MAX: u64 = 8 << 20;
@@ -113,7 +108,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Dri
     let response = tokio::select! {
         biased;
         () = permit.cancelled() => return Err(failure("http.cancelled", "the call was told to stop").into()),
-        response = client.send(&request, bytes_max) => response?,
+        response = client.send(&request, bytes_max) => response.map_err(unreached)?,
     };
     let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
     if let Some(next) = redirect(&args, &request, &response)? {
@@ -121,6 +116,10 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Dri
     }
     let label = label_of(&request, &response);
     Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
+}
+
+fn unreached(error: ReachError) -> Stopped {
+    failure(&format!("http.{}", error.word()), error.to_string()).into()
 }
 
 fn request_of(args: &Args<'_>) -> Driven<Request> {
