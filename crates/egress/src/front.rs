@@ -254,7 +254,7 @@ fn verdict(reply: Result<Reply, Fault>) -> Response<Piped> {
 fn denied(denial: &Denial) -> Response<Piped> {
     let reason = &denial.reason;
     let mut text = match &reason.rule {
-        Some(rule) => format!("regent: denied by rule `{rule}`: {}\n", reason.message),
+        Some(rule) => format!("regent: denied by rule {rule}: {}\n", reason.message),
         None => format!("regent: denied ({}): {}\n", reason.code, reason.message),
     };
     if let Some(help) = &reason.help {

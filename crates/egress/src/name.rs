@@ -13,7 +13,7 @@ const LABEL_BYTES_MAX: usize = 40;
 /// From here on a part is looked at more closely.
 const LABEL_BYTES_PLAIN: usize = 30;
 /// Words and numbers stay below, random letters and digits don't.
-const BITS_PER_BYTE_MAX: f64 = 4.2;
+const BITS_PER_BYTE_MAX: f64 = 4.4;
 /// A digest of 16 bytes is a usual part of a name, a longer one isn't.
 const HEX_BYTES_MAX: usize = 32;
 
@@ -81,7 +81,7 @@ mod tests {
             "example.com",
             "a.b.c.d.example.com",
             "xn--exmple-4nf.com",
-            "my-application-load-balancer-1234567890.us-east-1.elb.amazonaws.com",
+            "my-application-load-balancer-1839204718.us-east-1.elb.amazonaws.com",
             "0123456789abcdef0123456789abcdef.storage.example.com",
             "ec2-203-0-113-25.compute-1.amazonaws.com",
             "d111111abcdef8.cloudfront.net",

@@ -38,7 +38,9 @@ pub use identity::{Did, DidError};
 pub use kernel::{Parts, Phase};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
-pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
+pub use regent_policy::{
+    Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
+};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,

@@ -92,7 +92,7 @@ fn network() -> Value {
 }
 
 fn stdin() -> Value {
-    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input"})
+    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input; a handle `secret://name` is given as its value"})
 }
 
 fn program(

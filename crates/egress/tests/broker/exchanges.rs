@@ -1,6 +1,6 @@
 //! What passes: real clients, plain requests, verdicts, budgets, what the ledger says.
 
-use regent_kernel::{Budget, BudgetScope, Integrity, Op, Reply};
+use regent_kernel::{Answer, Budget, BudgetScope, Integrity, Op, Reply, Scope, TicketId};
 use regent_ledger::Kind;
 use serde_json::{Value, json};
 
@@ -76,7 +76,8 @@ async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
     let said = world.out(&format!("curl -sSi -d x http://{at}/open/x")).await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("x-regent-verdict: deny"), "{said}");
     assert!(
-        said.contains("denied by rule `uploads`: nothing is uploaded") && said.contains("help: ask Ada"),
+        said.contains("denied by rule `uploads` (user policy, line 7): nothing is uploaded")
+            && said.contains("help: ask Ada"),
         "{said}"
     );
     let said = world.out(&format!("curl -sSi http://{at}/open/../secret")).await;
@@ -93,9 +94,8 @@ async fn what_a_person_agrees_to_passes_the_next_time() {
     let said = world.out(&line).await;
     assert!(said.contains("x-regent-verdict: ask") && said.contains("this needs a look"), "{said}");
     let id = said.split("regent approve ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
-    let answer: Op =
-        serde_json::from_value(json!({"op": "answer", "args": {"ticket": id, "answer": {"approve": {"scope": "once", "valid_ms": 60000}}}}))
-            .unwrap();
+    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    let answer = Op::Answer { ticket: TicketId(id.to_owned()), answer };
     let reply = world.kernel.syscall(&world.kernel.operator(), answer).await.unwrap();
     assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
     let said = world.out(&line).await;
