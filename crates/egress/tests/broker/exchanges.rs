@@ -62,6 +62,7 @@ version: 1
 limits: { wall: 20s, output: 1MiB }
 rules:
   - { id: programs, effect: allow, match: { tool: shell.exec } }
+  - { id: person, effect: allow, match: { class: operator, op: 'approval.*' } }
   - { id: reads, effect: allow, match: { tool: net.request, method: GET, url_path: '/open/**' } }
   - { id: uploads, effect: deny, match: { tool: net.request, method: [POST, PUT] }, reason: nothing is uploaded, help: ask Ada }
   - { id: others, effect: ask, match: { tool: net.request, url_path: '/asked/**' }, reason: this needs a look }
@@ -76,7 +77,7 @@ async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
     let said = world.out(&format!("curl -sSi -d x http://{at}/open/x")).await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("x-regent-verdict: deny"), "{said}");
     assert!(
-        said.contains("denied by rule `uploads` (user policy, line 7): nothing is uploaded")
+        said.contains("denied by rule `uploads` (user policy, line 8): nothing is uploaded")
             && said.contains("help: ask Ada"),
         "{said}"
     );

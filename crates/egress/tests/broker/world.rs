@@ -154,6 +154,14 @@ impl World {
         panic!("a call has no outcome: {:#?}", self.entries());
     }
 
+    /// What a call of the broker came to: the payload of its outcome.
+    pub(crate) fn told(&self, outcome: &Value) -> Value {
+        let digest = ["output", "args"].into_iter().find_map(|field| outcome[field]["sha256"].as_str());
+        let Some(digest) = digest else { return Value::Null };
+        let payload = self.kernel.ledger().payload(&digest.parse().unwrap()).unwrap().unwrap_or_default();
+        serde_json::from_slice(&payload).unwrap_or(Value::Null)
+    }
+
     fn entries(&self) -> Vec<(Kind, Value)> {
         let reader = Reader::on(self.kernel.ledger().storage());
         let entries = reader.entries().unwrap().map(Result::unwrap);
