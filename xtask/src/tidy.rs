@@ -13,9 +13,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("kernel", &["policy", "ledger", "store", "workspace"]),
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
-    ("tools", &["kernel"]),
+    ("egress", &["kernel"]),
+    ("tools", &["kernel", "egress"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "tools"]),
+    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

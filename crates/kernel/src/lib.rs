@@ -28,7 +28,7 @@ mod vfs;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, OverBudget, Spent};
+pub use budget::{Budget, BudgetScope, Each, Spent};
 pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{AdmitError, ArgumentKind, Catalogue, SideEffect, Tool, ToolSpec};
 pub use clock::{Clock, ManualClock, SystemClock};
