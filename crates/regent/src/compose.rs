@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
+use regent_control as control;
+use regent_egress::{Broker, Network};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 
 use crate::codes;
 use crate::context::Context;
@@ -66,6 +68,7 @@ impl Running {
             catalogue,
             workspace,
             state: Arc::new(state),
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,
@@ -200,11 +203,12 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+    let broker = Broker::new(network, &context.paths.runtime);
     Executors {
         process: Some(Arc::new(ProcessTier::new(floor(context)))),
         #[cfg(feature = "wasm")]
         wasm: Some(wasm_tier(context)),
-        ..Executors::new(Arc::new(HostTools::new(network)))
+        ..Executors::new(Arc::new(HostTools::new(broker)))
     }
 }
 
