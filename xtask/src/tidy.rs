@@ -12,8 +12,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("kernel", &["policy", "ledger", "store", "workspace"]),
     ("sandbox", &["kernel"]),
     ("tools", &["kernel"]),
+    ("vault", &["kernel"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools"]),
+    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools", "vault"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =
