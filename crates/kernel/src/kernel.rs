@@ -171,6 +171,11 @@ impl Kernel {
         self.0.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The time by the kernel's clock.
+    pub fn now_ms(&self) -> i64 {
+        self.0.clock.now_ms()
+    }
+
     /// The tools that can be called.
     pub fn catalogue(&self) -> &Catalogue {
         &self.0.catalogue

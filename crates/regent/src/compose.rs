@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
+use regent_control as control;
+use regent_egress::{Broker, Network};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 use regent_vault::Vault;
 
 use crate::codes;
@@ -210,10 +212,9 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
 
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
-    Executors {
-        process: Some(Arc::new(ProcessTier::new(floor(context)))),
-        ..Executors::new(Arc::new(HostTools::new(network)))
-    }
+    let broker = Broker::new(network, &context.paths.runtime);
+    let process = ProcessTier::new(floor(context));
+    Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(HostTools::new(broker))) }
 }
 
 /// The least confinement that programs are run in.

@@ -5,13 +5,11 @@
 //! call of its own, so that policy judges every hop and the ledger has every hop. Handles to secrets in headers and body are
 //! replaced by their values here, for this request alone; a redirect carries the handles on, to be judged again.
 
-mod address;
-mod client;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
+use regent_egress::{Client, ReachError, Request, Response};
 use regent_kernel::{
     ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply, Secret,
     SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
@@ -19,9 +17,6 @@ use regent_kernel::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use url::Url;
-
-pub use client::Network;
-pub(crate) use client::{Client, Request, Response};
 
 use crate::manifest::{capabilities, integer, kinds, object};
 use crate::output::{Driven, Room, Stopped, arguments, failure};
@@ -114,7 +109,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Dri
     let response = tokio::select! {
         biased;
         () = permit.cancelled() => return Err(failure("http.cancelled", "the call was told to stop").into()),
-        response = client.send(&request, bytes_max) => response?,
+        response = client.send(&request, bytes_max) => response.map_err(unreached)?,
     };
     let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
     if let Some(next) = redirect(&args, &request, &response)? {
@@ -122,6 +117,10 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Dri
     }
     let label = label_of(&request, &response);
     Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
+}
+
+fn unreached(error: ReachError) -> Stopped {
+    failure(&format!("http.{}", error.word()), error.to_string()).into()
 }
 
 fn request_of(args: &Args<'_>, fill: impl Fn(&str) -> Result<Secret, SecretError>) -> Driven<Request> {
