@@ -17,7 +17,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("tools", &["kernel", "egress"]),
     ("vault", &["kernel"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "vault"]),
+    (
+        "regent",
+        &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "vault"],
+    ),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

@@ -156,7 +156,7 @@ impl Quiet {
         let usual = tcgetattr(rustix::stdio::stdin())?;
         let mut quiet = usual.clone();
         quiet.local_modes -= LocalModes::ECHO | LocalModes::ISIG;
-        tcsetattr(rustix::stdio::stdin(), OptionalActions::Flush, &quiet)?;
+        tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &quiet)?;
         Ok(Self(usual))
     }
 }
