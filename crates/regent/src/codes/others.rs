@@ -234,6 +234,31 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "KILL, POLICY and TRUST can be neither masked, ignored nor handled, and STOP can't be ignored.",
     ),
+    code(
+        "secret.locked",
+        exit::AUTHENTICATION,
+        "The vault that has the secret can't be opened: it wants a passphrase, or its file or key can't be used. `regent vault list` says more.",
+    ),
+    code(
+        "secret.not_found",
+        exit::NOT_FOUND,
+        "There is no secret of this name in the vault. `regent vault add NAME` puts one in; its value is typed or comes on stdin.",
+    ),
+    code(
+        "secret.not_judged",
+        exit::ERROR,
+        "A tool asked for a secret that the call's arguments have no handle to. Only what policy judged is given.",
+    ),
+    code(
+        "secret.out_of_scope",
+        exit::DENIED,
+        "Whoever put the secret into the vault has said which tools, agents and hosts it is for, and this call is none of them. `regent vault list` shows the scope.",
+    ),
+    code(
+        "secret.too_many",
+        exit::DENIED,
+        "One call has handles to more different secrets than any call needs. Make several calls of it.",
+    ),
     code("tier.instruction", exit::DENIED, "The tool is shown to models, never run."),
     code(
         "tier.unavailable",
