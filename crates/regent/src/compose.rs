@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 
 use crate::codes;
 use crate::context::Context;
@@ -16,6 +17,7 @@ use crate::failure::{Excerpt, Failure, Mark};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::trust::{self, Trust};
+use crate::way_out::WayOut;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -199,10 +201,9 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
-    Executors {
-        process: Some(Arc::new(ProcessTier::new(floor(context)))),
-        ..Executors::new(Arc::new(HostTools::new(network)))
-    }
+    let broker = Broker::new(network, &context.paths.runtime);
+    let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
+    Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(HostTools::new(broker))) }
 }
 
 /// The least confinement that programs are run in.
