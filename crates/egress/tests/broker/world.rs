@@ -83,7 +83,7 @@ pub(crate) fn reaching(addresses: &[&str]) -> Network {
     Network {
         allow_private: addresses.iter().map(|&address| address.to_owned()).collect(),
         connect_ms_max: 5_000,
-        idle_ms_max: 5_000,
+        quiet_ms_max: 5_000,
         ..Network::default()
     }
 }

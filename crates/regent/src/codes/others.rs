@@ -147,6 +147,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The answer leads elsewhere, and a person has to agree to going there; every hop is judged anew.",
     ),
     code("http.redirects", exit::ERROR, "The answer leads elsewhere, and again, too often."),
+    code(
+        "http.secret_leaving",
+        exit::DENIED,
+        "The value of a secret would leave in a way that nobody agreed to. Send its handle (`secret://name`) instead.",
+    ),
     code("http.timeout", exit::TEMPORARY, "The host took too long."),
     code(
         "http.tls",
