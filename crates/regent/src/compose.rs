@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};

@@ -20,11 +20,15 @@ impl Labelled {
     /// label joined with those of the inputs. An executor may raise it, never lower it. What a secret had to be masked in is as
     /// confidential as one: the same value may be in there in a form that nobody recognises.
     pub(super) fn new(raw: RawOutput, floor: Label, masked: bool) -> Self {
-        let mut label = raw.label.map_or(floor, |own| floor.join(own));
+        let label = raw.label.map_or(floor, |own| floor.join(own));
+        Self::of(raw.bytes, label, masked)
+    }
+
+    pub(super) fn of(bytes: Vec<u8>, mut label: Label, masked: bool) -> Self {
         if masked {
             label.confidentiality = label.confidentiality.max(Confidentiality::Secret);
         }
-        Self { bytes: raw.bytes, label }
+        Self { bytes, label }
     }
 
     /// Where it came from and how secret it is.

@@ -7,10 +7,11 @@ use regent_ledger::Receipt;
 use regent_policy::{Class, Limits, Reason, Verdict};
 use serde_json::Value;
 
-use super::{Fault, Reply};
+use super::{Fault, Flow, Overflow, Reply};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::{Target, refusal};
 use crate::kernel::Core;
@@ -93,6 +94,17 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         self.frame.core.secrets.scrub_part(held)
     }
 
+    /// Passes on output while the call runs, in the order of these calls. Waits while the reader is behind.
+    pub async fn emit(&self, bytes: &[u8]) -> Result<(), Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.take(&*core.secrets, bytes, limits.output_bytes_max).await
+    }
+
+    /// The kernel's clock, for guests that ask what time it is.
+    pub fn clock(&self) -> &'s Arc<dyn Clock> {
+        &self.frame.core.clock
+    }
+
     /// Sets aside budget for a call that sends more than was foreseen, `bytes_out` in all. To be asked before they leave.
     pub fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
         let mut held = self.frame.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,6 +144,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
+            listener: None,
         }
     }
 }
@@ -147,6 +160,7 @@ pub(crate) struct Frame {
     pub(crate) limits: Limits,
     pub(crate) intent: Receipt,
     pub(crate) cancel: Cancel,
+    pub(crate) flow: Flow,
     /// What was set aside for it; taken when it is settled.
     pub(crate) held: Mutex<Option<Reservation>>,
 }
