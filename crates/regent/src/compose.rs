@@ -22,6 +22,7 @@ use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
 use crate::trust::{self, Trust};
+use crate::way_out::WayOut;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -215,8 +216,9 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
+    let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
     Executors {
-        process: Some(Arc::new(ProcessTier::new(floor(context)))),
+        process: Some(Arc::new(process)),
         #[cfg(feature = "wasm")]
         wasm: Some(wasm_tier(context)),
         ..Executors::new(Arc::new(HostTools::new(broker)))
