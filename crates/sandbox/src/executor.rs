@@ -248,6 +248,7 @@ fn receipt(ended: &Ended) -> Value {
             "wall_ms": ended.wall_ms,
         });
         fields.insert("ended".to_owned(), how);
+        fields.insert("tier".to_owned(), json!("process"));
     }
     receipt
 }
