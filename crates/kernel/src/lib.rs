@@ -37,6 +37,7 @@ pub use identity::{Did, DidError};
 pub use kernel::{Parts, Phase};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
+pub use regent_ledger::Digest;
 pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{

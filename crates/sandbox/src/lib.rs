@@ -1,4 +1,4 @@
-//! Where untrusted code runs: the process tier.
+//! Where untrusted code runs: the process tier, and the WASM tier (feature `wasm`).
 //!
 //! [`run`] starts a program in a box of its own: namespaces, a minimal root file system, Landlock, seccomp, limits,
 //! no network, nothing inherited. [`probe()`] tells what this host really gives, [`Obtained`] what a run really got;
@@ -37,6 +37,8 @@ mod seccomp;
 mod spec;
 mod sys;
 mod view;
+#[cfg(feature = "wasm")]
+pub mod wasm;
 mod wire;
 
 pub use cgroup::Hierarchy;

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{Fault, Reply};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::kernel::Core;
 use regent_workspace::Workspace;
@@ -53,6 +54,11 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     /// The folder that the caller works in.
     pub fn workspace(&self) -> &'s Workspace {
         &self.frame.core.workspace
+    }
+
+    /// The kernel's clock, for guests that ask what time it is.
+    pub fn clock(&self) -> &'s Arc<dyn Clock> {
+        &self.frame.core.clock
     }
 
     /// Resolves when the call must stop: a signal, a deadline, a shutdown.
