@@ -108,16 +108,16 @@ impl ProcessTier {
 /// The arguments of both tools.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
-    argv: Option<Vec<String>>,
-    command: Option<String>,
-    cwd: Option<PathBuf>,
+pub(crate) struct Arguments {
+    pub(crate) argv: Option<Vec<String>>,
+    pub(crate) command: Option<String>,
+    pub(crate) cwd: Option<PathBuf>,
     #[serde(default)]
-    env: BTreeMap<String, String>,
-    stdin: Option<String>,
-    timeout_ms: Option<u64>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) stdin: Option<String>,
+    pub(crate) timeout_ms: Option<u64>,
     #[serde(default)]
-    terminal: bool,
+    pub(crate) terminal: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {

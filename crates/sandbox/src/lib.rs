@@ -27,6 +27,8 @@ mod executor;
 mod explain;
 mod grants;
 mod launch;
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+pub mod microvm;
 mod mounts;
 mod plan;
 mod planted;

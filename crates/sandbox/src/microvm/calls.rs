@@ -60,6 +60,8 @@ pub(super) struct Program {
     /// New mappings go below.
     pub(super) mappings_top: u64,
     pub(super) began: Instant,
+    /// What the wall clock showed then.
+    pub(super) began_ms: u64,
     pub(super) stack_bytes: u64,
     pub(super) open_max: u64,
     state: State,
@@ -96,11 +98,13 @@ pub(super) struct Beginning {
     pub(super) mappings_top: u64,
     pub(super) stack_bytes: u64,
     pub(super) open_max: u64,
+    pub(super) began_ms: u64,
 }
 
 impl Program {
     pub(super) fn new(beginning: Beginning) -> Self {
-        let Beginning { space, files, cwd, path, heap_start, mappings_top, stack_bytes, open_max } = beginning;
+        let Beginning { space, files, cwd, path, heap_start, mappings_top, stack_bytes, open_max, began_ms } =
+            beginning;
         let heap = Heap { start: heap_start, end: heap_start };
         // SS_DISABLE: there is no alternate stack.
         let mut alternate_stack = [0; 24];
@@ -110,7 +114,7 @@ impl Program {
         let state =
             State { umask: 0o022, signal_mask: 0, actions: vec![[0; 32]; SIGNALS], alternate_stack };
         let began = Instant::now();
-        Self { space, files, cwd, path, heap, mappings_top, began, stack_bytes, open_max, state }
+        Self { space, files, cwd, path, heap, mappings_top, began, began_ms, stack_bytes, open_max, state }
     }
 
     /// Answers one call.

@@ -1,6 +1,7 @@
 //! Reads static ELF programs for x86-64: `ET_EXEC`, and `ET_DYN` without an interpreter. Nothing in the file is believed unchecked.
 
 use super::areas::{Protection, USER_END, USER_START, page_down, page_up};
+use super::layout::Packed;
 
 /// Where a program that can be anywhere is put.
 const MOVABLE_AT: u64 = 0x5555_5540_0000;
@@ -14,7 +15,7 @@ const PT_PHDR: u32 = 6;
 
 /// Why a file is no program for a microVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ElfError {
+pub(super) enum ElfError {
     /// Not one at all, or for another machine.
     #[error("it is not an ELF program for x86-64")]
     NotElf,
@@ -37,8 +38,6 @@ pub(super) struct Elf<'a> {
     pub(super) headers: (u64, u64),
     /// The first whole page behind it.
     pub(super) end: u64,
-    /// The lowest address.
-    pub(super) start: u64,
 }
 
 /// One part of a program.
@@ -149,8 +148,7 @@ impl<'a> Reading<'a> {
     }
 
     fn finish(self, entry: u64, count: u64, movable: bool) -> Result<Elf<'a>, ElfError> {
-        let ends = self.segments.first().zip(self.segments.last());
-        let (start, end) = ends.map(|(first, last)| (first.pages.0, last.pages.1)).ok_or(SHORT)?;
+        let end = self.segments.last().map(|last| last.pages.1).ok_or(SHORT)?;
         // A shared library has neither interpreter nor entry.
         if movable && (!self.dynamic || entry == MOVABLE_AT) {
             return Err(ElfError::NotStatic);
@@ -162,8 +160,25 @@ impl<'a> Reading<'a> {
             return Err(ElfError::Malformed("it begins where nothing can be run"));
         }
         let headers = (self.headers.unwrap_or(0), count);
-        Ok(Elf { entry, segments: self.segments, headers, end, start })
+        Ok(Elf { entry, segments: self.segments, headers, end })
     }
+}
+
+/// The smallest program: this code and nothing else, to be read and run, at `0x400078`.
+pub(super) fn program(code: &[u8]) -> Vec<u8> {
+    small(2, PT_LOAD, code)
+}
+
+fn small(kind: u16, first: u32, code: &[u8]) -> Vec<u8> {
+    const AT: u64 = 0x40_0000;
+    let mut file = Packed(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec());
+    let before = HEADER_BYTES + ENTRY_BYTES;
+    file = file.u16(kind).u16(62).u32(1).u64(AT + before as u64).u64(HEADER_BYTES as u64).u64(0).u32(0);
+    file = file.u16(HEADER_BYTES as u16).u16(ENTRY_BYTES as u16).u16(1).u16(0).u16(0).u16(0);
+    let bytes = (before + code.len()) as u64;
+    file = file.u32(first).u32(5).u64(0).u64(AT).u64(AT).u64(bytes).u64(bytes).u64(4096);
+    file.0.extend(code);
+    file.0
 }
 
 #[cfg(test)]
@@ -171,34 +186,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One executable part at 0x400000.
-    pub(crate) fn small(kind: u16, first: u32, code: &[u8]) -> Vec<u8> {
-        let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-        file.extend(kind.to_le_bytes());
-        file.extend(62_u16.to_le_bytes());
-        file.extend(1_u32.to_le_bytes());
-        for word in [0x40_0078_u64, 64, 0] {
-            file.extend(word.to_le_bytes());
-        }
-        file.extend(0_u32.to_le_bytes());
-        for half in [64_u16, 56, 1, 0, 0, 0] {
-            file.extend(half.to_le_bytes());
-        }
-        file.extend(first.to_le_bytes());
-        file.extend(5_u32.to_le_bytes());
-        let bytes = (120 + code.len()) as u64;
-        for word in [0_u64, 0x40_0000, 0x40_0000, bytes, bytes, 4096] {
-            file.extend(word.to_le_bytes());
-        }
-        file.extend(code);
-        file
-    }
-
     #[test]
     fn a_program_is_read_and_others_are_told_apart() {
         let file = small(2, PT_LOAD, &[0x0f, 0x05]);
         let elf = parse(&file).unwrap();
-        assert_eq!((elf.entry, elf.headers, elf.start, elf.end), (0x40_0078, (0x40_0040, 1), 0x40_0000, 0x40_1000));
+        assert_eq!((elf.entry, elf.headers, elf.end), (0x40_0078, (0x40_0040, 1), 0x40_1000));
         assert_eq!(elf.segments[0].protection, Protection { read: true, write: false, execute: true });
         assert_eq!(parse(&small(2, PT_INTERP, &[])), Err(ElfError::NotStatic));
         assert_eq!(parse(&small(3, PT_LOAD, &[])), Err(ElfError::NotStatic));

@@ -131,7 +131,7 @@ impl Files {
         };
         for (what, flags) in [(What::Input, libc::O_RDONLY), (What::Stdout, libc::O_WRONLY), (What::Stderr, libc::O_WRONLY)] {
             // There is room for three.
-            drop(files.install(what, flags.cast_unsigned()));
+            files.install(what, flags.cast_unsigned()).ok();
         }
         files
     }
@@ -224,7 +224,7 @@ impl Files {
         }
         if self.id(to).is_ok() {
             // As on Linux, an error of this close is lost; the note stays.
-            drop(self.close(to, outside));
+            self.close(to, outside).ok();
         }
         self.place(id, number, close_on_exec)
     }

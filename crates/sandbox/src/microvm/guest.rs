@@ -3,10 +3,12 @@
 
 use std::io;
 use std::os::unix::thread::JoinHandleExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use regent_kernel::Digest;
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -18,7 +20,8 @@ use super::machine::{Fault, Machine, PAGE_FAULT, Stop};
 use super::memory::Memory;
 use super::space::{OutOfMemory, Space};
 use super::start::{Words, lay_stack};
-use super::template::Template;
+use super::programs::{self, NotRun};
+use super::template::Templates;
 use super::tree::Tree;
 use crate::sys;
 
@@ -28,7 +31,7 @@ const REPEATS_MAX: u32 = 64;
 /// What is to run, and within what.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) template: Arc<Template>,
+    pub(super) load: Load,
     pub(super) words: Words,
     /// The workspace's path, and the folder to begin in.
     pub(super) workspace: String,
@@ -36,12 +39,36 @@ pub(super) struct Job {
     pub(super) input: Vec<u8>,
     pub(super) memory_bytes: u64,
     pub(super) files: FileLimits,
+    /// What the wall clock shows now.
+    pub(super) now_ms: u64,
+}
+
+/// Where the program comes from.
+#[derive(Debug)]
+pub(super) enum Load {
+    /// One of the host's own.
+    Host(PathBuf),
+    /// A static shell of the host's.
+    Shell,
+    /// This file.
+    Content(Vec<u8>),
+}
+
+/// Why nothing was run.
+#[derive(Debug)]
+pub(super) enum NotStarted {
+    /// Because of the program.
+    Program(NotRun),
+    /// Because of this host, or of us.
+    Broke(String),
 }
 
 /// What came of it.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) end: End,
+    /// What was run.
+    pub(super) digest: Digest,
     pub(super) output: Output,
     pub(super) notes: Vec<String>,
     /// Something was not saved, although the program may not have noticed.
@@ -79,19 +106,24 @@ impl Shell {
 /// A guest that runs.
 #[derive(Debug)]
 pub(super) struct Running {
-    thread: Option<JoinHandle<Result<Finished, String>>>,
+    thread: Option<JoinHandle<Result<Finished, NotStarted>>>,
     link: Arc<Link>,
 }
 
 impl Running {
     /// Starts the thread.
-    pub(super) fn start(job: Job, shell: Option<Shell>, link: &Arc<Link>) -> io::Result<Self> {
-        let own = Arc::clone(link);
+    pub(super) fn start(
+        job: Job,
+        shell: Option<Shell>,
+        templates: &Arc<Templates>,
+        link: &Arc<Link>,
+    ) -> io::Result<Self> {
+        let (own, templates) = (Arc::clone(link), Arc::clone(templates));
         // The thread is born with every signal blocked: the one that ends it must never find it unprepared.
         let mask = sys::block_signals();
         let thread = std::thread::Builder::new().name("regent-guest".to_owned()).spawn(move || {
             let _ended = Ended(&own);
-            run(&job, shell, &own)
+            run(job, shell, &templates, &own)
         });
         sys::restore_signals(&mask);
         Ok(Self { thread: Some(thread?), link: Arc::clone(link) })
@@ -124,9 +156,10 @@ impl Running {
     }
 
     /// Waits for its end, which must have come or been asked for.
-    pub(super) fn join(mut self) -> Result<Finished, String> {
-        let Some(thread) = self.thread.take() else { return Err("the guest has been waited for already".to_owned()) };
-        thread.join().unwrap_or_else(|_| Err("the guest's thread panicked".to_owned()))
+    pub(super) fn join(mut self) -> Result<Finished, NotStarted> {
+        let broke = |why: &str| Err(NotStarted::Broke(why.to_owned()));
+        let Some(thread) = self.thread.take() else { return broke("the guest has been waited for already") };
+        thread.join().unwrap_or_else(|_| broke("the guest's thread panicked"))
     }
 }
 
@@ -155,34 +188,38 @@ fn kick() -> i32 {
     libc::SIGRTMIN()
 }
 
-fn run(job: &Job, shell: Option<Shell>, link: &Link) -> Result<Finished, String> {
-    let broke = |doing: &str| {
-        let doing = doing.to_owned();
-        move |error: io::Error| format!("{doing}: {error}")
+fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Result<Finished, NotStarted> {
+    let broke = |doing: &'static str| move |error: io::Error| NotStarted::Broke(format!("{doing}: {error}"));
+    let template = match &job.load {
+        Load::Host(path) => programs::host(path, templates),
+        Load::Shell => programs::shell(templates),
+        Load::Content(content) => programs::content(content, templates),
     };
+    let template = template.map_err(NotStarted::Program)?;
     let shell = match shell {
         Some(shell) if shell.bytes() == job.memory_bytes => shell,
         _ => Shell::new(job.memory_bytes).map_err(broke("no virtual machine can be made"))?,
     };
     let Shell { mut machine, mut memory } = shell;
-    memory.overlay(&job.template.image).map_err(broke("the program can't be put into memory"))?;
-    let mut space = Space::of(memory, &job.template.layout);
-    let stack = lay_stack(&mut space, &job.template, &job.words)
+    memory.overlay(&template.image).map_err(broke("the program can't be put into memory"))?;
+    let mut space = Space::of(memory, &template.layout);
+    let stack = lay_stack(&mut space, &template, &job.words)
         .map_err(|errno| broke("the program's stack can't be made")(errno.into()))?;
     machine
-        .prepare(&job.template.foundation, job.template.entry, stack.pointer)
+        .prepare(&template.foundation, template.entry, stack.pointer)
         .and_then(|()| machine.listen_for(kick()))
         .map_err(broke("the virtual processor can't be set up"))?;
     let confined = confine(&machine, link).map_err(broke("the guest's thread can't be confined"))?;
     let mut program = Program::new(Beginning {
         space,
-        files: Files::new(Tree::new(&job.workspace), job.input.clone(), job.files),
-        cwd: job.cwd.clone(),
-        path: job.words.path.clone(),
-        heap_start: job.template.end,
+        files: Files::new(Tree::new(&job.workspace), job.input, job.files),
+        cwd: job.cwd,
+        path: job.words.path,
+        heap_start: template.end,
         mappings_top: stack.mappings_top,
         stack_bytes: stack.bytes,
         open_max: job.files.open_max as u64,
+        began_ms: job.now_ms,
     });
     let (end, calls, faults) = drive(&mut machine, &mut program, link);
     // What the program wrote and didn't close is saved if it ended by itself. A program that we end has no say any more.
@@ -195,6 +232,7 @@ fn run(job: &Job, shell: Option<Shell>, link: &Link) -> Result<Finished, String>
     let Program { space, files, .. } = program;
     Ok(Finished {
         end,
+        digest: template.digest,
         output: files.output,
         notes: files.notes,
         unsaved,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sha2::{Digest as _, Sha256};
+use regent_kernel::Digest;
 
 use super::areas::page_up;
 use super::elf::{self, ElfError};
@@ -34,10 +34,8 @@ pub(super) struct Template {
     pub(super) headers: (u64, u64),
     /// The first page behind it, where its heap grows.
     pub(super) end: u64,
-    /// Its lowest address.
-    pub(super) start: u64,
-    /// SHA-256 of its file.
-    pub(super) digest: String,
+    /// Of its file.
+    pub(super) digest: Digest,
 }
 
 /// Why a program can't be loaded.
@@ -81,9 +79,9 @@ impl Template {
             let layout = space.layout();
             Ok::<_, LoadError>((layout.frames.used_bytes(), (layout, foundation)))
         })?;
-        let digest = Sha256::digest(file).iter().map(|byte| format!("{byte:02x}")).collect();
-        let (entry, headers, end, start) = (elf.entry, elf.headers, elf.end, elf.start);
-        Ok(Self { image, layout, foundation, entry, headers, end, start, digest })
+        let digest = Digest::of(file);
+        let (entry, headers, end) = (elf.entry, elf.headers, elf.end);
+        Ok(Self { image, layout, foundation, entry, headers, end, digest })
     }
 }
 
@@ -93,7 +91,7 @@ pub(super) enum Key {
     /// A file of the host that only its administrator can change: device, inode, size, and when it was changed.
     Host { device: u64, inode: u64, bytes: u64, changed_ns: i128 },
     /// Any other: its content.
-    Content(String),
+    Content(Digest),
 }
 
 /// The templates of the programs that ran last.
@@ -109,6 +107,11 @@ impl Templates {
         let template = Arc::clone(&found.1);
         kept.push_back(found);
         Some(template)
+    }
+
+    /// Forgets them all.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Keeps one more, in place of the one that was used least lately.

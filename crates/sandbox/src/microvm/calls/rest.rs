@@ -1,7 +1,8 @@
 //! Who the program is, what time it is, signals, limits: what needs nobody's leave and never waits.
 
+use std::time::Duration;
+
 use rustix::io::Errno;
-use rustix::time::ClockId;
 
 use super::super::files::TRANSFER_BYTES_MAX;
 use super::super::layout::{self, Packed, USER_ID};
@@ -72,22 +73,18 @@ impl Program {
 
     /// Seconds and nanoseconds of one of the clocks. The program's own time is the time since it began.
     pub(super) fn now(&self, clock: u64) -> Result<(u64, u64), Errno> {
-        let own = || {
-            let since = self.began.elapsed();
-            (since.as_secs(), u64::from(since.subsec_nanos()))
-        };
-        let host = |id| {
-            let now = rustix::time::clock_gettime(id);
-            (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned())
-        };
+        let since = self.began.elapsed();
+        let split = |time: Duration| (time.as_secs(), u64::from(time.subsec_nanos()));
         match i32::try_from(clock).unwrap_or(-1) {
-            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_TAI => Ok(host(ClockId::Realtime)),
+            libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_TAI => {
+                Ok(split(Duration::from_millis(self.began_ms).saturating_add(since)))
+            },
             libc::CLOCK_MONOTONIC
             | libc::CLOCK_MONOTONIC_COARSE
             | libc::CLOCK_MONOTONIC_RAW
             | libc::CLOCK_BOOTTIME
             | libc::CLOCK_PROCESS_CPUTIME_ID
-            | libc::CLOCK_THREAD_CPUTIME_ID => Ok(own()),
+            | libc::CLOCK_THREAD_CPUTIME_ID => Ok(split(since)),
             _ => Err(Errno::INVAL),
         }
     }
@@ -134,7 +131,7 @@ impl Program {
     fn sigaction(&mut self, signal: u64, new: u64, old: u64) -> Answer {
         let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1)).filter(|at| *at < SIGNALS);
         let index = index.ok_or(Errno::INVAL)?;
-        let fixed = [libc::SIGKILL, libc::SIGSTOP].iter().any(|fixed| signal == fixed.unsigned_abs().into());
+        let fixed = [libc::SIGKILL, libc::SIGSTOP].iter().any(|fixed| signal == u64::from(fixed.unsigned_abs()));
         let before = *self.state.actions.get(index).ok_or(Errno::INVAL)?;
         let mut after = before;
         if new != 0 {
