@@ -1,0 +1,1 @@
+//! Hostile programs, by their numbers.

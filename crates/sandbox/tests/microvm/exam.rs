@@ -1,0 +1,1 @@
+//! The microVM tier takes the exam that every tier takes.
