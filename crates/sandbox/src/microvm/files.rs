@@ -47,6 +47,8 @@ pub(super) struct Files {
     held_bytes: u64,
     /// What was refused, for the receipt.
     pub(super) notes: Vec<String>,
+    /// Something that was written is not in the workspace. The program heard of it, but programs don't always listen.
+    pub(super) unsaved: bool,
 }
 
 /// What the guest said.
@@ -128,6 +130,7 @@ impl Files {
             limits,
             held_bytes: 0,
             notes: Vec::new(),
+            unsaved: false,
         };
         for (what, flags) in [(What::Input, libc::O_RDONLY), (What::Stdout, libc::O_WRONLY), (What::Stderr, libc::O_WRONLY)] {
             // There is room for three.
@@ -312,16 +315,15 @@ impl Files {
                 }
             }
         }
+        self.unsaved |= told.is_err();
         told.map(drop)
     }
 
-    /// Saves everything that isn't yet: the program has ended.
-    pub(super) fn save_all(&mut self, outside: &dyn Outside) -> Result<(), Errno> {
-        let mut result = Ok(());
+    /// Saves everything that isn't yet: the program has ended, and hears nothing of it any more.
+    pub(super) fn save_all(&mut self, outside: &dyn Outside) {
         for id in 0..self.drafts.len() {
-            result = result.and(self.save(id, outside));
+            self.save(id, outside).ok();
         }
-        result
     }
 
     /// `fsync`.

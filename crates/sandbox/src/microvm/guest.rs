@@ -223,10 +223,10 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
     });
     let (end, calls, faults) = drive(&mut machine, &mut program, link);
     // What the program wrote and didn't close is saved if it ended by itself. A program that we end has no say any more.
-    let unsaved = match end {
-        End::Exit(_) | End::Signal(_) => program.files.save_all(link).is_err(),
-        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => false,
-    };
+    match end {
+        End::Exit(_) | End::Signal(_) => program.files.save_all(link),
+        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => {}
+    }
     let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     let cpu = Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0));
     let Program { space, files, .. } = program;
@@ -235,7 +235,7 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
         digest: template.digest,
         output: files.output,
         notes: files.notes,
-        unsaved,
+        unsaved: files.unsaved,
         confined,
         memory_bytes_used: space.used_bytes(),
         calls,
@@ -256,7 +256,7 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
         }
         match machine.run(&program.space) {
             Stop::Call { number, arguments } => {
-                calls = calls.saturating_add(1);
+                (calls, last) = (calls.saturating_add(1), (0, 0, 0));
                 let next = if number == libc::SYS_arch_prctl as u64 {
                     Next::Answer(arch_prctl(machine, program, arguments))
                 } else {

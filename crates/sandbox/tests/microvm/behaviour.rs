@@ -26,8 +26,8 @@ async fn busybox_applets_work() {
     assert_eq!(world.busybox(["head", "-c", "3", "/dev/zero"]).await, "\0\0\0");
     assert_eq!(world.busybox(["uname", "-sm"]).await, "Linux x86_64\n");
     assert_eq!(world.busybox(["id", "-u"]).await, "1000\n");
-    let sum = "90b0eab44af1c4f5a4ae3f1d0ec4bbd6eb7ba9c0de7b9ba7d86b3d72c7ae2bc9";
-    assert_eq!(world.busybox(["sha256sum", "a.txt"]).await.len(), sum.len() + 2 + "a.txt\n".len());
+    let digest = regent_kernel::Digest::of(b"banana\napple\ncherry\n");
+    assert_eq!(world.busybox(["sha256sum", "a.txt"]).await, format!("{digest}  a.txt\n"));
     assert_eq!(world.busybox(["find", ".", "-name", "*.txt"]).await.lines().count(), 2);
 }
 
@@ -42,7 +42,7 @@ async fn what_a_program_writes_is_there_afterwards() {
     assert_eq!(world.text("copy.txt"), "one\ntwo\n");
     world.busybox(["sed", "-i", "s/two/three/", "a.txt"]).await;
     assert_eq!(world.text("a.txt"), "one\nthree\n");
-    let outcome = world.sh("echo first > made; echo second >> made; mkdir d; echo in > d/f; echo x > /tmp/t; read y < /tmp/t; echo $y").await;
+    let outcome = world.sh("echo first > made; echo second >> made; echo in > d/f; echo x > /tmp/t; read y < /tmp/t; echo $y").await;
     assert_eq!((outcome.output.text().as_ref(), &outcome.status), ("x\n", &Status::Ok), "{:?}", outcome.obtained);
     assert_eq!((world.text("made"), world.text("d/f")), ("first\nsecond\n".to_owned(), "in\n".to_owned()));
     assert!(!std::path::Path::new("/tmp/t").exists());
@@ -97,7 +97,7 @@ fn compiled(source: &str, extra: &[&str]) -> Option<Vec<u8>> {
     std::fs::write(&from, source).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test makes the program that it runs")]
     let mut compiler = std::process::Command::new("cc");
-    let built = compiler.args(["-O1", "-o"]).arg(&to).args(extra).arg(&from).status();
+    let built = compiler.args(["-O1", "-w", "-o"]).arg(&to).args(extra).arg(&from).status();
     if !built.is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: there is no C compiler with static libraries here, so that no C program was run");
         return None;
@@ -110,7 +110,6 @@ const C_PROGRAM: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
 static __thread int own = 41;
@@ -135,7 +134,7 @@ int main(int argc, char **argv) {
     struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
     own++;
     FILE *out = fopen(argv[2], "w");
-    fprintf(out, "%ld %d %.3f %d\n", sum, count, sqrt((double)sum), own);
+    fprintf(out, "%ld %d %.3f %d\n", sum, count, (double)sum / 2, own);
     fclose(out);
     printf("done %d\n", t.tv_sec > 1600000000);
     return 0;
@@ -151,9 +150,7 @@ async fn static_c_programs_read_compute_and_write() {
     let numbers: String = (1..=1000).map(|number| format!("{number}\n")).collect();
     world.put("numbers", numbers);
     for extra in [&["-static"][..], &["-static-pie", "-fPIE"]] {
-        let mut extra = extra.to_vec();
-        extra.extend(["-w"]);
-        let Some(program) = compiled(C_PROGRAM.replace("sqrt((double)sum)", "(double)sum / 2").as_str(), &extra) else { return };
+        let Some(program) = compiled(C_PROGRAM, extra) else { return };
         world.put("program", program);
         let outcome = world.exec(["./program", "numbers", "out"]).await;
         assert_eq!(outcome.status, Status::Ok, "{extra:?} {} {:?}", outcome.output.text(), outcome.obtained);
