@@ -16,12 +16,14 @@ pub use programs::{Programs, program_spec};
 
 use crate::test_kernel::{Builder, SetupError, TestKernel, spawn};
 
-/// Small limits, so that running into them doesn't take long.
+/// Small limits, so that running into them doesn't take long. Of files, the workspace: a tier whose guests have files only by
+/// asking for them must be refused the others.
 const POLICY: &str = "\
 version: 1
 limits: { wall: 1500ms, output: 10kB, pids: 64, memory: 96MiB }
 rules:
   - { id: everything, effect: allow }
+  - { id: outside, effect: deny, match: { path: '/**' } }
 ";
 const OUTPUT_BYTES_MAX: usize = 10_000;
 /// What [`Task::Hog`] takes: more than the policy above allows, less than any machine has.

@@ -50,6 +50,7 @@ impl Adapted {
 
     pub(super) async fn call(&self, store: &mut Store<Guest>, input: &str) -> Result<Spoken> {
         let instance = self.ready.instantiate_async(&mut *store).await?;
+        store.data_mut().begun = true;
         match self.entry {
             Entry::Run => run(store, &instance, input).await,
             Entry::Main(name) => main(store, &instance, name).await,

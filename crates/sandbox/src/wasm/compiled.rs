@@ -133,6 +133,7 @@ impl Compiled {
             store.data_mut().said.input = std::io::Cursor::new(input.as_bytes().to_vec());
         }
         let instance = ready.instantiate_async(&mut *store).await?;
+        store.data_mut().begun = true;
         match entry {
             Entry::Tool(run) => {
                 let run = instance.get_typed_func::<(&str,), (Spoken,)>(&mut *store, run)?;

@@ -96,7 +96,9 @@ fn explain(error: &wasmtime::Error, guest: &Guest) -> Result<(&'static str, Stri
         return Ok(("wasm.busy", "there is no room for one more guest".to_owned()));
     }
     let trap = error.downcast_ref::<Trap>();
-    match (trap, guest.held.refused) {
+    // What it was refused explains a trap, and a guest that never began; not an answer of ours that it could not take.
+    let refused = guest.held.refused.filter(|_| trap.is_some() || !guest.begun);
+    match (trap, refused) {
         (Some(Trap::OutOfFuel), _) => {
             return Ok(("wasm.fuel", "it used up the processor time that it was given".to_owned()));
         }

@@ -28,6 +28,8 @@ pub(super) struct Guest {
     /// What all that came in through the door is labelled, together.
     pub(super) label: Option<Label>,
     pub(super) calls: u64,
+    /// It is whole and runs: what was refused from now on was refused to its own code.
+    pub(super) begun: bool,
     pub(super) resources: ResourceTable,
     /// The adapter of older modules calls back into the guest; not again from there.
     pub(super) inside: bool,
@@ -45,6 +47,7 @@ impl Guest {
             said: Said::new(limits),
             label: None,
             calls: 0,
+            begun: false,
             resources,
             inside: false,
         }
