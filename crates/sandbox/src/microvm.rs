@@ -38,7 +38,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod tier;
+mod transfer;
 mod tree;
 
-pub use self_test::{is_offered, probe};
+pub use self_test::{finding, is_offered, probe};
 pub use tier::MicrovmTier;

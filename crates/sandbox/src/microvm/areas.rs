@@ -99,7 +99,9 @@ impl Areas {
         self.split(start);
         self.split(end);
         let starts: Vec<u64> = self.0.range(start..end).map(|(&at, _)| at).collect();
-        let taken = starts.into_iter().filter_map(|at| self.0.remove(&at).map(|area| (at, area.end, area.protection)));
+        let taken = starts
+            .into_iter()
+            .filter_map(|at| self.0.remove(&at).map(|area| (at, area.end, area.protection)));
         taken.collect()
     }
 

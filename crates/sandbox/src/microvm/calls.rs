@@ -111,8 +111,7 @@ impl Program {
         if let Some(flags) = alternate_stack.get_mut(8) {
             *flags = 2;
         }
-        let state =
-            State { umask: 0o022, signal_mask: 0, actions: vec![[0; 32]; SIGNALS], alternate_stack };
+        let state = State { umask: 0o022, signal_mask: 0, actions: vec![[0; 32]; SIGNALS], alternate_stack };
         let began = Instant::now();
         Self { space, files, cwd, path, heap, mappings_top, began, began_ms, stack_bytes, open_max, state }
     }

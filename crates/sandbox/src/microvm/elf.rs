@@ -122,7 +122,8 @@ impl<'a> Reading<'a> {
             Some(PT_PHDR) => self.headers = Some(at),
             Some(PT_LOAD) if in_memory > 0 => {
                 let from = usize::try_from(offset).map_err(|_| SHORT)?;
-                let to = usize::try_from(in_file).ok().and_then(|bytes| from.checked_add(bytes)).ok_or(SHORT)?;
+                let to =
+                    usize::try_from(in_file).ok().and_then(|bytes| from.checked_add(bytes)).ok_or(SHORT)?;
                 let content = self.file.get(from..to).ok_or(SHORT)?;
                 if in_memory < in_file {
                     return Err(ElfError::Malformed("a part is larger in the file than in memory"));

@@ -18,9 +18,9 @@ use super::files::{FileLimits, Files, Output};
 use super::link::{Link, Outside as _};
 use super::machine::{Fault, Machine, PAGE_FAULT, Stop};
 use super::memory::Memory;
+use super::programs::{self, NotRun};
 use super::space::{OutOfMemory, Space};
 use super::start::{Words, lay_stack};
-use super::programs::{self, NotRun};
 use super::template::Templates;
 use super::tree::Tree;
 use crate::sys;
@@ -264,7 +264,9 @@ fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64
                 };
                 match next {
                     Next::Answer(Ok(value)) => machine.answer(value),
-                    Next::Answer(Err(errno)) => machine.answer(i64::from(-errno.raw_os_error()).cast_unsigned()),
+                    Next::Answer(Err(errno)) => {
+                        machine.answer(i64::from(-errno.raw_os_error()).cast_unsigned())
+                    }
                     Next::End(end) => break end,
                 }
             }
@@ -306,7 +308,11 @@ fn signal_of(vector: u8) -> i32 {
 }
 
 /// The one call that is about the processor rather than the program.
-fn arch_prctl(machine: &mut Machine, program: &mut Program, [what, value, ..]: [u64; 6]) -> Result<u64, Errno> {
+fn arch_prctl(
+    machine: &mut Machine,
+    program: &mut Program,
+    [what, value, ..]: [u64; 6],
+) -> Result<u64, Errno> {
     const SET_FS: u64 = 0x1002;
     const GET_FS: u64 = 0x1003;
     match what {

@@ -58,7 +58,8 @@ pub(super) fn inode(name: &str) -> u64 {
 pub(super) fn stat(about: &About, inode: u64) -> Vec<u8> {
     let links = if about.kind == Kind::Folder { 2 } else { 1 };
     let (seconds, nanoseconds) = (about.modified_ms / 1000, about.modified_ms % 1000 * 1_000_000);
-    let mut packed = Packed::default().u64(1).u64(inode).u64(links).u32(mode(about)).u32(USER_ID).u32(USER_ID).u32(0);
+    let mut packed =
+        Packed::default().u64(1).u64(inode).u64(links).u32(mode(about)).u32(USER_ID).u32(USER_ID).u32(0);
     packed = packed.u64(0).u64(about.bytes).u64(u64::from(BLOCK_BYTES)).u64(about.bytes.div_ceil(512));
     for _ in 0..3 {
         packed = packed.u64(seconds).u64(nanoseconds);
@@ -71,8 +72,15 @@ pub(super) fn statx(about: &About, inode: u64) -> Vec<u8> {
     const BASIC_STATS: u32 = 0x7ff;
     let links = if about.kind == Kind::Folder { 2 } else { 1 };
     let (seconds, nanoseconds) = (about.modified_ms / 1000, (about.modified_ms % 1000 * 1_000_000) as u32);
-    let mut packed = Packed::default().u32(BASIC_STATS).u32(BLOCK_BYTES).u64(0).u32(links).u32(USER_ID).u32(USER_ID);
-    packed = packed.u16(mode(about) as u16).u16(0).u64(inode).u64(about.bytes).u64(about.bytes.div_ceil(512)).u64(0);
+    let mut packed =
+        Packed::default().u32(BASIC_STATS).u32(BLOCK_BYTES).u64(0).u32(links).u32(USER_ID).u32(USER_ID);
+    packed = packed
+        .u16(mode(about) as u16)
+        .u16(0)
+        .u64(inode)
+        .u64(about.bytes)
+        .u64(about.bytes.div_ceil(512))
+        .u64(0);
     for _ in 0..4 {
         packed = packed.u64(seconds).u32(nanoseconds).u32(0);
     }

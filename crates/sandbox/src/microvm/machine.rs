@@ -41,14 +41,8 @@ const USER_BASE: u16 = 0x18;
 const USER_STACK: u16 = 0x23;
 const USER_CODE: u16 = 0x2b;
 const TASK_SELECTOR: u16 = 0x30;
-const DESCRIPTORS: [u64; 6] = [
-    0,
-    0x00af_9b00_0000_ffff,
-    0x00cf_9300_0000_ffff,
-    0,
-    0x00cf_f300_0000_ffff,
-    0x00af_fb00_0000_ffff,
-];
+const DESCRIPTORS: [u64; 6] =
+    [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0, 0x00cf_f300_0000_ffff, 0x00af_fb00_0000_ffff];
 
 /// Paging, protection, numeric errors, write protection also for ring 0.
 const CR0: u64 = 0x8005_0033;
@@ -212,18 +206,21 @@ impl Machine {
             self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
         }
         let port = match self.vcpu.run() {
-            Ok(VcpuExit::IoOut(port, _)) => port,
+            Ok(VcpuExit::IoOut(port, _)) => u8::try_from(port).unwrap_or(0),
+            // No port of ours; like the guest's own `out` below.
+            Ok(VcpuExit::IoIn(..)) => 0,
             Ok(VcpuExit::Intr) => return Stop::Interrupted,
             Ok(VcpuExit::Shutdown) => return Stop::Dead("the processor shut down"),
             Ok(VcpuExit::FailEntry(..)) => return Stop::Dead("the processor can't be entered"),
             Ok(VcpuExit::InternalError) => return Stop::Dead("the hypervisor can't go on"),
             Ok(_other) => return Stop::Dead("an exit that no program can cause"),
-            Err(error) if error.errno() == libc::EINTR || error.errno() == libc::EAGAIN => return Stop::Interrupted,
+            Err(error) if error.errno() == libc::EINTR || error.errno() == libc::EAGAIN => {
+                return Stop::Interrupted;
+            }
             Err(_) => return Stop::Dead("the hypervisor refuses to run it"),
         };
         let registers = self.vcpu.sync_regs();
         let (regs, at) = (registers.regs, registers.regs.rip);
-        let port = u8::try_from(port).unwrap_or(0);
         if port == CALL_PORT && (GATE..GATE + PAGE_BYTES).contains(&at) {
             let arguments = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
             return Stop::Call { number: regs.rax, arguments };
@@ -232,7 +229,7 @@ impl Machine {
             let fault = self.fault(space, port - FAULT_PORT, regs.rsp, registers.sregs.cr2);
             return fault.map_or(Stop::Dead("the stack of exceptions is gone"), Stop::Fault);
         }
-        // The guest's own `out`: where ring 0 is emulated it comes to us, on hardware it is a protection fault.
+        // The guest's own `in` or `out`: where ring 0 is emulated it comes to us, on hardware it is a protection fault.
         Stop::Fault(Fault { vector: 13, error: 0, address: 0, at, stack: regs.rsp, flags: regs.rflags })
     }
 
@@ -315,7 +312,11 @@ pub(super) fn lay_foundation(space: &mut Space) -> Result<Foundation, OutOfMemor
     for vector in 0..VECTORS {
         let stub = STUBS + u64::from(vector) * STUB_BYTES;
         // An interrupt gate of ring 0 on stack 1: `int` from the guest can't enter it.
-        let low = stub & 0xffff | u64::from(KERNEL_CODE) << 16 | 1 << 32 | 0x8e00 << 32 | (stub >> 16 & 0xffff) << 48;
+        let low = stub & 0xffff
+            | u64::from(KERNEL_CODE) << 16
+            | 1 << 32
+            | 0x8e00 << 32
+            | (stub >> 16 & 0xffff) << 48;
         interrupts.extend(low.to_le_bytes());
         interrupts.extend((stub >> 32).to_le_bytes());
     }

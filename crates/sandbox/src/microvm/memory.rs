@@ -2,7 +2,10 @@
 //!
 //! There is one virtual processor, and its thread is the only one that holds a [`Memory`]: while we read or write here, the guest
 //! stands still.
-#![expect(unsafe_code, reason = "guest memory is a mapping that the hypervisor shares; each access is bounded here")]
+#![expect(
+    unsafe_code,
+    reason = "guest memory is a mapping that the hypervisor shares; each access is bounded here"
+)]
 
 use core::ffi::c_void;
 use core::ptr::NonNull;

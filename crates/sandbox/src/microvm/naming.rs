@@ -19,7 +19,13 @@ fn writes(flags: u32) -> bool {
 
 impl Files {
     /// `open`.
-    pub(super) fn open(&mut self, path: &str, flags: u32, mode: u32, outside: &dyn Outside) -> Result<u64, Errno> {
+    pub(super) fn open(
+        &mut self,
+        path: &str,
+        flags: u32,
+        mode: u32,
+        outside: &dyn Outside,
+    ) -> Result<u64, Errno> {
         let what = match self.tree.place(path) {
             Place::Workspace(inside) => self.open_inside(&inside, path, flags, outside)?,
             Place::Tmp(path) => self.open_tmp(&path, flags, mode)?,
@@ -34,7 +40,13 @@ impl Files {
         let (draft, node) = match what {
             What::Draft(id) => (Some(id), None),
             What::Tmp(id) => (None, Some(id)),
-            _ => (None, None),
+            What::Input
+            | What::Stdout
+            | What::Stderr
+            | What::Device(_)
+            | What::Folder { .. }
+            | What::Read { .. }
+            | What::PipeEnd { .. } => (None, None),
         };
         let number = self.install(what, flags)?;
         if let Some(draft) = draft.and_then(|id| self.drafts.get_mut(id)).and_then(Option::as_mut) {
@@ -68,7 +80,13 @@ impl Files {
         Ok(What::Tmp(id))
     }
 
-    fn open_inside(&mut self, inside: &str, path: &str, flags: u32, outside: &dyn Outside) -> Result<What, Errno> {
+    fn open_inside(
+        &mut self,
+        inside: &str,
+        path: &str,
+        flags: u32,
+        outside: &dyn Outside,
+    ) -> Result<What, Errno> {
         let folder = || What::Folder { path: path.to_owned(), names: None };
         if let Some(id) = self.draft_at(inside) {
             return self.open_draft(id, flags);
@@ -108,7 +126,9 @@ impl Files {
                 self.about_inside(inside, outside)?;
             }
             draft(Vec::new(), How::Replace, 0, true, false)
-        } else if flags & APPEND != 0 && flags & libc::O_ACCMODE.cast_unsigned() == libc::O_WRONLY.cast_unsigned() {
+        } else if flags & APPEND != 0
+            && flags & libc::O_ACCMODE.cast_unsigned() == libc::O_WRONLY.cast_unsigned()
+        {
             match self.about_inside(inside, outside) {
                 Ok(About { kind: Kind::Folder, .. }) => return Err(Errno::ISDIR),
                 Ok(about) => draft(Vec::new(), How::Append, about.bytes, false, false),
@@ -264,7 +284,9 @@ impl Files {
                     }
                     _ => {
                         self.about_inside(&inside, outside)?;
-                        self.note(format!("removing `{inside}`: a microVM can't take files out of the workspace"));
+                        self.note(format!(
+                            "removing `{inside}`: a microVM can't take files out of the workspace"
+                        ));
                         Err(Errno::PERM)
                     }
                 }
@@ -276,12 +298,12 @@ impl Files {
 
     /// An open file without a name lives until it is closed, and is never saved.
     fn forget_name(&mut self, id: usize) {
-        if let Some(draft) = self.drafts.get_mut(id).and_then(Option::as_mut) {
-            if draft.opened > 0 {
-                // No path leads here: names never begin with a slash.
-                (draft.path, draft.dirty, draft.temporary) = (format!("/{id}"), false, true);
-                return;
-            }
+        if let Some(draft) = self.drafts.get_mut(id).and_then(Option::as_mut)
+            && draft.opened > 0
+        {
+            // No path leads here: names never begin with a slash.
+            (draft.path, draft.dirty, draft.temporary) = (format!("/{id}"), false, true);
+            return;
         }
         self.drop_draft(id);
     }
@@ -316,9 +338,10 @@ impl Files {
             (_, Place::Nowhere) if parent(to) == "/" => Err(Errno::ACCESS),
             (_, Place::Nowhere) => Err(Errno::NOENT),
             (Place::Tmp(_) | Place::Workspace(_), Place::Tmp(_) | Place::Workspace(_)) => Err(Errno::XDEV),
-            (Place::Tmp(_) | Place::Workspace(_) | Place::Folder(_) | Place::Device(_) | Place::Program, _) => {
-                Err(Errno::PERM)
-            }
+            (
+                Place::Tmp(_) | Place::Workspace(_) | Place::Folder(_) | Place::Device(_) | Place::Program,
+                _,
+            ) => Err(Errno::PERM),
         }
     }
 }

@@ -70,7 +70,8 @@ impl<'a, 's> Nested<'a, 's> {
     async fn stat(&mut self, path: &str) -> Result<About, Errno> {
         let said = self.json("fs.stat", json!({"path": path}), path).await?;
         let number = |name: &str| said.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let mode = said.get("mode").and_then(Value::as_str).and_then(|mode| u32::from_str_radix(mode, 8).ok());
+        let mode =
+            said.get("mode").and_then(Value::as_str).and_then(|mode| u32::from_str_radix(mode, 8).ok());
         let kind = said.get("kind").and_then(Value::as_str).map_or(Kind::Device, kind_of);
         let (bytes, modified_ms) = (number("bytes"), number("modified_ms"));
         Ok(About { kind, bytes, mode: mode.unwrap_or(0o644) & 0o777, modified_ms })

@@ -57,7 +57,11 @@ impl From<LoadError> for NotRun {
 pub(super) fn find(program: &str, workspace: &str, cwd: &str) -> Result<Found, NotRun> {
     if !program.contains('/') {
         let candidates = PLACES.iter().map(|place| Path::new(place).join(program));
-        return candidates.into_iter().find(|path| path.is_file()).map(Found::Host).ok_or_else(|| not_found(program));
+        return candidates
+            .into_iter()
+            .find(|path| path.is_file())
+            .map(Found::Host)
+            .ok_or_else(|| not_found(program));
     }
     let path = absolute(cwd, program.as_bytes()).map_err(|_| not_found(program))?;
     if let Some(inside) = path.strip_prefix(workspace).and_then(|rest| rest.strip_prefix('/')) {
@@ -82,7 +86,8 @@ pub(super) fn shell(templates: &Templates) -> Result<Arc<Template>, NotRun> {
 /// Loads one of the host's own programs, or takes it loaded.
 pub(super) fn host(path: &Path, templates: &Templates) -> Result<Arc<Template>, NotRun> {
     let name = path.display().to_string();
-    let refuse = |why: &str| NotRun { code: "microvm.not_found", message: format!("`{name}` is not run: {why}") };
+    let refuse =
+        |why: &str| NotRun { code: "microvm.not_found", message: format!("`{name}` is not run: {why}") };
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = opened.map_err(|error| refuse(&error.to_string()))?;
@@ -138,7 +143,14 @@ mod tests {
         assert_eq!(find("./a.out"), Ok(Found::Inside("sub/a.out".to_owned())));
         assert_eq!(find("/w/bin/tool"), Ok(Found::Inside("bin/tool".to_owned())));
         assert_eq!(find("/bin/true"), Ok(Found::Host("/bin/true".into())));
-        for elsewhere in ["/etc/passwd", "../../bin2/x", "/bin/../etc/x", "/usr/bin/sub/x", "/proc/self/exe", "no-such-program"] {
+        for elsewhere in [
+            "/etc/passwd",
+            "../../bin2/x",
+            "/bin/../etc/x",
+            "/usr/bin/sub/x",
+            "/proc/self/exe",
+            "no-such-program",
+        ] {
             assert_eq!(find(elsewhere), Err("microvm.not_found"), "{elsewhere}");
         }
         // A bare name is never looked for in the workspace.

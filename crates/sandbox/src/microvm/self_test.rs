@@ -8,7 +8,7 @@ use super::files::FileLimits;
 use super::guest::{Finished, Job, Load, NotStarted, Running};
 use super::link::Link;
 use super::start::Words;
-use crate::probe::Closed;
+use crate::probe::{Closed, Finding};
 
 /// Memory of a trial guest.
 const MEMORY_BYTES: u64 = 8 << 20;
@@ -48,11 +48,24 @@ pub fn probe() -> Result<(), &'static Closed> {
     FOUND.get_or_init(try_both).as_ref().copied()
 }
 
+/// What was found, in words.
+pub fn finding() -> Finding {
+    let name = "microvm";
+    match probe() {
+        Ok(()) => Finding { name, ok: true, says: "the microVM tier works (tried)".to_owned(), fix: None },
+        Err(closed) => {
+            let says = format!("the microVM tier does not work: {}", closed.reason);
+            Finding { name, ok: false, says, fix: closed.fix.clone() }
+        }
+    }
+}
+
 fn try_both() -> Result<(), Closed> {
     if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") {
-        let fix = match error.kind() {
-            std::io::ErrorKind::NotFound => "load the module `kvm_intel` or `kvm_amd`, or switch virtualisation on in the firmware",
-            _ => "let this user into the group `kvm`, and log in again",
+        let fix = if error.kind() == std::io::ErrorKind::NotFound {
+            "load the module `kvm_intel` or `kvm_amd`, or switch virtualisation on in the firmware"
+        } else {
+            "let this user into the group `kvm`, and log in again"
         };
         return Err(closed(&format!("`/dev/kvm` can't be used: {error}"), Some(fix)));
     }
@@ -62,7 +75,10 @@ fn try_both() -> Result<(), Closed> {
     }
     let reaches = trial(REACHES)?;
     if reaches.end != End::Signal(libc::SIGSEGV) {
-        return Err(closed(&format!("a trial guest reached the machine's own tables: {:?}", reaches.end), None));
+        return Err(closed(
+            &format!("a trial guest reached the machine's own tables: {:?}", reaches.end),
+            None,
+        ));
     }
     Ok(())
 }
@@ -85,7 +101,8 @@ fn trial(code: &[u8]) -> Result<Finished, Closed> {
     };
     let broke = |why: &str| closed(&format!("a trial guest can't be run: {why}"), None);
     let link = Arc::new(Link::new().map_err(|error| broke(&error.to_string()))?);
-    let running = Running::start(job, None, &Arc::default(), &link).map_err(|error| broke(&error.to_string()))?;
+    let running =
+        Running::start(job, None, &Arc::default(), &link).map_err(|error| broke(&error.to_string()))?;
     running.join().map_err(|not| match not {
         NotStarted::Program(not) => broke(&not.message),
         NotStarted::Broke(why) => broke(&why),

@@ -216,7 +216,12 @@ impl Space {
     }
 
     /// Brings in the page at `at`, and its neighbours as far as there is memory.
-    fn populate(&mut self, at: u64, (start, end): (u64, u64), protection: Protection) -> Result<(), OutOfMemory> {
+    fn populate(
+        &mut self,
+        at: u64,
+        (start, end): (u64, u64),
+        protection: Protection,
+    ) -> Result<(), OutOfMemory> {
         let window = AROUND_PAGES * PAGE_BYTES;
         let first = (at / window * window).max(start);
         let last = (at / window * window).saturating_add(window).min(end);
@@ -422,7 +427,7 @@ fn runs(frames: &[u64]) -> Vec<(u64, usize)> {
 
 /// A range of whole pages below the end of the guest's space.
 pub(super) fn whole_pages(at: u64, bytes: u64) -> Result<(u64, u64), Errno> {
-    if at % PAGE_BYTES != 0 || bytes == 0 {
+    if !at.is_multiple_of(PAGE_BYTES) || bytes == 0 {
         return Err(Errno::INVAL);
     }
     let end = page_up(bytes).and_then(|bytes| at.checked_add(bytes)).filter(|end| *end <= USER_END);

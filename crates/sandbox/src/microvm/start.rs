@@ -53,7 +53,8 @@ pub(super) fn lay_stack(space: &mut Space, template: &Template, words: &Words) -
     let seed = below.push(seed);
     let environment: Vec<u64> = words.environment.iter().map(|word| below.push(word)).collect();
     let arguments: Vec<u64> = words.arguments.iter().map(|word| below.push(word)).collect();
-    if below.words.iter().map(|(_, word)| word.len()).sum::<usize>() > WORDS_BYTES_MAX.min(bytes as usize / 2) {
+    if below.words.iter().map(|(_, word)| word.len()).sum::<usize>() > WORDS_BYTES_MAX.min(bytes as usize / 2)
+    {
         return Err(Errno::TOOBIG);
     }
     let id = u64::from(USER_ID);

@@ -45,7 +45,9 @@ impl Outside for Fake {
             Ask::Read(path) if path == "file" => Ok(Told::Content(b"content".to_vec())),
             Ask::Read(_) | Ask::Stat(_) if self.asked.get().is_multiple_of(2) => Err(Errno::NOENT),
             Ask::Read(_) => Err(Errno::ISDIR),
-            Ask::Stat(_) => Ok(Told::About(About { kind: Kind::File, bytes: 7, mode: 0o644, modified_ms: 1 })),
+            Ask::Stat(_) => {
+                Ok(Told::About(About { kind: Kind::File, bytes: 7, mode: 0o644, modified_ms: 1 }))
+            }
             Ask::List(_) => Ok(Told::Names(vec![("file".to_owned(), Kind::File)])),
             Ask::Write(save) => {
                 assert!(!save.path.starts_with('/') && !save.path.contains(".."), "{save:?}");
@@ -67,10 +69,17 @@ fn program() -> Program {
     space.map(TEXT, TEXT + 4096, Protection::from_bits(5));
     space.map(ROOM, ROOM + 8 * 4096, Protection::READ_WRITE);
     space.map(CONSTANT, CONSTANT + 4096, Protection::from_bits(1));
-    for (index, name) in ["file", "/tmp/x", "/tmp", "/", "d/new", "/dev/null", "../..", "/dev", "/tmp/y"].iter().enumerate() {
+    for (index, name) in
+        ["file", "/tmp/x", "/tmp", "/", "d/new", "/dev/null", "../..", "/dev", "/tmp/y"].iter().enumerate()
+    {
         space.copy(CONSTANT + index as u64 * 32, name.as_bytes()).unwrap();
     }
-    let limits = FileLimits { open_max: 64, file_bytes_max: 1 << 20, held_bytes_max: 1 << 20, output_bytes_max: 1 << 16 };
+    let limits = FileLimits {
+        open_max: 64,
+        file_bytes_max: 1 << 20,
+        held_bytes_max: 1 << 20,
+        output_bytes_max: 1 << 16,
+    };
     Program::new(Beginning {
         space,
         files: Files::new(Tree::new("/w/work"), b"input".to_vec(), limits),
@@ -99,9 +108,10 @@ fn argument() -> impl Strategy<Value = u64> {
 /// Mostly calls that there are.
 fn number() -> impl Strategy<Value = u64> {
     let known = vec![
-        0_u64, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 25, 28, 32, 33, 35, 39, 63, 72, 74, 77, 79,
-        80, 82, 83, 84, 85, 87, 89, 90, 95, 96, 97, 99, 131, 157, 201, 202, 204, 217, 228, 230, 257, 258, 262, 263, 264, 267, 269, 270,
-        271, 280, 292, 293, 302, 316, 318, 332, 334, 436, 439,
+        0_u64, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 25, 28, 32, 33,
+        35, 39, 63, 72, 74, 77, 79, 80, 82, 83, 84, 85, 87, 89, 90, 95, 96, 97, 99, 131, 157, 201, 202, 204,
+        217, 228, 230, 257, 258, 262, 263, 264, 267, 269, 270, 271, 280, 292, 293, 302, 316, 318, 332, 334,
+        436, 439,
     ];
     prop_oneof![8 => proptest::sample::select(known), 1 => 0_u64..460, 1 => any::<u64>()]
 }
@@ -142,10 +152,11 @@ proptest! {
 #[test]
 fn moved_and_remapped_memory_holds_what_was_put_there() {
     let (mut program, outside) = (program(), Fake::default());
-    let mut call = |number: i64, arguments: [u64; 6]| match program.call(number.cast_unsigned(), arguments, &outside) {
-        Next::Answer(answer) => answer,
-        Next::End(end) => panic!("{end:?}"),
-    };
+    let mut call =
+        |number: i64, arguments: [u64; 6]| match program.call(number.cast_unsigned(), arguments, &outside) {
+            Next::Answer(answer) => answer,
+            Next::End(end) => panic!("{end:?}"),
+        };
     let at = call(libc::SYS_mmap, [0, 3 * 4096, 3, 0x22, u64::MAX, 0]).unwrap();
     let fixed = call(libc::SYS_mmap, [0x1000_0000, 8192, 3, 0x32, u64::MAX, 0]).unwrap();
     assert_eq!(fixed, 0x1000_0000);

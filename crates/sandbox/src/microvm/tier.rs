@@ -60,7 +60,10 @@ impl MicrovmTier {
 }
 
 impl Executor<tier::Microvm> for MicrovmTier {
-    fn execute<'s>(&'s self, permit: Permit<'s, tier::Microvm>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Microvm>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             if let Err(closed) = self_test::probe() {
                 return Err(ExecuteError::Unavailable(closed.reason.clone()));
@@ -68,7 +71,9 @@ impl Executor<tier::Microvm> for MicrovmTier {
             let mut nested = Nested::new(&permit);
             let job = match job(&permit, &mut nested).await? {
                 Ok(job) => job,
-                Err(NotRun { code, message }) => return Ok(labelled(RawOutput::failed(code, message), &nested)),
+                Err(NotRun { code, message }) => {
+                    return Ok(labelled(RawOutput::failed(code, message), &nested));
+                }
             };
             let began = Instant::now();
             let memory_bytes = job.0.memory_bytes;
@@ -107,7 +112,8 @@ impl MicrovmTier {
         permit: &Permit<'_, tier::Microvm>,
         nested: &mut Nested<'_, '_>,
     ) -> Result<Ran, ExecuteError> {
-        let broken = |error: std::io::Error| ExecuteError::Broken(format!("a guest can't be started: {error}"));
+        let broken =
+            |error: std::io::Error| ExecuteError::Broken(format!("a guest can't be started: {error}"));
         let link = Arc::new(Link::new().map_err(broken)?);
         let bell = link.bell().and_then(sys::watch).map_err(broken)?;
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -232,7 +238,8 @@ async fn job(
     let Some(cwd) = folder(permit, &arguments, workspace) else {
         return refuse("process.cwd", "the working folder is not a folder of the workspace".to_owned());
     };
-    let (load, words, path) = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref()) {
+    let (load, words, path) = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref())
+    {
         ("process.exec", Some(argv), None) => {
             let program = argv.first().map(String::as_str).unwrap_or_default();
             match programs::find(program, workspace, &cwd) {
@@ -242,7 +249,9 @@ async fn job(
                 }
                 Ok(Found::Inside(inside)) => match nested.read(&inside).await {
                     Ok(content) => (Load::Content(content), argv.clone(), format!("{workspace}/{inside}")),
-                    Err(errno) => return refuse("microvm.not_found", format!("`{inside}` can't be read: {errno}")),
+                    Err(errno) => {
+                        return refuse("microvm.not_found", format!("`{inside}` can't be read: {errno}"));
+                    }
                 },
                 Err(not) => return Ok(Err(not)),
             }
@@ -299,7 +308,9 @@ fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
     ];
     let own = own.iter().filter(|(name, _)| !arguments.env.contains_key(*name));
     let own = own.map(|(name, value)| format!("{name}={value}"));
-    own.chain(arguments.env.iter().map(|(name, value)| format!("{name}={value}"))).map(String::into_bytes).collect()
+    own.chain(arguments.env.iter().map(|(name, value)| format!("{name}={value}")))
+        .map(String::into_bytes)
+        .collect()
 }
 
 fn labelled(output: RawOutput, nested: &Nested<'_, '_>) -> RawOutput {
@@ -309,7 +320,12 @@ fn labelled(output: RawOutput, nested: &Nested<'_, '_>) -> RawOutput {
     }
 }
 
-fn reply(finished: &Finished, why: Option<Why>, nested: &Nested<'_, '_>, (wall_ms, memory_bytes): (u64, u64)) -> RawOutput {
+fn reply(
+    finished: &Finished,
+    why: Option<Why>,
+    nested: &Nested<'_, '_>,
+    (wall_ms, memory_bytes): (u64, u64),
+) -> RawOutput {
     let mut bytes = finished.output.stdout.clone();
     bytes.extend_from_slice(&finished.output.stderr);
     let spent = Spent { wall_ms, ..Spent::default() };
@@ -345,7 +361,9 @@ fn status(end: End) -> Value {
     match end {
         End::Exit(code) => json!({"code": code}),
         End::Signal(signal) => json!({"signal": signal}),
-        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => json!({"signal": libc::SIGKILL}),
+        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => {
+            json!({"signal": libc::SIGKILL})
+        }
     }
 }
 

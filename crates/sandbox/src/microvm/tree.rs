@@ -41,8 +41,12 @@ pub(super) enum Device {
     Random,
 }
 
-const DEVICES: &[(&str, Device)] =
-    &[("null", Device::Null), ("zero", Device::Zero), ("urandom", Device::Random), ("random", Device::Random)];
+const DEVICES: &[(&str, Device)] = &[
+    ("null", Device::Null),
+    ("zero", Device::Zero),
+    ("urandom", Device::Random),
+    ("random", Device::Random),
+];
 const FOLDERS: &[&str] = &["/", "/dev", "/proc", "/proc/self", "/tmp"];
 const PROGRAM: &str = "/proc/self/exe";
 
@@ -73,7 +77,10 @@ impl Tree {
             return Place::Folder(path.to_owned());
         }
         if let Some(name) = below(path, "/dev") {
-            return DEVICES.iter().find(|(known, _)| *known == name).map_or(Place::Nowhere, |(_, d)| Place::Device(*d));
+            return DEVICES
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map_or(Place::Nowhere, |(_, d)| Place::Device(*d));
         }
         if below(path, "/tmp").is_some() { Place::Tmp(path.to_owned()) } else { Place::Nowhere }
     }
@@ -247,7 +254,8 @@ impl Tmp {
             return Err(Errno::INVAL);
         }
         let freed = if self.find(to).is_some() { self.remove(to, folder)? } else { 0 };
-        let moved: Vec<String> = self.names.keys().filter(|name| below(name, from).is_some()).cloned().collect();
+        let moved: Vec<String> =
+            self.names.keys().filter(|name| below(name, from).is_some()).cloned().collect();
         for name in moved {
             if let (Some(rest), Some(id)) = (name.strip_prefix(from), self.names.get(&name).copied()) {
                 self.names.insert(format!("{to}{rest}"), id);

@@ -22,7 +22,10 @@ async fn busybox_applets_work() {
     assert_eq!(world.busybox(["grep", "-n", "an", "a.txt"]).await, "1:banana\n");
     assert_eq!(world.busybox(["ls", "-1"]).await, "a.txt\nsub\n");
     assert_eq!(world.busybox(["ls", "-1", "/"]).await.lines().filter(|name| *name == "etc").count(), 0);
-    assert_eq!(world.busybox(["awk", "BEGIN { for (i = 1; i <= 100; i++) s += i; print s }"]).await, "5050\n");
+    assert_eq!(
+        world.busybox(["awk", "BEGIN { for (i = 1; i <= 100; i++) s += i; print s }"]).await,
+        "5050\n"
+    );
     assert_eq!(world.busybox(["head", "-c", "3", "/dev/zero"]).await, "\0\0\0");
     assert_eq!(world.busybox(["uname", "-sm"]).await, "Linux x86_64\n");
     assert_eq!(world.busybox(["id", "-u"]).await, "1000\n");
@@ -43,7 +46,12 @@ async fn what_a_program_writes_is_there_afterwards() {
     world.busybox(["sed", "-i", "s/two/three/", "a.txt"]).await;
     assert_eq!(world.text("a.txt"), "one\nthree\n");
     let outcome = world.sh("echo first > made; echo second >> made; echo in > d/f; echo x > /tmp/t; read y < /tmp/t; echo $y").await;
-    assert_eq!((outcome.output.text().as_ref(), &outcome.status), ("x\n", &Status::Ok), "{:?}", outcome.obtained);
+    assert_eq!(
+        (outcome.output.text().as_ref(), &outcome.status),
+        ("x\n", &Status::Ok),
+        "{:?}",
+        outcome.obtained
+    );
     assert_eq!((world.text("made"), world.text("d/f")), ("first\nsecond\n".to_owned(), "in\n".to_owned()));
     assert!(!std::path::Path::new("/tmp/t").exists());
     world.busybox(["touch", "empty"]).await;
@@ -69,7 +77,8 @@ async fn arguments_are_honoured_and_the_receipt_says_how_it_ended() {
     assert_eq!((&receipt["tier"], &receipt["thread"]["seccomp"]), (&json!("microvm"), &json!(true)));
     assert_eq!(receipt["ended"]["status"], json!({"code": 0}));
     assert_eq!(receipt["program"].as_str().unwrap().len(), 64);
-    let late = world.outcome("process.exec", json!({"argv": ["busybox", "sleep", "60"], "timeout_ms": 50})).await;
+    let late =
+        world.outcome("process.exec", json!({"argv": ["busybox", "sleep", "60"], "timeout_ms": 50})).await;
     assert!(failed_with(&late, "process.timeout"), "{late:?}");
     for (argv, code) in [
         (vec!["busybox", "sh", "-c", "exit 3"], "process.exit"),
@@ -187,7 +196,8 @@ rules:
     }
     // Each attempt is in the ledger, below the call that it was made from.
     let intents = world.intents();
-    let nested: Vec<_> = intents[before..].iter().filter(|body| body.to_string().contains("fs.read")).collect();
+    let nested: Vec<_> =
+        intents[before..].iter().filter(|body| body.to_string().contains("fs.read")).collect();
     assert_eq!(nested.len(), 2, "{intents:?}");
     let written = world.exec(["busybox", "cp", "open.txt", "secret.new"]).await;
     assert!(matches!(written.status, Status::Failed(_)), "{written:?}");

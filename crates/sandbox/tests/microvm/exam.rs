@@ -1,8 +1,8 @@
 //! The microVM tier takes the exam that every tier takes, with busybox for a program.
 
 use regent_kernel::{Op, Tier};
-use regent_testkit::test_kernel::{Builder, SetupError};
 use regent_testkit::contract::HOG_BYTES;
+use regent_testkit::test_kernel::{Builder, SetupError};
 use regent_testkit::{Exam, Task, executor_contract, run};
 use serde_json::json;
 
@@ -28,7 +28,9 @@ impl Exam for Guests {
             Task::Connect(port) => words(&["nc", "127.0.0.1", &port.to_string()]),
             Task::Touch(file) => {
                 let file = file.display();
-                sh(format!("read x < '{file}'; echo $x; echo planted > '{file}'; read x < /proc/1/environ; echo $x"))
+                sh(format!(
+                    "read x < '{file}'; echo $x; echo planted > '{file}'; read x < /proc/1/environ; echo $x"
+                ))
             }
             Task::Inherited => words(&["env"]),
             Task::Flood => words(&["head", "-c", "1000000", "/dev/zero"]),

@@ -36,9 +36,12 @@ pub(crate) fn has_kvm() -> bool {
 
 /// Whether there is a static busybox. Says so if not.
 pub(crate) fn has_busybox() -> bool {
-    let is_static = std::fs::read(BUSYBOX).is_ok_and(|file| !file.windows(9).any(|part| part == b"/ld-linux"));
+    let is_static =
+        std::fs::read(BUSYBOX).is_ok_and(|file| !file.windows(9).any(|part| part == b"/ld-linux"));
     if !is_static {
-        eprintln!("SKIPPED: there is no static {BUSYBOX} here (Debian: busybox-static), so that no guest was run");
+        eprintln!(
+            "SKIPPED: there is no static {BUSYBOX} here (Debian: busybox-static), so that no guest was run"
+        );
     }
     is_static && has_kvm()
 }
@@ -136,7 +139,8 @@ pub(crate) fn elf(code: &[u8]) -> Vec<u8> {
 
 /// `mov rax, number; mov rdi, …; syscall` with up to six arguments.
 pub(crate) fn call(number: i64, arguments: &[u64]) -> Vec<u8> {
-    let loads: [&[u8]; 6] = [&[0x48, 0xbf], &[0x48, 0xbe], &[0x48, 0xba], &[0x49, 0xba], &[0x49, 0xb8], &[0x49, 0xb9]];
+    let loads: [&[u8]; 6] =
+        [&[0x48, 0xbf], &[0x48, 0xbe], &[0x48, 0xba], &[0x49, 0xba], &[0x49, 0xb8], &[0x49, 0xb9]];
     let mut code = vec![0x48, 0xb8];
     code.extend(number.to_le_bytes());
     for (load, argument) in loads.iter().zip(arguments) {

@@ -14,7 +14,12 @@ const CURRENT: u64 = libc::AT_FDCWD as u32 as u64;
 
 impl Program {
     /// Calls on descriptors.
-    pub(super) fn transfer_call(&mut self, number: i64, arguments: [u64; 6], outside: &dyn Outside) -> Option<Answer> {
+    pub(super) fn transfer_call(
+        &mut self,
+        number: i64,
+        arguments: [u64; 6],
+        outside: &dyn Outside,
+    ) -> Option<Answer> {
         let [fd, second, third, fourth, ..] = arguments;
         let fd = fd & u64::from(u32::MAX);
         Some(match number {
@@ -22,8 +27,12 @@ impl Program {
             libc::SYS_pread64 => self.read(fd, second, third, Some(fourth)),
             libc::SYS_write => self.write(fd, second, third, None),
             libc::SYS_pwrite64 => self.write(fd, second, third, Some(fourth)),
-            libc::SYS_readv => self.each_part(second, third, |program, at, len| program.read(fd, at, len, None)),
-            libc::SYS_writev => self.each_part(second, third, |program, at, len| program.write(fd, at, len, None)),
+            libc::SYS_readv => {
+                self.each_part(second, third, |program, at, len| program.read(fd, at, len, None))
+            }
+            libc::SYS_writev => {
+                self.each_part(second, third, |program, at, len| program.write(fd, at, len, None))
+            }
             libc::SYS_close => self.files.close(fd, outside).map(|()| 0),
             libc::SYS_close_range => self.close_range(fd, second, third, outside),
             libc::SYS_lseek => self.lseek(fd, second, third),
@@ -67,7 +76,12 @@ impl Program {
     }
 
     /// The parts of a vector, until one is not done in full.
-    fn each_part(&mut self, at: u64, count: u64, mut one: impl FnMut(&mut Self, u64, u64) -> Answer) -> Answer {
+    fn each_part(
+        &mut self,
+        at: u64,
+        count: u64,
+        mut one: impl FnMut(&mut Self, u64, u64) -> Answer,
+    ) -> Answer {
         if count > PARTS_MAX {
             return Err(Errno::INVAL);
         }
@@ -108,9 +122,11 @@ impl Program {
         let open = self.files.get(fd)?;
         let end = match &open.what {
             What::Input | What::Stdout | What::Stderr | What::PipeEnd { .. } => return Err(Errno::SPIPE),
-            what @ (What::Device(_) | What::Folder { .. } | What::Read { .. } | What::Draft(_) | What::Tmp(_)) => {
-                self.files.about(what)?.bytes
-            }
+            what @ (What::Device(_)
+            | What::Folder { .. }
+            | What::Read { .. }
+            | What::Draft(_)
+            | What::Tmp(_)) => self.files.about(what)?.bytes,
         };
         let from = match i32::try_from(whence) {
             Ok(libc::SEEK_SET) => 0,
@@ -137,7 +153,9 @@ impl Program {
             What::Draft(id) => layout::inode(&format!("draft {id}")),
             What::Tmp(id) => layout::inode(&format!("tmp {id}")),
             What::Device(device) => layout::inode(&format!("{device:?}")),
-            What::Input | What::Stdout | What::Stderr | What::PipeEnd { .. } => layout::inode(&format!("fd {fd}")),
+            What::Input | What::Stdout | What::Stderr | What::PipeEnd { .. } => {
+                layout::inode(&format!("fd {fd}"))
+            }
         };
         Ok((self.files.about(&open.what)?, inode))
     }
@@ -179,7 +197,9 @@ impl Program {
             libc::F_DUPFD_CLOEXEC => self.files.dup(fd, argument, true),
             libc::F_GETFD => self.files.close_on_exec(fd, None).map(u64::from),
             libc::F_SETFD => self.files.close_on_exec(fd, Some(argument & 1 != 0)).map(|_| 0),
-            libc::F_GETFL => self.files.get(fd).map(|open| u64::from(open.flags & !libc::O_CLOEXEC.cast_unsigned())),
+            libc::F_GETFL => {
+                self.files.get(fd).map(|open| u64::from(open.flags & !libc::O_CLOEXEC.cast_unsigned()))
+            }
             libc::F_SETFL => {
                 let open = self.files.get_mut(fd)?;
                 open.flags = open.flags & !changeable | argument as u32 & changeable;
@@ -200,7 +220,12 @@ impl Program {
     }
 
     /// Calls on paths.
-    pub(super) fn name_call(&mut self, number: i64, arguments: [u64; 6], outside: &dyn Outside) -> Option<Answer> {
+    pub(super) fn name_call(
+        &mut self,
+        number: i64,
+        arguments: [u64; 6],
+        outside: &dyn Outside,
+    ) -> Option<Answer> {
         let [first, second, third, fourth, fifth, _] = arguments;
         Some(match number {
             libc::SYS_open => self.open(CURRENT, first, second, third, outside),
@@ -229,7 +254,9 @@ impl Program {
             libc::SYS_renameat2 if fifth == 0 => self.rename((first, second), (third, fourth), outside),
             libc::SYS_renameat2 => Err(Errno::INVAL),
             libc::SYS_chmod => self.unchangeable(CURRENT, first, outside),
-            libc::SYS_fchmodat | libc::SYS_utimensat if second != 0 => self.unchangeable(first, second, outside),
+            libc::SYS_fchmodat | libc::SYS_utimensat if second != 0 => {
+                self.unchangeable(first, second, outside)
+            }
             libc::SYS_utimensat => self.files.get(first).map(|_| 0),
             libc::SYS_utimes | libc::SYS_utime => self.unchangeable(CURRENT, first, outside),
             libc::SYS_truncate => self.unchangeable(CURRENT, first, outside),
@@ -244,10 +271,8 @@ impl Program {
         if text.starts_with(b"/") || folder == CURRENT {
             return absolute(&self.cwd, &text);
         }
-        match &self.files.get(folder)?.what {
-            What::Folder { path, .. } => absolute(path, &text),
-            _ => Err(Errno::NOTDIR),
-        }
+        let What::Folder { path, .. } = &self.files.get(folder)?.what else { return Err(Errno::NOTDIR) };
+        absolute(path, &text)
     }
 
     fn open(&mut self, folder: u64, at: u64, flags: u64, mode: u64, outside: &dyn Outside) -> Answer {
@@ -265,7 +290,13 @@ impl Program {
         Ok(flags & libc::AT_EMPTY_PATH as u64 != 0 && (at == 0 || self.text(at)?.is_empty()))
     }
 
-    fn about_at(&mut self, folder: u64, at: u64, flags: u64, outside: &dyn Outside) -> Result<(About, u64), Errno> {
+    fn about_at(
+        &mut self,
+        folder: u64,
+        at: u64,
+        flags: u64,
+        outside: &dyn Outside,
+    ) -> Result<(About, u64), Errno> {
         if self.means_itself(at, flags)? {
             if folder & u64::from(u32::MAX) != CURRENT {
                 return self.about_open(folder);
@@ -302,13 +333,11 @@ impl Program {
 
     fn readlink(&mut self, folder: u64, at: u64, (into, len): (u64, u64), outside: &dyn Outside) -> Answer {
         let path = self.path(folder, at)?;
-        let target = match self.files.tree.place(&path) {
-            Place::Program => self.path.clone(),
-            _ => {
-                self.files.stat(&path, outside)?;
-                return Err(Errno::INVAL);
-            }
-        };
+        if self.files.tree.place(&path) != Place::Program {
+            self.files.stat(&path, outside)?;
+            return Err(Errno::INVAL);
+        }
+        let target = self.path.clone();
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(target.len());
         let bytes = target.as_bytes().get(..len).ok_or(Errno::INVAL)?;
         self.space.write(into, bytes)?;
@@ -335,10 +364,8 @@ impl Program {
     }
 
     fn fchdir(&mut self, fd: u64) -> Answer {
-        match &self.files.get(fd)?.what {
-            What::Folder { path, .. } => self.cwd = path.clone(),
-            _ => return Err(Errno::NOTDIR),
-        }
+        let What::Folder { path, .. } = &self.files.get(fd)?.what else { return Err(Errno::NOTDIR) };
+        self.cwd = path.clone();
         Ok(0)
     }
 

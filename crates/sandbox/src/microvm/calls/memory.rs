@@ -17,7 +17,9 @@ impl Program {
             libc::SYS_mprotect => self.mprotect(first, second, third),
             libc::SYS_mremap => self.mremap(first, second, third, (fourth, fifth)),
             libc::SYS_madvise => self.madvise(first, second, third),
-            libc::SYS_msync | libc::SYS_mlock | libc::SYS_munlock => whole_pages(page_down(first), second.max(1)).map(|_| 0),
+            libc::SYS_msync | libc::SYS_mlock | libc::SYS_munlock => {
+                whole_pages(page_down(first), second.max(1)).map(|_| 0)
+            }
             _ => return None,
         })
     }
@@ -26,7 +28,10 @@ impl Program {
     fn brk(&mut self, wanted: u64) -> u64 {
         let heap = self.heap;
         let (Some(old), Some(new)) = (page_up(heap.end), page_up(wanted)) else { return heap.end };
-        if wanted < heap.start || wanted.saturating_sub(heap.start) > self.space.total_bytes() || new > USER_END {
+        if wanted < heap.start
+            || wanted.saturating_sub(heap.start) > self.space.total_bytes()
+            || new > USER_END
+        {
             return heap.end;
         }
         if new > old {
@@ -54,7 +59,10 @@ impl Program {
         }
         let bytes = page_up(bytes).ok_or(Errno::NOMEM)?;
         let promised = protection.read && !bit(libc::MAP_NORESERVE);
-        if bytes > USER_END || (promised && bytes > self.space.total_bytes()) || !self.space.areas().has_room() {
+        if bytes > USER_END
+            || (promised && bytes > self.space.total_bytes())
+            || !self.space.areas().has_room()
+        {
             return Err(Errno::NOMEM);
         }
         if !anonymous {
@@ -86,7 +94,8 @@ impl Program {
     fn copy_file(&mut self, fd: u64, offset: u64, start: u64, bytes: u64) -> Result<(), Errno> {
         let mut done = 0;
         while done < bytes {
-            let want = usize::try_from(bytes.saturating_sub(done)).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);
+            let want =
+                usize::try_from(bytes.saturating_sub(done)).unwrap_or(usize::MAX).min(TRANSFER_BYTES_MAX);
             let part = self.files.read(fd, want, Some(offset.saturating_add(done)))?;
             if part.is_empty() {
                 break;
@@ -107,7 +116,7 @@ impl Program {
     }
 
     fn mprotect(&mut self, at: u64, bytes: u64, protection: u64) -> Answer {
-        if bytes == 0 && at % 4096 == 0 {
+        if bytes == 0 && at.is_multiple_of(4096) {
             return Ok(0);
         }
         let (start, end) = whole_pages(at, bytes)?;
@@ -133,7 +142,10 @@ impl Program {
             return Ok(start);
         }
         let new_end = start.checked_add(new).filter(|end| *end <= USER_END);
-        if !fixed && let Some(new_end) = new_end && !self.space.areas().any(old_end, new_end) {
+        if !fixed
+            && let Some(new_end) = new_end
+            && !self.space.areas().any(old_end, new_end)
+        {
             self.space.map(old_end, new_end, protection);
             return Ok(start);
         }

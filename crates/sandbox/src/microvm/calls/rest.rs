@@ -17,7 +17,9 @@ impl Program {
             libc::SYS_getpid | libc::SYS_gettid | libc::SYS_getpgrp => Ok(PROCESS_ID),
             libc::SYS_set_tid_address | libc::SYS_getsid | libc::SYS_getpgid => Ok(PROCESS_ID),
             libc::SYS_getppid => Ok(1),
-            libc::SYS_getuid | libc::SYS_geteuid | libc::SYS_getgid | libc::SYS_getegid => Ok(u64::from(USER_ID)),
+            libc::SYS_getuid | libc::SYS_geteuid | libc::SYS_getgid | libc::SYS_getegid => {
+                Ok(u64::from(USER_ID))
+            }
             libc::SYS_getresuid | libc::SYS_getresgid => self.three_ids(first, second, third),
             libc::SYS_getgroups => Ok(0),
             libc::SYS_setpgid | libc::SYS_set_robust_list | libc::SYS_sched_yield => Ok(0),
@@ -78,7 +80,7 @@ impl Program {
         match i32::try_from(clock).unwrap_or(-1) {
             libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE | libc::CLOCK_TAI => {
                 Ok(split(Duration::from_millis(self.began_ms).saturating_add(since)))
-            },
+            }
             libc::CLOCK_MONOTONIC
             | libc::CLOCK_MONOTONIC_COARSE
             | libc::CLOCK_MONOTONIC_RAW
@@ -129,9 +131,11 @@ impl Program {
 
     /// Kept and given back; handlers are never run.
     fn sigaction(&mut self, signal: u64, new: u64, old: u64) -> Answer {
-        let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1)).filter(|at| *at < SIGNALS);
+        let index =
+            usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1)).filter(|at| *at < SIGNALS);
         let index = index.ok_or(Errno::INVAL)?;
-        let fixed = [libc::SIGKILL, libc::SIGSTOP].iter().any(|fixed| signal == u64::from(fixed.unsigned_abs()));
+        let fixed =
+            [libc::SIGKILL, libc::SIGSTOP].iter().any(|fixed| signal == u64::from(fixed.unsigned_abs()));
         let before = *self.state.actions.get(index).ok_or(Errno::INVAL)?;
         let mut after = before;
         if new != 0 {

@@ -14,7 +14,12 @@ const POLLED_MAX: u64 = 1024;
 const STUCK: Errno = Errno::DEADLK;
 
 impl Program {
-    pub(super) fn wait_call(&mut self, number: i64, arguments: [u64; 6], outside: &dyn Outside) -> Option<Answer> {
+    pub(super) fn wait_call(
+        &mut self,
+        number: i64,
+        arguments: [u64; 6],
+        outside: &dyn Outside,
+    ) -> Option<Answer> {
         let [first, second, third, fourth, fifth, _] = arguments;
         Some(match number {
             libc::SYS_nanosleep => self.sleep(first, None, outside),
@@ -71,7 +76,9 @@ impl Program {
         let mut wait = self.time_at(at)?;
         if let Some(clock) = clock {
             let (seconds, nanoseconds) = self.now(clock)?;
-            wait = wait.saturating_sub(Duration::new(seconds, 0)).saturating_sub(Duration::from_nanos(nanoseconds));
+            wait = wait
+                .saturating_sub(Duration::new(seconds, 0))
+                .saturating_sub(Duration::from_nanos(nanoseconds));
         }
         rest(wait, outside);
         Ok(0)
@@ -120,7 +127,8 @@ impl Program {
                     Err(_) => libc::POLLNVAL,
                     Ok((read, write, hung)) => {
                         let bit = |set: bool, bit: i16| if set { bit } else { 0 };
-                        (bit(read, libc::POLLIN) | bit(write, libc::POLLOUT)) & wanted | bit(hung, libc::POLLHUP)
+                        (bit(read, libc::POLLIN) | bit(write, libc::POLLOUT)) & wanted
+                            | bit(hung, libc::POLLHUP)
                     }
                 },
             };
@@ -141,7 +149,13 @@ impl Program {
         Ok(ready)
     }
 
-    fn select(&mut self, count: u64, sets: [u64; 3], wait: Option<Duration>, outside: &dyn Outside) -> Answer {
+    fn select(
+        &mut self,
+        count: u64,
+        sets: [u64; 3],
+        wait: Option<Duration>,
+        outside: &dyn Outside,
+    ) -> Answer {
         if count > POLLED_MAX {
             return Err(Errno::INVAL);
         }
@@ -154,7 +168,9 @@ impl Program {
             let mut set = vec![0_u8; bytes];
             self.space.read(at, &mut set)?;
             for fd in 0..count {
-                let Some(byte) = usize::try_from(fd / 8).ok().and_then(|at| set.get_mut(at)) else { continue };
+                let Some(byte) = usize::try_from(fd / 8).ok().and_then(|at| set.get_mut(at)) else {
+                    continue;
+                };
                 let bit = 1_u8 << (fd % 8);
                 if *byte & bit == 0 {
                     continue;
