@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
+use regent_control as control;
+use regent_egress::{Broker, Network};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_kernel::{Executor, tier};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
@@ -14,7 +16,7 @@ use regent_sandbox::microvm::{self, MicrovmTier};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 
 use crate::codes;
 use crate::context::Context;
@@ -70,6 +72,7 @@ impl Running {
             catalogue,
             workspace,
             state: Arc::new(state),
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,
@@ -204,13 +207,14 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+    let broker = Broker::new(network, &context.paths.runtime);
     Executors {
         process: Some(Arc::new(ProcessTier::new(floor(context)))),
         #[cfg(feature = "wasm")]
         wasm: Some(wasm_tier(context)),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm: microvm_tier(),
-        ..Executors::new(Arc::new(HostTools::new(network)))
+        ..Executors::new(Arc::new(HostTools::new(broker)))
     }
 }
 

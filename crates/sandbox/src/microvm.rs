@@ -22,6 +22,7 @@ mod areas;
 mod calls;
 mod confine;
 mod elf;
+mod figures;
 mod files;
 mod guest;
 mod layout;

@@ -279,7 +279,8 @@ impl Files {
                 self.release(freed as u64);
             }
             What::PipeEnd { pipe, write } => self.leave_pipe(pipe, write),
-            What::Input | What::Stdout | What::Stderr | What::Device(_) | What::Folder { .. } => {}
+            What::Folder { names, .. } => self.release(names.as_deref().map_or(0, held_by)),
+            What::Input | What::Stdout | What::Stderr | What::Device(_) => {}
         }
         Ok(())
     }
@@ -393,6 +394,11 @@ impl Files {
             }
         })
     }
+}
+
+/// What the names of a folder take, about.
+pub(super) fn held_by(names: &[(String, Kind)]) -> u64 {
+    names.iter().map(|(name, _)| name.len().saturating_add(size_of::<(String, Kind)>()) as u64).sum()
 }
 
 /// The number of a free place in a list, made if there is none.

@@ -6,7 +6,7 @@ use std::os::unix::thread::JoinHandleExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regent_kernel::Digest;
 use rustix::io::Errno;
@@ -78,6 +78,8 @@ pub(super) struct Finished {
     pub(super) calls: u64,
     pub(super) faults: u64,
     pub(super) cpu: Duration,
+    /// From its first instruction to its last.
+    pub(super) ran: Duration,
     // Given back by whoever takes this: the thread itself may not close anything any more.
     _machine: Machine,
     _space: Space,
@@ -221,7 +223,9 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
         open_max: job.files.open_max as u64,
         began_ms: job.now_ms,
     });
+    let began = Instant::now();
     let (end, calls, faults) = drive(&mut machine, &mut program, link);
+    let ran = began.elapsed();
     // What the program wrote and didn't close is saved if it ended by itself. A program that we end has no say any more.
     match end {
         End::Exit(_) | End::Signal(_) => program.files.save_all(link),
@@ -241,6 +245,7 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
         calls,
         faults,
         cpu,
+        ran,
         _machine: machine,
         _space: space,
     })

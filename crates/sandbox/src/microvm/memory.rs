@@ -188,6 +188,11 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// How much it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Makes an image: `fill` gets memory of `bytes_max` and says how much of it it has used.
     pub(super) fn make<T, E: From<io::Error>>(
         bytes_max: u64,

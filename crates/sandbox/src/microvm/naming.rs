@@ -7,6 +7,8 @@ use super::files::{Draft, Files, What, vacant};
 use super::link::{About, Ask, How, Kind, Outside, Told};
 use super::tree::{Place, parent};
 
+/// Files of the workspace that are being written at once.
+const DRAFTS_MAX: usize = 1024;
 const CREATE: u32 = libc::O_CREAT.cast_unsigned();
 const EXCLUSIVE: u32 = libc::O_EXCL.cast_unsigned();
 const TRUNCATE: u32 = libc::O_TRUNC.cast_unsigned();
@@ -142,6 +144,9 @@ impl Files {
                 Err(errno) => return Err(errno),
             }
         };
+        if self.drafts.iter().flatten().count() >= DRAFTS_MAX {
+            return Err(Errno::NFILE);
+        }
         let id = vacant(&mut self.drafts);
         if let Some(slot) = self.drafts.get_mut(id) {
             *slot = Some(draft);

@@ -17,6 +17,8 @@ use super::space::{Layout, OutOfMemory, Space};
 
 /// Images that are kept.
 const KEPT_MAX: usize = 8;
+/// What they may take together.
+const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// Room for page tables and the machine's own pages.
 const OVERHEAD_BYTES: u64 = 4 << 20;
 /// What one part may bring in beyond its own pages.
@@ -117,9 +119,12 @@ impl Templates {
     /// Keeps one more, in place of the one that was used least lately.
     pub(super) fn keep(&self, key: Key, template: &Arc<Template>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT_MAX {
+        kept.push_back((key, Arc::clone(template)));
+        let bytes = |kept: &VecDeque<(Key, Arc<Template>)>| {
+            kept.iter().map(|(_, one)| one.image.bytes()).sum::<u64>()
+        };
+        while kept.len() > KEPT_MAX || bytes(&kept) > KEPT_BYTES_MAX {
             kept.pop_front();
         }
-        kept.push_back((key, Arc::clone(template)));
     }
 }

@@ -14,6 +14,7 @@ use regent_kernel::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
 use tokio::time::Sleep;
 
 use super::areas::page_down;
@@ -26,7 +27,7 @@ use super::programs::{self, Found, NotRun};
 use super::self_test;
 use super::start::Words;
 use super::template::Templates;
-use crate::executor::Arguments;
+use crate::executor::{Arguments, MASKED};
 use crate::spec::DEFAULT_PATH;
 use crate::sys;
 
@@ -37,13 +38,23 @@ const MEMORY_BYTES_MIN: u64 = 8 << 20;
 /// Content that is kept for a guest, where policy allows as much or more.
 const HELD_BYTES_MAX: u64 = 128 << 20;
 const OPEN_MAX: u32 = 1024;
+/// Guests that run at the same time; others wait.
+const GUESTS_MAX: usize = 32;
 
 /// Runs programs (`process.exec`, `shell.exec`) as guests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MicrovmTier {
-    templates: Arc<Templates>,
+    pub(super) templates: Arc<Templates>,
     /// A machine that is made already, for the next guest.
-    spare: Arc<Mutex<Option<Shell>>>,
+    pub(super) spare: Arc<Mutex<Option<Shell>>>,
+    /// Places for guests.
+    places: Semaphore,
+}
+
+impl Default for MicrovmTier {
+    fn default() -> Self {
+        Self { templates: Arc::default(), spare: Arc::default(), places: Semaphore::new(GUESTS_MAX) }
+    }
 }
 
 impl MicrovmTier {
@@ -68,6 +79,11 @@ impl Executor<tier::Microvm> for MicrovmTier {
             if let Err(closed) = self_test::probe() {
                 return Err(ExecuteError::Unavailable(closed.reason.clone()));
             }
+            let _place = tokio::select! {
+                biased;
+                place = self.places.acquire() => place.map_err(|error| ExecuteError::Broken(error.to_string()))?,
+                () = permit.cancelled() => return Ok(RawOutput::failed("process.killed", "it was never started")),
+            };
             let mut nested = Nested::new(&permit);
             let job = match job(&permit, &mut nested).await? {
                 Ok(job) => job,
@@ -78,7 +94,7 @@ impl Executor<tier::Microvm> for MicrovmTier {
             let began = Instant::now();
             let memory_bytes = job.0.memory_bytes;
             let (why, finished) = self.run(job.0, job.1, &permit, &mut nested).await?;
-            let finished = match finished {
+            let mut finished = match finished {
                 Ok(finished) => finished,
                 Err(NotStarted::Program(NotRun { code, message })) => {
                     return Ok(labelled(RawOutput::failed(code, message), &nested));
@@ -86,6 +102,10 @@ impl Executor<tier::Microvm> for MicrovmTier {
                 Err(NotStarted::Broke(why)) => return Err(ExecuteError::Broken(why)),
             };
             let wall_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            // Secrets are taken out of both streams before they are put together: the receipt counts what is left.
+            if permit.scrub(&mut finished.output.stdout) | permit.scrub(&mut finished.output.stderr) {
+                nested.label = Some(nested.label.map_or(MASKED, |label| label.join(MASKED)));
+            }
             let output = reply(&finished, why, &nested, (wall_ms, memory_bytes));
             self.clear_away(finished, memory_bytes);
             Ok(output)
@@ -158,7 +178,7 @@ impl MicrovmTier {
     }
 
     /// Takes a dead guest's machine apart and makes the next one, where nobody waits for it.
-    fn clear_away(&self, finished: Finished, bytes: u64) {
+    pub(super) fn clear_away(&self, finished: Finished, bytes: u64) {
         let spare = Arc::clone(&self.spare);
         // Without a thread it happens here and now, and there is no spare.
         drop(std::thread::Builder::new().name("regent-spare".to_owned()).spawn(move || {
@@ -227,6 +247,17 @@ async fn job(
     if arguments.terminal {
         return refuse("process.terminal", "a microVM has no terminal to lend".to_owned());
     }
+    if arguments.network {
+        return refuse(
+            "process.no_network",
+            "a microVM has no way out, not even through the broker".to_owned(),
+        );
+    }
+    // The one way for a secret into a program, as in every tier.
+    let input = match arguments.stdin.as_deref().map(|text| permit.filled(text)).transpose() {
+        Ok(input) => input.map_or_else(Vec::new, |input| input.expose().to_vec()),
+        Err(error) => return refuse(error.code(), error.to_string()),
+    };
     let limits = permit.limits();
     let memory_bytes = page_down(limits.memory_bytes_max.min(MEMORY_BYTES_MAX));
     if memory_bytes < MEMORY_BYTES_MIN {
@@ -270,7 +301,7 @@ async fn job(
         words,
         workspace: workspace.to_owned(),
         cwd,
-        input: arguments.stdin.unwrap_or_default().into_bytes(),
+        input,
         memory_bytes,
         files: file_limits(&limits),
         now_ms: u64::try_from(permit.clock().now_ms()).unwrap_or(0),

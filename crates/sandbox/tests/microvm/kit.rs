@@ -8,7 +8,7 @@ use regent_ledger::{Kind, Reader};
 use regent_sandbox::microvm::{self, MicrovmTier};
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
-use regent_tools::{HostTools, Network};
+use regent_tools::{Broker, HostTools, Network};
 use serde_json::{Value, json};
 
 /// Everything is allowed, and programs are sent to a microVM.
@@ -54,7 +54,8 @@ pub(crate) fn equipped(mut builder: Builder) -> Builder {
         }
         builder = builder.declared(spec);
     }
-    builder.host(Arc::new(HostTools::new(Network::default()))).microvm(Arc::new(MicrovmTier::new()))
+    let broker = Broker::new(Network::default(), &std::env::temp_dir());
+    builder.host(Arc::new(HostTools::new(broker))).microvm(Arc::new(MicrovmTier::new()))
 }
 
 impl World {

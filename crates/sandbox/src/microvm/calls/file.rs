@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::super::files::{TRANSFER_BYTES_MAX, What};
+use super::super::files::{TRANSFER_BYTES_MAX, What, held_by};
 use super::super::layout;
 use super::super::link::{About, Kind, Outside};
 use super::super::tree::{Place, absolute};
@@ -165,6 +165,7 @@ impl Program {
         if names.is_none() {
             let path = path.clone();
             let found = self.files.list(&path, outside)?;
+            self.files.hold(held_by(&found))?;
             if let What::Folder { names, .. } = &mut self.files.get_mut(fd)?.what {
                 *names = Some(found);
             }
