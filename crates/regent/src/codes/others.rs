@@ -292,11 +292,6 @@ pub(super) const OTHERS: &[Code] = &[
         "The tool's bytes are not the ones that were agreed to. Nothing was run. Install it again if the change is meant.",
     ),
     code(
-        "tool.failed",
-        exit::ERROR,
-        "The tool ran and says itself that it did not work; its message says why.",
-    ),
-    code(
         "tool.unknown",
         exit::NOT_FOUND,
         "There is no tool of exactly this name. `regent tool list` shows them; names are compared byte by byte, so look-alike letters don't match.",
