@@ -2,6 +2,7 @@
 
 mod ledger;
 mod measure;
+mod microvm;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;

@@ -1,9 +1,14 @@
 //! Real programs do what they do on Linux, as far as it is promised.
 
-use regent_kernel::Status;
+use std::sync::Arc;
+
+use regent_kernel::{Reply, Status};
+use regent_sandbox::microvm::MicrovmTier;
+use regent_sandbox::{Floor, ProcessTier};
+use regent_testkit::{TestKernel, run};
 use serde_json::json;
 
-use crate::kit::{RAISED, World, failed_with, has_busybox, has_kvm};
+use crate::kit::{RAISED, World, failed_with, has_busybox, has_kvm, with_tools};
 
 #[tokio::test]
 async fn busybox_applets_work() {
@@ -205,4 +210,33 @@ rules:
     let unheard = world.sh("echo x > secret.new").await;
     assert!(matches!(unheard.status, Status::Failed(_)), "{unheard:?}");
     assert!(!world.path().join("secret.new").exists());
+}
+
+#[tokio::test]
+async fn policy_sends_a_program_to_a_microvm_and_nothing_falls_back() {
+    if !has_busybox() {
+        return;
+    }
+    let policy = "\
+version: 1
+rules:
+  - { id: everything, effect: allow }
+  - { id: guests, effect: raise-tier, tier: microvm, match: { tool: process.exec, argv: ['...'] } }
+";
+    let process = Arc::new(ProcessTier::new(Floor::Full));
+    let builder = with_tools(TestKernel::builder().policy(policy)).process(process.clone());
+    let world = World { kernel: builder.microvm(Arc::new(MicrovmTier::new())).boot().await.unwrap() };
+    let outcome = world.exec(["/bin/busybox", "echo", "hi"]).await;
+    assert_eq!((outcome.output.text().as_ref(), outcome.status.clone()), ("hi\n", Status::Ok));
+    assert_eq!(outcome.obtained.unwrap()["tier"], "microvm");
+    // What can't be a guest isn't run in less.
+    let dynamic = world.exec(["/bin/ls"]).await;
+    assert!(failed_with(&dynamic, "microvm.not_static"), "{dynamic:?}");
+    // Lines for the shell were not raised.
+    assert_eq!(world.sh("echo hi").await.obtained.unwrap()["tier"], "process");
+    // Without the tier, the call is refused before anything is run.
+    let without = with_tools(TestKernel::builder().policy(policy)).process(process).boot().await.unwrap();
+    let reply = without.call(run("process.exec", json!({"argv": ["/bin/busybox", "true"]}))).await.unwrap();
+    let Reply::Denied(denial) = reply else { panic!("{reply:?}") };
+    assert_eq!(denial.reason.code, "tier.unavailable");
 }

@@ -46,7 +46,19 @@ pub(crate) fn has_busybox() -> bool {
     is_static && has_kvm()
 }
 
-/// The tools as they are, but programs only as guests: what policy's `tier: microvm` comes to.
+/// The real tools.
+pub(crate) fn with_tools(mut builder: Builder) -> Builder {
+    for spec in regent_tools::specs() {
+        builder = builder.declared(spec);
+    }
+    builder.host(host())
+}
+
+fn host() -> Arc<HostTools> {
+    Arc::new(HostTools::new(Broker::new(Network::default(), &std::env::temp_dir())))
+}
+
+/// The same, but programs run only as guests, whatever policy says.
 pub(crate) fn equipped(mut builder: Builder) -> Builder {
     for mut spec in regent_tools::specs() {
         if spec.tiers.contains(&Tier::Microvm) {
@@ -54,8 +66,7 @@ pub(crate) fn equipped(mut builder: Builder) -> Builder {
         }
         builder = builder.declared(spec);
     }
-    let broker = Broker::new(Network::default(), &std::env::temp_dir());
-    builder.host(Arc::new(HostTools::new(broker))).microvm(Arc::new(MicrovmTier::new()))
+    builder.host(host()).microvm(Arc::new(MicrovmTier::new()))
 }
 
 impl World {
