@@ -3,6 +3,7 @@
 mod broker;
 mod ledger;
 mod measure;
+mod microvm;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;

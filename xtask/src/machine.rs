@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("git", "git"),
     ("curl", "curl"),
     ("python3", "python3"),
+    ("busybox", "busybox-static"),
 ];
 
 /// A program to be started in the workspace.

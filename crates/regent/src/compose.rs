@@ -6,8 +6,12 @@ use std::sync::Arc;
 use regent_control as control;
 use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+use regent_kernel::{Executor, tier};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
 use regent_policy::{Layer, LoadError, Source};
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
@@ -221,6 +225,8 @@ fn executors(context: &Context) -> Executors {
         process: Some(Arc::new(process)),
         #[cfg(feature = "wasm")]
         wasm: Some(wasm_tier(context)),
+        #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+        microvm: microvm_tier(),
         ..Executors::new(Arc::new(HostTools::new(broker)))
     }
 }
@@ -231,11 +237,19 @@ fn wasm_tier(context: &Context) -> Arc<WasmTier> {
     Arc::new(WasmTier::new(WasmConfig { cache: Some(context.paths.wasm_cache()), ..WasmConfig::default() }))
 }
 
+/// The microVM tier, where there is a hypervisor. Whether it works is tried with the first guest, which is refused if not.
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+fn microvm_tier() -> Option<Arc<dyn Executor<tier::Microvm>>> {
+    microvm::is_offered().then(|| Arc::new(MicrovmTier::new()) as Arc<dyn Executor<tier::Microvm>>)
+}
+
 /// What was found about the tiers besides the process tier, by trying them.
 pub(crate) async fn other_tiers() -> Vec<Finding> {
     vec![
         #[cfg(feature = "wasm")]
         regent_sandbox::wasm::finding().await,
+        #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+        microvm::finding(),
     ]
 }
 

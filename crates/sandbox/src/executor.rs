@@ -120,18 +120,18 @@ impl ProcessTier {
 /// The arguments of both tools.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
-    argv: Option<Vec<String>>,
-    command: Option<String>,
-    cwd: Option<PathBuf>,
+pub(crate) struct Arguments {
+    pub(crate) argv: Option<Vec<String>>,
+    pub(crate) command: Option<String>,
+    pub(crate) cwd: Option<PathBuf>,
     #[serde(default)]
-    env: BTreeMap<String, String>,
-    stdin: Option<String>,
-    timeout_ms: Option<u64>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) stdin: Option<String>,
+    pub(crate) timeout_ms: Option<u64>,
     #[serde(default)]
-    terminal: bool,
+    pub(crate) terminal: bool,
     #[serde(default)]
-    network: bool,
+    pub(crate) network: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {
@@ -240,7 +240,8 @@ impl Arguments {
 }
 
 /// What a secret had to be masked in.
-const MASKED: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
+pub(crate) const MASKED: Label =
+    Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
 
 /// Takes secrets out of both streams before they are put together: the receipt counts what is left.
 fn scrub(permit: &Permit<'_, tier::Process>, ended: &mut Ended) -> bool {

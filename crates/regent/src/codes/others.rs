@@ -173,6 +173,46 @@ pub(super) const OTHERS: &[Code] = &[
     code("http.too_large", exit::ERROR, "The answer is larger than allowed."),
     code("http.url", exit::USAGE, "The URL can't be used."),
     code("kv.key", exit::USAGE, "Not a key: 1 to 64 of `a-z A-Z 0-9 . _ -`, not beginning with a dot."),
+    code(
+        "microvm.dead",
+        exit::SANDBOX,
+        "The virtual machine could not go on, through no fault of the program's that we could name. What it said until then is the result.",
+    ),
+    code(
+        "microvm.memory",
+        exit::SANDBOX,
+        "The program, or what the rule gives it (`memory`), is not of a size that a microVM can be.",
+    ),
+    code(
+        "microvm.no_shell",
+        exit::SANDBOX,
+        "A line for the shell needs a static shell to be run in a microVM, and this machine has none. On Debian the package `busybox-static` has one.",
+    ),
+    code(
+        "microvm.not_a_program",
+        exit::USAGE,
+        "A microVM runs ELF programs for x86-64. Scripts need their interpreter named.",
+    ),
+    code(
+        "microvm.not_found",
+        exit::NOT_FOUND,
+        "The program is neither in the workspace, where policy lets it be read, nor one of the machine's own in /usr/local/bin, /usr/bin or /bin.",
+    ),
+    code(
+        "microvm.not_saved",
+        exit::DENIED,
+        "The program ended well, but something that it wrote is not in the workspace. The receipt says what was refused, and why.",
+    ),
+    code(
+        "microvm.not_static",
+        exit::SANDBOX,
+        "The program needs a loader and libraries, and a microVM has none. Link it statically (`-static`, or a musl target), or run it in the process tier.",
+    ),
+    code(
+        "microvm.stuck",
+        exit::SANDBOX,
+        "The program waited, without a time limit, for something that only another thread or process of its own could have done. A microVM has one thread.",
+    ),
     code("model.none", exit::NOT_FOUND, "No model provider is set up."),
     code(
         "net.address_refused",
@@ -263,6 +303,7 @@ pub(super) const OTHERS: &[Code] = &[
     code("pipe.too_many", exit::DENIED, "There are as many pipes as the kernel allows."),
     code("pipe.unknown", exit::NOT_FOUND, "There is no such pipe."),
     code("process.cwd", exit::NOT_FOUND, "The working folder is not there inside the sandbox."),
+    code("process.cpu", exit::SANDBOX, "The program used up the processor time that the rule gives (`cpu`)."),
     code("process.exit", exit::ERROR, "The program ran and ended with an exit code other than 0."),
     code("process.killed", exit::INTERRUPTED, "The program was killed because the call was cancelled."),
     code("process.memory", exit::SANDBOX, "The program reached its memory limit."),
