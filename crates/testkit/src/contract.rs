@@ -67,6 +67,7 @@ fn program_spec() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }
 
