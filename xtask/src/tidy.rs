@@ -11,9 +11,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("workspace", &["ledger"]),
     ("kernel", &["policy", "ledger", "store", "workspace"]),
     ("sandbox", &["kernel"]),
-    ("tools", &["kernel"]),
+    ("tools-macros", &[]),
+    ("tools", &["kernel", "tools-macros"]),
+    ("skills", &["policy", "ledger", "kernel", "sandbox", "tools"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools"]),
+    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools", "skills"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

@@ -30,15 +30,14 @@ pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
 pub use budget::{Budget, BudgetScope, Each, Spent};
 pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
-pub use catalogue::{
-    AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec, Wanted,
-};
+pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
 pub use kernel::{Parts, Phase};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
+pub use regent_ledger::Digest;
 pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{

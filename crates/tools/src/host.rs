@@ -1,21 +1,45 @@
 //! The executor of the host tier: one driver per tool, found by name.
 
-use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, ToolSpec, tier};
 
 use crate::http::{Client, Network};
-use crate::output::{Driven, Stopped};
+use crate::output::Driven;
+use crate::tool::{HostTool, ToolError};
 use crate::{fs, http, process};
 
-/// Performs the built-in tools that run in this process.
-#[derive(Debug)]
+/// Performs the tools that run in this process: the built-in ones, and those that were added.
 pub struct HostTools {
     client: Client,
+    added: BTreeMap<String, Arc<dyn HostTool>>,
 }
 
 impl HostTools {
-    /// With these network settings.
+    /// The built-in tools, with these network settings.
     pub fn new(network: Network) -> Self {
-        Self { client: Client::new(network) }
+        Self { client: Client::new(network), added: BTreeMap::new() }
+            .with(fs::stat::stat())
+            .with(process::list())
+    }
+
+    /// One more tool. It still has to be admitted to the catalogue; one that has the name of another takes its place.
+    #[must_use]
+    pub fn with(self, tool: impl HostTool + 'static) -> Self {
+        self.with_shared(Arc::new(tool))
+    }
+
+    /// The same for a tool that somebody else holds too.
+    #[must_use]
+    pub fn with_shared(mut self, tool: Arc<dyn HostTool>) -> Self {
+        self.added.insert(tool.spec().name, tool);
+        self
+    }
+
+    /// What the tools that were added declare.
+    pub fn specs(&self) -> impl Iterator<Item = ToolSpec> {
+        self.added.values().map(|tool| tool.spec())
     }
 
     async fn drive(&self, permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
@@ -27,11 +51,18 @@ impl HostTools {
             "fs.edit" => fs::edit::run(permit).await,
             "fs.list" => fs::list::run(permit).await,
             "fs.search" => fs::search::run(permit).await,
-            "fs.stat" => fs::stat::run(permit),
-            "process.list" => process::list(permit).await,
             "http.fetch" => http::run(permit, &self.client).await,
-            other => Err(ExecuteError::NoDriver(other.to_owned()).into()),
+            other => match self.added.get(other) {
+                Some(tool) => tool.run(permit).await,
+                None => Err(ExecuteError::NoDriver(other.to_owned()).into()),
+            },
         }
+    }
+}
+
+impl std::fmt::Debug for HostTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostTools").field("added", &self.added.keys()).finish_non_exhaustive()
     }
 }
 
@@ -43,8 +74,8 @@ impl Executor<tier::Host> for HostTools {
         Box::pin(async move {
             match self.drive(&permit).await {
                 Ok(raw) => Ok(raw),
-                Err(Stopped::Failed(failure)) => Ok(RawOutput::failed(&failure.code, failure.message)),
-                Err(Stopped::Broke(error)) => Err(error),
+                Err(ToolError::Failed(failure)) => Ok(RawOutput::failed(&failure.code, failure.message)),
+                Err(ToolError::Broke(error)) => Err(error),
             }
         })
     }

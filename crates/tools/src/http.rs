@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode};
 use regent_kernel::{
-    ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
+    ArgumentKind, Confidentiality, CostClass, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
     SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
 };
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use url::Url;
 pub use client::Network;
 pub(crate) use client::{Client, Request, Response};
 
-use crate::manifest::{capabilities, integer, kinds, object};
+use crate::manifest::{built_in, capabilities, integer, kinds, object};
 use crate::output::{Driven, Room, arguments, failure};
 
 const BYTES_DEFAULT: u64 = 1 << 20;
@@ -86,6 +86,8 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Host],
         output: WEB,
+        cost: CostClass::Moderate,
+        ..built_in()
     }
 }
 

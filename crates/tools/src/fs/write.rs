@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::manifest::{capabilities, kinds, object, path};
+use crate::manifest::{built_in, capabilities, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, path_failure};
 
 pub(crate) fn spec() -> ToolSpec {
@@ -31,6 +31,7 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Host],
         output: WORKSPACE_FILE,
+        ..built_in()
     }
 }
 
