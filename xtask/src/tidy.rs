@@ -9,13 +9,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("ledger", &[]),
     ("store", &[]),
     ("workspace", &["ledger"]),
+    ("lookup", &["ledger"]),
     ("kernel", &["policy", "ledger", "store", "workspace"]),
     ("sandbox", &["kernel"]),
     ("tools-macros", &[]),
     ("tools", &["kernel", "tools-macros"]),
     ("skills", &["policy", "ledger", "kernel", "sandbox", "tools"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools", "skills"]),
+    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "sandbox", "tools", "skills"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

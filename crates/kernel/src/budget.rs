@@ -48,6 +48,20 @@ pub struct Spent {
     pub wall_ms: u64,
 }
 
+impl Spent {
+    /// Whether something else is more than this in money, tokens or bytes. Time has its own limit.
+    pub(crate) fn is_exceeded_by(&self, other: Self) -> bool {
+        other.money_microusd > self.money_microusd
+            || other.tokens > self.tokens
+            || other.bytes_out > self.bytes_out
+    }
+}
+
+/// A call has used more than was set aside for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it has used more than was set aside for it")]
+pub struct OverBudget;
+
 /// All budgets that this kernel knows.
 #[derive(Debug)]
 pub(crate) struct Budgets(Arc<Book>);
@@ -341,6 +355,12 @@ impl Reservation {
     /// How long the call may take, if it is not to take longer than was set aside. No limit where nothing was.
     pub(crate) fn wall_ms_max(&self) -> u64 {
         if self.scopes.is_empty() { u64::MAX } else { self.held.wall_ms }
+    }
+
+    /// The most that it may use; `None` where nothing limits it.
+    pub(crate) fn most(&self) -> Option<Spent> {
+        let Amounts { bytes_out, money_microusd, tokens, wall_ms, .. } = self.held;
+        (!self.scopes.is_empty()).then_some(Spent { bytes_out, money_microusd, tokens, wall_ms })
     }
 
     /// Charges what was really used, at every level, and gives back the rest.

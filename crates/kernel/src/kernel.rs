@@ -19,6 +19,7 @@ use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
+use crate::secret::Secrets;
 use crate::syscall::{Fault, Kernel};
 use crate::vfs::Vfs;
 use regent_workspace::Workspace;
@@ -38,6 +39,8 @@ pub struct Parts {
     pub workspace: Workspace,
     /// What is shared with other kernel processes: budgets, approvals, rates.
     pub state: Arc<dyn State>,
+    /// Where secrets are kept; [`NoSecrets`](crate::NoSecrets) if there is no vault.
+    pub secrets: Arc<dyn Secrets>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// The person this kernel runs for, who answers for its agents.
@@ -55,6 +58,7 @@ pub(crate) struct Core {
     pub(crate) workspace: Workspace,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: Arc<dyn State>,
+    pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) agents: Agents,
     pub(crate) calls: Calls,
     pub(crate) vfs: Vfs,
@@ -120,6 +124,7 @@ impl Kernel {
             workspace: parts.workspace,
             clock: parts.clock,
             state: parts.state,
+            secrets: parts.secrets,
             agents: Agents::default(),
             calls: Calls::default(),
             vfs: Vfs::default(),

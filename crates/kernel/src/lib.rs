@@ -20,6 +20,7 @@ mod rate;
 mod record;
 pub mod recovery;
 mod rules;
+mod secret;
 mod signal;
 pub mod syscall;
 #[cfg(test)]
@@ -28,7 +29,7 @@ mod vfs;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, Spent};
+pub use budget::{Budget, BudgetScope, Each, OverBudget, Spent};
 pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -43,6 +44,9 @@ pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,
 };
+pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
-pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
+pub use syscall::{
+    Denial, Fault, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status, Stream, tier,
+};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

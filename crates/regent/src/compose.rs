@@ -64,6 +64,7 @@ impl Running {
             catalogue,
             workspace,
             state: Arc::new(state),
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,

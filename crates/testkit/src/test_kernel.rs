@@ -215,6 +215,7 @@ impl Builder {
             catalogue,
             workspace: Workspace::open(&workspace)?,
             state: self.state,
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: self.clock,
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),

@@ -4,14 +4,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use regent_ledger::Receipt;
-use regent_policy::{Limits, Verdict};
+use regent_policy::{Class, Limits, Verdict};
 use serde_json::Value;
 
-use super::{Fault, Reply};
+use super::{Fault, Flow, Overflow, Reply};
+use crate::budget::{OverBudget, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
 use crate::executor::BoxFuture;
+use crate::facts::Target;
 use crate::kernel::Core;
+use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::Workspace;
 
 /// Single-use leave to perform exactly one call, at one tier, within limits.
@@ -55,6 +58,55 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         &self.frame.core.workspace
     }
 
+    /// The value of a secret that the judged arguments have a handle to. No other secret can be had, whatever the executor asks for.
+    pub fn secret(&self, name: &str) -> Result<Secret, SecretError> {
+        let Frame { targets, call, core, .. } = self.frame;
+        if !targets.iter().any(|target| matches!(target, Target::Secret(judged) if judged == name)) {
+            return Err(SecretError::NotJudged(name.to_owned()));
+        }
+        let host = |target: &'s Target| match target {
+            Target::Endpoint { host, .. } => Some(host.as_str()),
+            Target::Path { .. } | Target::Argv(_) | Target::Secret(_) => None,
+        };
+        let tool = if let Op::RunTool(run) = &call.op { run.tool.as_str() } else { "" };
+        let agents = call.principal.line().filter(|one| one.class() == Class::Agent);
+        let usage = Usage {
+            tool,
+            agents: agents.map(|one| one.name()).collect(),
+            hosts: targets.iter().filter_map(host).collect(),
+        };
+        core.secrets.reveal(name, &usage)
+    }
+
+    /// A text out of the judged arguments with its handles replaced by their values.
+    pub fn filled(&self, text: &str) -> Result<Secret, SecretError> {
+        secret::filled(text, |name| self.secret(name))
+    }
+
+    /// Masks revealed values in what an executor passes on before the call is over; what it returns is scrubbed by the kernel.
+    pub fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
+        self.frame.core.secrets.scrub(bytes)
+    }
+
+    /// The same for a stream; see [`Secrets::scrub_part`](crate::Secrets::scrub_part).
+    pub fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
+        self.frame.core.secrets.scrub_part(held)
+    }
+
+    /// Passes on output while the call runs, in the order of these calls. Waits while the reader is behind.
+    pub async fn emit(&self, bytes: &[u8]) -> Result<(), Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.take(&*core.secrets, bytes, limits.output_bytes_max).await
+    }
+
+    /// Says what the call has used so far. An error means that it is more than was set aside for it, and must stop here.
+    pub fn used(&self, so_far: Spent) -> Result<(), OverBudget> {
+        match &self.frame.reserved {
+            Some(most) if most.is_exceeded_by(so_far) => Err(OverBudget),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Resolves when the call must stop: a signal, a deadline, a shutdown.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 's {
         let cancel = self.frame.cancel.clone();
@@ -84,6 +136,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
+            listener: None,
         }
     }
 }
@@ -94,9 +147,14 @@ pub(crate) struct Frame {
     pub(crate) core: Arc<Core>,
     pub(crate) call: Call,
     pub(crate) args: Value,
+    /// What the arguments reach for, as policy judged it.
+    pub(crate) targets: Vec<Target>,
     pub(crate) limits: Limits,
     pub(crate) intent: Receipt,
     pub(crate) cancel: Cancel,
+    pub(crate) flow: Flow,
+    /// What was set aside for it, where anything limits it.
+    pub(crate) reserved: Option<Spent>,
 }
 
 /// Where a permitted call may run. Sealed: a new tier is a kernel change.

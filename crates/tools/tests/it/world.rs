@@ -68,6 +68,7 @@ impl World {
             catalogue,
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: Arc::new(ManualClock::at(1_700_000_000_000)),
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
