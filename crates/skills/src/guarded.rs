@@ -155,7 +155,9 @@ impl Shown {
             [] => None,
             [one] => Some(inside(workspace, one)?),
             [_, _, ..] => {
-                return Err("a program can be given one folder to write to, or the whole workspace".to_owned());
+                return Err(
+                    "a program can be given one folder to write to, or the whole workspace".to_owned()
+                );
             }
         };
         let mut places = Vec::new();

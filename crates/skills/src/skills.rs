@@ -138,12 +138,15 @@ impl Skills {
         }
     }
 
-    /// What the catalogue is told: a tool for each skill that has something to run. Those that can't be read now are left out; whoever
-    /// asks for them hears why from [`check`](Self::check).
+    /// All of them, each checked.
+    pub fn check_all(&self) -> Vec<(String, Result<Checked, SkillError>)> {
+        let names: Vec<String> = self.lock().skills.keys().cloned().collect();
+        names.into_iter().map(|name| (name.clone(), self.check(&name))).collect()
+    }
+
+    /// What the catalogue is told: a tool for each skill that has something to run and is what was installed.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        let runnable =
-            |(name, _): (String, Locked)| self.check(&name).ok().and_then(|checked| spec_of(&checked));
-        self.all().into_iter().filter_map(runnable).collect()
+        self.check_all().into_iter().filter_map(|(_, checked)| checked.ok()?.spec()).collect()
     }
 
     /// A copy of the bytes that were compared, for one call.
@@ -205,7 +208,13 @@ fn lock_file(folder: &Path) -> PathBuf {
     folder.join("skills.lock")
 }
 
-/// The tool that runs a skill.
+impl Checked {
+    /// The tool that runs it, if it has something to run.
+    pub fn spec(&self) -> Option<ToolSpec> {
+        spec_of(self)
+    }
+}
+
 fn spec_of(checked: &Checked) -> Option<ToolSpec> {
     let Checked { skill, locked, .. } = checked;
     let input = match skill.runtime {
