@@ -94,18 +94,17 @@ fn parameter(input: &mut FnArg) -> Result<Parameter> {
     if is_context(&typed.ty) {
         return Ok(Parameter::Context);
     }
-    let (field, lent) = match &*typed.ty {
-        Type::Reference(TypeReference { elem, mutability: None, .. }) if is_named(elem, "str") => {
-            (quote!(::std::string::String), true)
-        }
-        Type::Reference(_) => {
+    if let Type::ImplTrait(_) = &*typed.ty {
+        return Err(Error::new_spanned(&typed.ty, "an argument of a tool has one type"));
+    }
+    let (field, lent) = if let Type::Reference(TypeReference { elem, mutability, .. }) = &*typed.ty {
+        if mutability.is_some() || !is_named(elem, "str") {
             let why = "take it by value: arguments are read from JSON (`&str` and `&Context<'_>` are fine)";
             return Err(Error::new_spanned(&typed.ty, why));
         }
-        Type::ImplTrait(_) => {
-            return Err(Error::new_spanned(&typed.ty, "an argument of a tool has one type"));
-        }
-        other => (other.to_token_stream(), false),
+        (quote!(::std::string::String), true)
+    } else {
+        (typed.ty.to_token_stream(), false)
     };
     let mut argument =
         Argument { name, field, lent, kind: None, passed: Vec::new(), doc: doc_text(&attributes) };
@@ -159,15 +158,11 @@ fn kind(attribute: &Attribute) -> Result<TokenStream> {
 }
 
 fn is_context(of: &Type) -> bool {
-    match of {
-        Type::Reference(TypeReference { elem, .. }) => is_named(elem, "Context") || is_named(elem, "Permit"),
-        _other => false,
-    }
+    let Type::Reference(TypeReference { elem, .. }) = of else { return false };
+    is_named(elem, "Context") || is_named(elem, "Permit")
 }
 
 pub(crate) fn is_named(of: &Type, name: &str) -> bool {
-    match of {
-        Type::Path(path) => path.path.segments.last().is_some_and(|segment| segment.ident == name),
-        _other => false,
-    }
+    let Type::Path(path) = of else { return false };
+    path.path.segments.last().is_some_and(|segment| segment.ident == name)
 }

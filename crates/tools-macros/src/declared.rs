@@ -130,9 +130,11 @@ fn version(text: LitStr) -> Result<LitStr> {
 }
 
 fn texts(array: &ExprArray) -> Result<Vec<LitStr>> {
-    let text = |element: &Expr| match element {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
-        other => Err(Error::new_spanned(other, "a text in quotes belongs here")),
+    let text = |element: &Expr| {
+        let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = element else {
+            return Err(Error::new_spanned(element, "a text in quotes belongs here"));
+        };
+        Ok(text.clone())
     };
     array.elems.iter().map(text).collect()
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::world::World;
 
 const RUN: &str = "#!/bin/sh\nread line\necho \"got $line\"\ncat \"$WORKSPACE/docs/a.txt\" 2>/dev/null || echo no docs\n\
-    echo x > \"$WORKSPACE/planted\" 2>/dev/null && echo wrote || echo 'can not write'\n";
+    echo x > \"$WORKSPACE/docs/planted\" 2>/dev/null && echo wrote || echo 'can not write'\n";
 
 fn head(version: &str, more: &str) -> String {
     format!("---\nname: greeter\ndescription: Greets.\nversion: {version}\n{more}---\nSay hello.\n")
@@ -48,7 +48,7 @@ fn a_signed_skill_from_its_author_to_a_confined_call() {
     let called = world.run(&["tool", "call", "skill.greeter", r#"{"input": {"who": "you"}}"#]);
     assert_eq!(called.code, 0, "{called:?}");
     assert_eq!(called.stdout, "got {\"who\":\"you\"}\nthe docs\ncan not write\n");
-    assert!(!world.project("planted").exists());
+    assert!(!world.project("docs/planted").exists());
     let read = world.run(&["--json", "tool", "call", "skill.read", r#"{"name": "greeter"}"#]).json();
     assert_eq!(read.pointer("/data/label/integrity"), Some(&json!("signed_skill")));
     assert_eq!(read.pointer("/data/output"), Some(&json!("Say hello.\n")));

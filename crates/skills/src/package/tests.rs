@@ -111,6 +111,12 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
+    // Each case writes files and waits for the disk.
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
     #[test]
     fn what_is_written_is_read_back(names in proptest::collection::btree_set("[a-z]{1,8}(/[a-z]{1,8}){0,3}", 1..12)) {
         let mut package = Package::default();

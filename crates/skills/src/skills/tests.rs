@@ -19,7 +19,8 @@ impl World {
     }
 
     fn file(&self, path: &str) -> PathBuf {
-        self.folder.path().join(".regent/skills/pdf").join(path)
+        let place = self.folder.path().join(".regent/skills/pdf");
+        if path.is_empty() { place } else { place.join(path) }
     }
 }
 
