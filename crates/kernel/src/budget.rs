@@ -48,20 +48,6 @@ pub struct Spent {
     pub wall_ms: u64,
 }
 
-impl Spent {
-    /// Whether something else is more than this in money, tokens or bytes. Time has its own limit.
-    pub(crate) fn is_exceeded_by(&self, other: Self) -> bool {
-        other.money_microusd > self.money_microusd
-            || other.tokens > self.tokens
-            || other.bytes_out > self.bytes_out
-    }
-}
-
-/// A call has used more than was set aside for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it has used more than was set aside for it")]
-pub struct OverBudget;
-
 /// All budgets that this kernel knows.
 #[derive(Debug)]
 pub(crate) struct Budgets(Arc<Book>);
@@ -357,10 +343,24 @@ impl Reservation {
         if self.scopes.is_empty() { u64::MAX } else { self.held.wall_ms }
     }
 
-    /// The most that it may use; `None` where nothing limits it.
-    pub(crate) fn most(&self) -> Option<Spent> {
-        let Amounts { bytes_out, money_microusd, tokens, wall_ms, .. } = self.held;
-        (!self.scopes.is_empty()).then_some(Spent { bytes_out, money_microusd, tokens, wall_ms })
+    /// Sets aside more for a call that turns out to send more, up to `bytes_out` in all, at every level or at none.
+    pub(crate) fn widen(&mut self, bytes_out: u64) -> Result<Result<(), Reason>, StateError> {
+        let more = bytes_out.saturating_sub(self.held.bytes_out);
+        if more == 0 || self.scopes.is_empty() {
+            return Ok(Ok(()));
+        }
+        let want = Amounts { bytes_out: more, ..Amounts::default() };
+        let mut levels = self.book.levels();
+        for scope in &self.scopes {
+            if let Some(short) = levels.short_of(&self.book, scope, want)? {
+                return Ok(Err(levels.exhausted(scope, short)));
+            }
+        }
+        for scope in &self.scopes {
+            levels.hold(scope, want);
+        }
+        self.held.bytes_out = bytes_out;
+        Ok(Ok(()))
     }
 
     /// Charges what was really used, at every level, and gives back the rest.

@@ -275,6 +275,11 @@ impl Call {
         &self.principal
     }
 
+    /// The number of the intent that it was made from, if a guest re-entered.
+    pub fn parent(&self) -> Option<u64> {
+        self.parent
+    }
+
     /// What for.
     pub fn op(&self) -> &Op {
         &self.op

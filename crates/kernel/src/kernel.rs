@@ -171,6 +171,11 @@ impl Kernel {
         self.0.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The time by the kernel's clock.
+    pub fn now_ms(&self) -> i64 {
+        self.0.clock.now_ms()
+    }
+
     /// The tools that can be called.
     pub fn catalogue(&self) -> &Catalogue {
         &self.0.catalogue
@@ -206,7 +211,8 @@ impl Core {
 
     /// Now, and by which policy.
     pub(crate) fn stamp(&self) -> record::Stamp {
-        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy() }
+        let secrets = Arc::clone(&self.secrets);
+        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy(), secrets }
     }
 
     /// Lets a call in, or says why not.

@@ -7,7 +7,6 @@ mod call;
 mod cancel;
 mod catalogue;
 mod clock;
-pub mod control;
 mod drivers;
 pub mod endpoint;
 mod executor;
@@ -29,7 +28,7 @@ mod vfs;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, OverBudget, Spent};
+pub use budget::{Budget, BudgetScope, Each, Spent};
 pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -39,7 +38,9 @@ pub use kernel::{Parts, Phase};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_ledger::Digest;
-pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
+pub use regent_policy::{
+    Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
+};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,

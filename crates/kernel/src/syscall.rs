@@ -12,7 +12,7 @@ mod flow;
 mod label;
 mod permit;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use regent_ledger::{AppendError, Receipt};
@@ -20,7 +20,7 @@ use regent_policy::{Question, Reason, Verdict};
 use serde::Serialize;
 
 use crate::approval::{Consulted, Ticket};
-use crate::budget::{Reservation, Spent};
+use crate::budget::Spent;
 use crate::call::{Call, Op};
 use crate::executor::Failure;
 use crate::kernel::Core;
@@ -207,8 +207,8 @@ impl Core {
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let flow = Flow::new(call.listener.take(), facts.output_floor());
-        let reserved = reservation.as_ref().and_then(Reservation::most);
-        let frame = Frame { core, call, args, targets, limits, intent, cancel, flow, reserved };
+        let held = Mutex::new(reservation);
+        let frame = Frame { core, call, args, targets, limits, intent, cancel, flow, held };
         let ended = effect::perform(&frame, grant.tier).await;
         drop(running);
 
@@ -221,7 +221,7 @@ impl Core {
         let output = Labelled::new(raw, facts.output_floor(), masked);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
-        let settled = reservation.map(|reserved| reserved.settle(spent));
+        let settled = frame.settle(spent);
         let ending = record::Ending {
             status: &status,
             output: &output,

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, ToolSpec, Workspace, control};
+use regent_control as control;
+use regent_egress::{Broker, Network};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, ToolSpec, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Guarded, SkillError, Skills};
 use regent_store::SqliteState;
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 
 use crate::codes;
 use crate::context::Context;
@@ -204,8 +206,9 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 
 fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+    let broker = Broker::new(network, &context.paths.runtime);
     let host =
-        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(network), HostTools::with_shared);
+        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
     let process = Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills));
     Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(host)) }
 }

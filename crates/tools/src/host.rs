@@ -3,23 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use regent_egress::{Broker, Client};
 use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, ToolSpec, tier};
 
-use crate::http::{Client, Network};
 use crate::output::Driven;
 use crate::tool::{HostTool, ToolError};
 use crate::{fs, http, process};
 
 /// Performs the tools that run in this process: the built-in ones, and those that were added.
 pub struct HostTools {
+    broker: Broker,
     client: Client,
     added: BTreeMap<String, Arc<dyn HostTool>>,
 }
 
 impl HostTools {
-    /// The built-in tools, with these network settings.
-    pub fn new(network: Network) -> Self {
-        Self { client: Client::new(network), added: BTreeMap::new() }
+    /// The built-in tools. What leaves, leaves through this broker.
+    pub fn new(broker: Broker) -> Self {
+        Self { client: broker.client(), broker, added: BTreeMap::new() }
             .with(fs::stat::stat())
             .with(process::list())
     }
@@ -71,6 +72,11 @@ impl Executor<tier::Host> for HostTools {
         &'s self,
         permit: Permit<'s, tier::Host>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        if let Op::RunTool(run) = permit.call().op()
+            && Broker::drives(&run.tool)
+        {
+            return self.broker.execute(permit);
+        }
         Box::pin(async move {
             match self.drive(&permit).await {
                 Ok(raw) => Ok(raw),

@@ -53,8 +53,8 @@ pub mod schema;
 mod tool;
 
 pub use host::HostTools;
-pub use http::Network;
 pub use manifest::{register, specs};
+pub use regent_egress::{Broker, Network};
 pub use regent_tools_macros::tool;
 pub use schema::Wanted;
 pub use tool::{Context, HostTool, ToolError};

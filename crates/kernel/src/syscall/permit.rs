@@ -1,18 +1,19 @@
 //! Proof that one call was allowed and recorded. Minted only by `super`.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_ledger::Receipt;
-use regent_policy::{Class, Limits, Verdict};
+use regent_policy::{Class, Limits, Reason, Verdict};
 use serde_json::Value;
 
 use super::{Fault, Flow, Overflow, Reply};
-use crate::budget::{OverBudget, Spent};
+use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::clock::Clock;
 use crate::executor::BoxFuture;
-use crate::facts::Target;
+use crate::facts::{Target, refusal};
 use crate::kernel::Core;
 use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::Workspace;
@@ -99,11 +100,18 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         flow.take(&*core.secrets, bytes, limits.output_bytes_max).await
     }
 
-    /// Says what the call has used so far. An error means that it is more than was set aside for it, and must stop here.
-    pub fn used(&self, so_far: Spent) -> Result<(), OverBudget> {
-        match &self.frame.reserved {
-            Some(most) if most.is_exceeded_by(so_far) => Err(OverBudget),
-            Some(_) | None => Ok(()),
+    /// The kernel's clock, for guests that ask what time it is.
+    pub fn clock(&self) -> &'s Arc<dyn Clock> {
+        &self.frame.core.clock
+    }
+
+    /// Sets aside budget for a call that sends more than was foreseen, `bytes_out` in all. To be asked before they leave.
+    pub fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
+        let mut held = self.frame.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.as_mut().map(|reserved| reserved.widen(bytes_out)) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(reason))) => Err(reason),
+            Some(Err(error)) => Err(refusal("budget.unknown", error.to_string(), "")),
         }
     }
 
@@ -153,8 +161,15 @@ pub(crate) struct Frame {
     pub(crate) intent: Receipt,
     pub(crate) cancel: Cancel,
     pub(crate) flow: Flow,
-    /// What was set aside for it, where anything limits it.
-    pub(crate) reserved: Option<Spent>,
+    /// What was set aside for it; taken when it is settled.
+    pub(crate) held: Mutex<Option<Reservation>>,
+}
+
+impl Frame {
+    pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        held.map(|reserved| reserved.settle(spent))
+    }
 }
 
 /// Where a permitted call may run. Sealed: a new tier is a kernel change.

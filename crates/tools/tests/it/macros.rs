@@ -74,8 +74,8 @@ async fn relay(
     Ok(RawOutput::new(text.into_bytes()))
 }
 
-fn tools() -> HostTools {
-    HostTools::new(Network::default()).with(count()).with(relay("hello ".to_owned()))
+fn with_ours(tools: HostTools) -> HostTools {
+    tools.with(count()).with(relay("hello ".to_owned()))
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn what_is_written_is_what_is_declared() {
 
 #[tokio::test]
 async fn a_function_runs_on_the_one_path() {
-    let world = World::with_tools(ALLOW_ALL, tools()).await;
+    let world = World::with_tools(ALLOW_ALL, Network::default(), with_ours).await;
     world.put("a.txt", "word ");
     assert_eq!(
         world.json("text.count", json!({"text": "two words", "words": true})).await,
@@ -142,7 +142,7 @@ rules:
   - { id: relay, effect: allow, match: { tool: text.relay } }
   - { id: reading, effect: allow, match: { tool: fs.read, path: 'open/**' } }
 ";
-    let world = World::with_tools(RULES, tools()).await;
+    let world = World::with_tools(RULES, Network::default(), with_ours).await;
     world.put("open/a", "A");
     world.put("shut/b", "B");
     assert_eq!(world.call("text.relay", json!({"path": "open/a"})).await.how, "ok");
@@ -159,7 +159,8 @@ async fn adv_058_what_a_description_says_has_no_effect() {
             .to_owned();
     let world = World::with_tools(
         "version: 1\nrules:\n  - { id: count, effect: allow, match: { tool: text.count } }\n",
-        tools(),
+        Network::default(),
+        with_ours,
     )
     .await;
     world.kernel.catalogue().admit(lure).unwrap();

@@ -9,7 +9,7 @@ use regent_kernel::{
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
 use regent_store::MemoryState;
-use regent_tools::{HostTools, Network, register};
+use regent_tools::{Broker, HostTools, Network, register};
 use serde_json::Value;
 
 /// Allows every tool everywhere: what is refused then is refused by the tools and the kernel themselves.
@@ -49,15 +49,20 @@ impl World {
     }
 
     pub(crate) async fn with(policy: &str, network: Network) -> Self {
-        Self::with_tools(policy, HostTools::new(network)).await
+        Self::with_tools(policy, network, |tools| tools).await
     }
 
     /// With these tools besides the built-in ones.
-    pub(crate) async fn with_tools(policy: &str, tools: HostTools) -> Self {
+    pub(crate) async fn with_tools(
+        policy: &str,
+        network: Network,
+        added: impl FnOnce(HostTools) -> HostTools,
+    ) -> Self {
         let tmp = tempfile::tempdir().unwrap();
         std::fs::create_dir(tmp.path().join("ws")).unwrap();
         std::fs::create_dir(tmp.path().join("outside")).unwrap();
         std::fs::write(tmp.path().join("outside/secret"), "the secret").unwrap();
+        let tools = added(HostTools::new(Broker::new(network, tmp.path())));
         let catalogue = Catalogue::default();
         register(&catalogue).unwrap();
         tools.specs().for_each(|spec| drop(catalogue.admit(spec).unwrap()));
