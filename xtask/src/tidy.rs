@@ -16,7 +16,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("egress", &["kernel"]),
     ("tools-macros", &[]),
     ("tools", &["kernel", "egress", "tools-macros"]),
-    ("skills", &["policy", "ledger", "kernel", "sandbox", "tools"]),
+    ("skills", &["policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
     (
         "regent",

@@ -43,6 +43,10 @@ pub struct ToolSpec {
     /// Who vouches for it.
     #[serde(default)]
     pub origin: Origin,
+    /// What the calls that it makes may use: names of tools and operations, capabilities, and capabilities at a place (`file.read:docs`,
+    /// `network.request:example.com`). `None`: whatever its caller may.
+    #[serde(default)]
+    pub may: Option<Vec<String>>,
 }
 
 /// A blank to fill in. It has no name and no tier, so it isn't admitted as it is; what it leaves unsaid is the cautious answer.
@@ -62,6 +66,7 @@ impl Default for ToolSpec {
             version: unversioned(),
             cost: CostClass::default(),
             origin: Origin::default(),
+            may: None,
         }
     }
 }
