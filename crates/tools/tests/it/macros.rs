@@ -2,7 +2,7 @@
 
 use regent_kernel::{
     ArgumentKind, Confidentiality, CostClass, Integrity, Label, Op, Origin, RawOutput, Reply, SideEffect,
-    Tier, ToolCall,
+    Tier, ToolCall, ToolSpec,
 };
 use regent_tools::{Context, HostTool, HostTools, Network, ToolError, tool};
 use serde::{Deserialize, Serialize};
