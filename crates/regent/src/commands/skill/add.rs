@@ -80,8 +80,8 @@ async fn install(
     }
     let granted = agree(context, &plan, grant, accept_findings)?;
     let args = json!({
-        "path": fetched.path(), "digest": plan.digest, "grant": granted, "source": fetched.source(&source),
-        "accept_findings": accept_findings,
+        "path": fetched.path(), "grant": granted,
+        "looked_at": {"digest": plan.digest, "source": fetched.source(&source), "accept_findings": accept_findings},
     });
     let op = Op::RunTool(ToolCall { tool: "skill.install".to_owned(), args });
     let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
