@@ -6,9 +6,11 @@ mod measure;
 mod peers;
 mod policy;
 mod program;
+mod redact;
 mod report;
 mod sandbox;
 mod syscall;
+mod wasm;
 
 use anyhow::{Result, bail};
 
@@ -21,6 +23,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
+    ("redact", redact::measure),
     ("program", program::measure),
 ];
 

@@ -16,11 +16,15 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("egress", &["kernel"]),
     ("tools-macros", &[]),
     ("tools", &["kernel", "egress", "tools-macros"]),
+    ("vault", &["kernel"]),
     ("skills", &["policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
     (
         "regent",
-        &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "skills"],
+        &[
+            "policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools",
+            "vault", "skills",
+        ],
     ),
 ];
 /// Words that say nothing about the thing they name.

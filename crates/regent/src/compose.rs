@@ -1,23 +1,29 @@
-//! Wires policy, ledger, state, tools and sandbox into a kernel. The only place that does.
+//! Wires policy, ledger, state, tools, skills and sandbox into a kernel. The only place that does.
+
+pub(crate) mod skills;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, ToolSpec, Workspace};
-use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
+use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
 use regent_policy::{Layer, LoadError, Source};
-use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
-use regent_skills::{Guarded, SkillError, Skills};
+#[cfg(feature = "wasm")]
+use regent_sandbox::wasm::{WasmConfig, WasmTier};
+use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
+use regent_skills::{Guarded, Skills};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
+use regent_vault::Vault;
 
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
+use crate::secrets;
 use crate::trust::{self, Trust};
 
 /// A kernel that is up, with its control socket.
@@ -55,8 +61,8 @@ impl Running {
         regent_tools::register(&catalogue).map_err(|error| {
             Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
         })?;
-        let skills = Arc::new(skills(context, project)?);
-        admit_skills(context, &catalogue, &skills)?;
+        let skills = Arc::new(skills::open(context, project)?);
+        skills::admit(context, &catalogue, &skills)?;
         let workspace = Workspace::open(&project.root).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -64,14 +70,15 @@ impl Running {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
+        let vault = secrets::vault(context)?;
         let parts = Parts {
             policy,
-            ledger: ledger(context, project)?,
+            ledger: ledger(context, project, &vault)?,
             executors: executors(context, &skills),
             catalogue,
             workspace,
             state: Arc::new(state),
-            secrets: Arc::new(regent_kernel::NoSecrets),
+            secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,
@@ -181,11 +188,13 @@ pub(crate) fn ledger_key(paths: &Paths) -> Result<LedgerKey, Failure> {
     })
 }
 
-fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
+fn ledger(context: &Context, project: &Project, vault: &Vault) -> Result<Ledger, Failure> {
     let root = project.audit();
+    let payload_key = if context.settings.encrypts_payloads() { Some(payload_key(vault)?) } else { None };
     let options = Options {
         opened_at_ms: context.clock.now_ms(),
         witness: Some(context.paths.witness(&project.root)),
+        payload_key,
         ..Options::default()
     };
     Ledger::open(&root, ledger_key(&context.paths)?, options).map_err(|error| {
@@ -204,54 +213,37 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
+/// The key that payloads are encrypted with. It lives in the vault and has no handle.
+pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
+    let key = vault.key("ledger.payloads").map_err(secrets::failed)?;
+    Ok(PayloadKey::new(*key))
+}
+
 fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let host =
         regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
-    let process = Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills));
-    Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(host)) }
+    Executors {
+        process: Some(Arc::new(Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills)))),
+        #[cfg(feature = "wasm")]
+        wasm: Some(Arc::new(Guarded::new(wasm_tier(context), Arc::clone(skills)))),
+        ..Executors::new(Arc::new(host))
+    }
 }
 
-/// The skills of a project. Where it isn't trusted, nobody asks.
-pub(crate) fn skills(context: &Context, project: &Project) -> Result<Skills, Failure> {
-    let staging = context.paths.state.join("staged");
-    Ok(Skills::open(&project.folder(), &staging, context.settings.trusted_keys())?)
+/// The WASM tier. Whoever has tools for it installs them there; until then it costs nothing.
+#[cfg(feature = "wasm")]
+fn wasm_tier(context: &Context) -> Arc<WasmTier> {
+    Arc::new(WasmTier::new(WasmConfig { cache: Some(context.paths.wasm_cache()), ..WasmConfig::default() }))
 }
 
-/// The skills' own tools, and a tool for each that has something to run. One that isn't what was installed is left out, loudly.
-fn admit_skills(context: &Context, catalogue: &Catalogue, skills: &Arc<Skills>) -> Result<(), Failure> {
-    let fail = |error| Failure::new(codes::INTERNAL, format!("a tool of the skills is not usable: {error}"));
-    for tool in regent_skills::host_tools(skills) {
-        catalogue.admit(tool.spec()).map_err(fail)?;
-    }
-    for (name, checked) in skills.check_all() {
-        match checked.map(|checked| checked.spec()) {
-            Ok(Some(spec)) => drop(catalogue.admit(spec).map_err(fail)?),
-            Ok(None) => {}
-            Err(error @ (SkillError::Changed { .. } | SkillError::Package(_))) => {
-                let help = format!("`regent skill verify {name}` says more");
-                context.screen.say(&format!("regent: {}; {help}\n", crate::term::inline(&error.to_string())));
-            }
-            Err(error) => {
-                context.screen.say(&format!("regent: {}\n", crate::term::inline(&error.to_string())))
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What can be called in this project: the built-in tools, and those of its skills if the folder is trusted.
-pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
-    let mut specs = regent_tools::specs();
-    if let Ok(project) = context.project()
-        && Trust::demand(&context.paths, &project).is_ok()
-    {
-        let skills = Arc::new(skills(context, &project)?);
-        specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
-        specs.extend(skills.specs());
-    }
-    Ok(specs)
+/// What was found about the tiers besides the process tier, by trying them.
+pub(crate) async fn other_tiers() -> Vec<Finding> {
+    vec![
+        #[cfg(feature = "wasm")]
+        regent_sandbox::wasm::finding().await,
+    ]
 }
 
 /// The least confinement that programs are run in.
