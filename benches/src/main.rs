@@ -1,5 +1,6 @@
 //! How fast is it? `cargo xtask bench [TOPIC] [--json]`. Figures are medians; ratios compare within one run.
 
+mod broker;
 mod ledger;
 mod measure;
 #[cfg(feature = "peers")]
@@ -24,6 +25,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
     ("redact", redact::measure),
+    ("sandbox", broker::measure),
     ("program", program::measure),
 ];
 

@@ -25,6 +25,7 @@ use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
 use crate::trust::{self, Trust};
+use crate::way_out::WayOut;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -222,10 +223,11 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
 fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
+    let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
     let host =
         regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
     Executors {
-        process: Some(Arc::new(Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills)))),
+        process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
         #[cfg(feature = "wasm")]
         wasm: Some(Arc::new(Guarded::new(wasm_tier(context), Arc::clone(skills)))),
         ..Executors::new(Arc::new(host))

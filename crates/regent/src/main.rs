@@ -17,6 +17,7 @@ mod settings;
 mod start;
 mod term;
 mod trust;
+mod way_out;
 
 fn main() -> std::process::ExitCode {
     start::run(std::env::args_os().collect())

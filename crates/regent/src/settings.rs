@@ -64,7 +64,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "network.allow_private",
         default: "",
-        help: "private addresses that `http.fetch` may contact, as `host:port`, separated by commas",
+        help: "private addresses that `http.fetch` and programs may contact, as `host:port`, separated by commas",
         kind: Kind::Endpoints,
         in_project: InProject::Refused,
     },

@@ -64,12 +64,15 @@ impl Executor<tier::Process> for Guarded<ProcessTier> {
                 Ok(copy) => copy,
                 Err(error) => return Err(ExecuteError::Broken(error.to_string())),
             };
+            let network = checked.locked.granted.iter().any(|one| matches!(one, Permission::Network(_)));
             let shown = match Shown::of(&checked.locked.granted, permit.workspace()) {
                 Ok(shown) => shown,
                 Err(why) => return Ok(RawOutput::failed("skill.permission", why)),
             };
-            let ended =
-                self.tier.run(permit, |spec| prepare(spec, &checked, arguments, copy.path(), shown)).await;
+            let ended = self
+                .tier
+                .run(permit, network, |spec| prepare(spec, &checked, arguments, copy.path(), shown))
+                .await;
             drop(copy);
             ended
         })

@@ -37,6 +37,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     ]);
     checks.extend(sandbox());
     checks.extend(other_tiers().await);
+    checks.push(egress().await);
     checks.extend(escapes(context).await);
     checks
 }
@@ -411,6 +412,29 @@ async fn other_tiers() -> Vec<Check> {
         if finding.ok { Check::good(id, finding.says) } else { Check::less(id, finding.says, help) }
     };
     compose::other_tiers().await.into_iter().map(one).collect()
+}
+
+/// Whether a program that asks for the network gets its one way out.
+async fn egress() -> Check {
+    let (sender, mut listeners) = tokio::sync::mpsc::channel(1);
+    let spec = regent_sandbox::Spec { listener: Some(sender), ..regent_sandbox::Spec::new(["/bin/true"]) };
+    let ended = regent_sandbox::run(spec, std::future::pending()).await;
+    match (ended, listeners.recv().await) {
+        (Ok(_), Some(_)) => {
+            let says = "programs that ask for the network reach the broker, and nothing else";
+            Check::good("egress", says)
+        }
+        (Ok(_), None) => Check::bad(
+            "egress",
+            "a box was made, but its way out never came",
+            "programs have no network; `regent run --no-network` works",
+        ),
+        (Err(error), _) => Check::less(
+            "egress",
+            format!("programs can't be given a network: {error}"),
+            "`regent run --no-network` works; see the sandbox checks above",
+        ),
+    }
 }
 
 /// Live attempts to get out, each in a box of its own.
