@@ -7,9 +7,11 @@ mod measure;
 mod peers;
 mod policy;
 mod program;
+mod redact;
 mod report;
 mod sandbox;
 mod syscall;
+mod wasm;
 
 use anyhow::{Result, bail};
 
@@ -23,6 +25,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
     ("sandbox", broker::measure),
+    ("redact", redact::measure),
     ("program", program::measure),
 ];
 

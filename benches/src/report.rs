@@ -32,6 +32,9 @@ const BARS: &[(&str, Bar)] = &[
     ("sandbox.process.true.ratio", Bar::AtMost(4.0)),
     ("sandbox.bwrap.true.ratio", Bar::AtLeast(1.0)),
     ("broker.request.added", Bar::AtMost(0.3)),
+    ("wasm.instantiate_call", Bar::AtMost(10.0)),
+    ("wasm.host_call", Bar::AtMost(1.0)),
+    ("redact.throughput", Bar::AtLeast(100.0)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
 ];

@@ -16,6 +16,7 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod tool;
 pub(crate) mod trust;
+pub(crate) mod vault;
 
 use crate::cli::Command;
 use crate::context::Context;
@@ -37,9 +38,10 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Deny(args) => approve::deny(context, args).await,
         Command::Config(command) => config::run(context, &command),
         Command::Doctor(args) => doctor::run(context, &args).await,
-        Command::Sandbox(command) => sandbox::run(context, &command),
+        Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(context, &args),
+        Command::Vault(command) => vault::run(context, command),
         Command::Man(args) => man::run(&args),
     }
 }

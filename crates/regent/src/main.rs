@@ -12,6 +12,7 @@ mod json;
 mod output;
 mod paths;
 mod reload;
+mod secrets;
 mod settings;
 mod start;
 mod term;

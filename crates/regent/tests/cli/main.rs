@@ -17,6 +17,8 @@ mod network;
 #[cfg(test)]
 mod running;
 #[cfg(test)]
+mod secrets;
+#[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod world;
