@@ -3,6 +3,7 @@
 mod broker;
 mod ledger;
 mod measure;
+mod microvm;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;
@@ -24,8 +25,8 @@ const TOPICS: &[(&str, Topic)] = &[
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
-    ("sandbox", broker::measure),
     ("redact", redact::measure),
+    ("sandbox", broker::measure),
     ("program", program::measure),
 ];
 
