@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
 use libfuzzer_sys::fuzz_target;
-use regent_kernel::control;
+use regent_control as control;
 use regent_testkit::TestKernel;
 
 const POLICY: &str = "version: 1\nrules:\n  - { id: start, effect: allow, match: { op: agent.spawn } }\n";

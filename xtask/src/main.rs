@@ -36,10 +36,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "ci" => ci::run(rest),
         "tidy" => tidy_up(),
         "bench" => bench::run(rest),
-        "torture" => machine::cargo(&with_rest(
-            &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "torture", "--"],
-            rest,
-        )),
+        "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(
             &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "sim", "--"],
             rest,
@@ -51,6 +48,29 @@ fn run(arguments: &[String]) -> Result<()> {
         }
         other => bail!("there is no chore `{other}`\n{USAGE}"),
     }
+}
+
+fn torture(rest: &[String]) -> Result<()> {
+    machine::cargo(&with_rest(
+        &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "torture", "--"],
+        rest,
+    ))?;
+    if rest.iter().any(|word| word == "--quick" || (!word.starts_with("--") && word != "flips")) {
+        return Ok(());
+    }
+    // Every bit of a thousand entries: a test, because it needs the ledger's insides to take less than hours.
+    let every_bit = "adv_085_every_bit_flip_is_found_and_named";
+    machine::cargo(&[
+        "test",
+        "--quiet",
+        "--release",
+        "-p",
+        "regent-ledger",
+        "--lib",
+        every_bit,
+        "--",
+        "--nocapture",
+    ])
 }
 
 fn tidy_up() -> Result<()> {

@@ -9,11 +9,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("ledger", &[]),
     ("store", &[]),
     ("workspace", &["ledger"]),
+    ("lookup", &["ledger"]),
     ("kernel", &["policy", "ledger", "store", "workspace"]),
+    ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
-    ("tools", &["kernel"]),
+    ("egress", &["kernel"]),
+    ("tools", &["kernel", "egress"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "store", "kernel", "sandbox", "tools"]),
+    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =
@@ -21,7 +24,7 @@ const BANNED_WORDS: &[&str] =
 const BANNED_FOLDERS: &[&str] = &["core", "common", "types", "utils"];
 const FILE_LINES_MAX: usize = 500;
 /// The aim is 6,000: what isn't the path moves out. Until then this is what there is, and it only ever shrinks.
-const KERNEL_LINES_MAX: usize = 6_900;
+const KERNEL_LINES_MAX: usize = 6_600;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

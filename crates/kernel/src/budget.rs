@@ -343,6 +343,26 @@ impl Reservation {
         if self.scopes.is_empty() { u64::MAX } else { self.held.wall_ms }
     }
 
+    /// Sets aside more for a call that turns out to send more, up to `bytes_out` in all, at every level or at none.
+    pub(crate) fn widen(&mut self, bytes_out: u64) -> Result<Result<(), Reason>, StateError> {
+        let more = bytes_out.saturating_sub(self.held.bytes_out);
+        if more == 0 || self.scopes.is_empty() {
+            return Ok(Ok(()));
+        }
+        let want = Amounts { bytes_out: more, ..Amounts::default() };
+        let mut levels = self.book.levels();
+        for scope in &self.scopes {
+            if let Some(short) = levels.short_of(&self.book, scope, want)? {
+                return Ok(Err(levels.exhausted(scope, short)));
+            }
+        }
+        for scope in &self.scopes {
+            levels.hold(scope, want);
+        }
+        self.held.bytes_out = bytes_out;
+        Ok(Ok(()))
+    }
+
     /// Charges what was really used, at every level, and gives back the rest.
     pub(crate) fn settle(self, spent: Spent) -> Settled {
         let took = self.book.clock.elapsed().saturating_sub(self.since);

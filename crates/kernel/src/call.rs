@@ -265,12 +265,19 @@ pub struct Call {
     /// The recorded call that this one was made from, if a guest re-entered.
     pub(crate) parent: Option<u64>,
     pub(crate) depth: u8,
+    /// Who reads the output while it comes.
+    pub(crate) listener: Option<tokio::sync::mpsc::Sender<crate::syscall::Labelled>>,
 }
 
 impl Call {
     /// Who asks.
     pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// The number of the intent that it was made from, if a guest re-entered.
+    pub fn parent(&self) -> Option<u64> {
+        self.parent
     }
 
     /// What for.

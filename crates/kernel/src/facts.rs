@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
     Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
-    Policy, Reason, Resource, Tier, Verdict,
+    Policy, Reason, Resource, SECRET_USE, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -58,6 +58,7 @@ pub(crate) enum Target {
     Path { path: String, access: Access },
     Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
     Argv(Vec<String>),
+    Secret(String),
 }
 
 impl Core {
@@ -122,6 +123,7 @@ impl Core {
         for (pointer, kind) in &tool.spec().arguments {
             sheet.resolve(&self.workspace, pointer, *kind);
         }
+        sheet.name_secrets();
         sheet.tool = Some(tool);
     }
 
@@ -169,11 +171,15 @@ impl Core {
 
     fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
+        let declared = sheet.tool.as_ref().map_or(&[][..], |tool| tool.spec().capabilities.as_slice());
+        let uses_secrets = sheet.resources.iter().any(|target| matches!(target, Target::Secret(_)));
+        let with_secrets: Vec<String> =
+            if uses_secrets { [declared, &[SECRET_USE.to_owned()]].concat() } else { Vec::new() };
         let facts = Facts {
             caller: call.principal.as_caller(sheet.trust),
             op: call.op.name(),
             tool: sheet.tool.as_ref().map(|tool| tool.spec().name.as_str()),
-            capabilities: sheet.tool.as_ref().map_or(&[], |tool| tool.spec().capabilities.as_slice()),
+            capabilities: if uses_secrets { &with_secrets } else { declared },
             args: &sheet.args,
             labels: &sheet.labels,
             resources: &resources,
@@ -265,7 +271,7 @@ impl Core {
 }
 
 impl Sheet {
-    fn refuse(&mut self, code: &'static str, message: String, help: &str) {
+    pub(crate) fn refuse(&mut self, code: &'static str, message: String, help: &str) {
         self.refusal = Some(refusal(code, message, help));
     }
 
@@ -386,6 +392,11 @@ impl Sheet {
         std::mem::take(&mut self.args)
     }
 
+    /// And what they reach for.
+    pub(crate) fn take_targets(&mut self) -> Vec<Target> {
+        std::mem::take(&mut self.resources)
+    }
+
     /// Whether doing it twice is the same as doing it once, so that recovery may try it again.
     pub(crate) fn is_idempotent(&self, op: &Op) -> bool {
         match &self.tool {
@@ -414,6 +425,7 @@ impl Target {
             Self::Path { path, .. } => path.len(),
             Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
             Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
+            Self::Secret(name) => name.len(),
         }
     }
 
@@ -433,6 +445,7 @@ impl Target {
                 path: clip(path),
             },
             Self::Argv(argv) => Self::Argv(argv.iter().take(TARGETS_MAX).map(clip).collect()),
+            Self::Secret(name) => Self::Secret(clip(name)),
         }
     }
 
@@ -443,6 +456,7 @@ impl Target {
                 Resource::Endpoint { scheme, host, port: *port, method, path }
             }
             Self::Argv(argv) => Resource::Argv(argv),
+            Self::Secret(name) => Resource::Secret(name),
         }
     }
 }

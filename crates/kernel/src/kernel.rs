@@ -19,6 +19,7 @@ use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
+use crate::secret::Secrets;
 use crate::syscall::{Fault, Kernel};
 use crate::vfs::Vfs;
 use regent_workspace::Workspace;
@@ -38,6 +39,8 @@ pub struct Parts {
     pub workspace: Workspace,
     /// What is shared with other kernel processes: budgets, approvals, rates.
     pub state: Arc<dyn State>,
+    /// Where secrets are kept; [`NoSecrets`](crate::NoSecrets) if there is no vault.
+    pub secrets: Arc<dyn Secrets>,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// The person this kernel runs for, who answers for its agents.
@@ -55,6 +58,7 @@ pub(crate) struct Core {
     pub(crate) workspace: Workspace,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: Arc<dyn State>,
+    pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) agents: Agents,
     pub(crate) calls: Calls,
     pub(crate) vfs: Vfs,
@@ -120,6 +124,7 @@ impl Kernel {
             workspace: parts.workspace,
             clock: parts.clock,
             state: parts.state,
+            secrets: parts.secrets,
             agents: Agents::default(),
             calls: Calls::default(),
             vfs: Vfs::default(),
@@ -166,6 +171,11 @@ impl Kernel {
         self.0.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The time by the kernel's clock.
+    pub fn now_ms(&self) -> i64 {
+        self.0.clock.now_ms()
+    }
+
     /// The tools that can be called.
     pub fn catalogue(&self) -> &Catalogue {
         &self.0.catalogue
@@ -201,7 +211,8 @@ impl Core {
 
     /// Now, and by which policy.
     pub(crate) fn stamp(&self) -> record::Stamp {
-        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy() }
+        let secrets = Arc::clone(&self.secrets);
+        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy(), secrets }
     }
 
     /// Lets a call in, or says why not.

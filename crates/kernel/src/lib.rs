@@ -7,7 +7,6 @@ mod call;
 mod cancel;
 mod catalogue;
 mod clock;
-pub mod control;
 mod drivers;
 pub mod endpoint;
 mod executor;
@@ -20,6 +19,7 @@ mod rate;
 mod record;
 pub mod recovery;
 mod rules;
+mod secret;
 mod signal;
 pub mod syscall;
 #[cfg(test)]
@@ -37,11 +37,17 @@ pub use identity::{Did, DidError};
 pub use kernel::{Parts, Phase};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
-pub use regent_policy::{Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier};
+pub use regent_ledger::Digest;
+pub use regent_policy::{
+    Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
+};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,
 };
+pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
-pub use syscall::{Denial, Fault, Kernel, Labelled, Nonce, Outcome, Permit, Reply, Status, tier};
+pub use syscall::{
+    Denial, Fault, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status, Stream, tier,
+};
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

@@ -11,8 +11,10 @@ use serde_json::Value;
 use crate::approval::{Approved, Asked};
 use crate::budget::Settled;
 use crate::call::Call;
+use crate::executor::Failure;
 use crate::facts::{Sheet, Target};
 use crate::kernel::{Canonical, InForce};
+use crate::secret::Secrets;
 use crate::syscall::{Frame, Labelled, Status};
 
 /// What an entry says about targets before it cuts them.
@@ -66,7 +68,7 @@ struct VerdictBody<'a> {
     code: Option<&'a str>,
     effect: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    reason: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<&'a str>,
 }
@@ -85,7 +87,7 @@ struct OutcomeBody<'a> {
     session: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     spent: Option<&'a Settled>,
-    status: &'a Status,
+    status: Cow<'a, Status>,
     truncated: bool,
 }
 
@@ -94,6 +96,8 @@ struct OutcomeBody<'a> {
 pub(crate) struct Stamp {
     pub(crate) at_ms: i64,
     pub(crate) policy: Arc<InForce>,
+    /// Free text is recorded as this shows it: an entry can't be erased.
+    pub(crate) secrets: Arc<dyn Secrets>,
 }
 
 /// The intent of a call, with the verdict on it.
@@ -132,7 +136,7 @@ pub(crate) fn intent(
         verdict: VerdictBody {
             code: reason.map(|reason| reason.code),
             effect,
-            reason: reason.map(|reason| reason.message.as_str()),
+            reason: reason.map(|reason| stamp.secrets.redact(&reason.message)),
             rule: rule.map(|rule| &*rule.id),
         },
     };
@@ -157,7 +161,7 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
         output: output.as_ref().map(Payload::reference),
         session: frame.call.principal.session(),
         spent: ended.spent.as_ref(),
-        status: ended.status,
+        status: redacted(&*stamp.secrets, ended.status),
         truncated: ended.truncated,
     };
     Ok(Draft {
@@ -166,6 +170,21 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
         body: CanonicalJson::of(&body)?,
         payloads: output.into_iter().collect(),
     })
+}
+
+/// A tool's and an executor's own words may quote anything.
+fn redacted<'a>(secrets: &dyn Secrets, status: &'a Status) -> Cow<'a, Status> {
+    match status {
+        Status::Failed(failure) => match secrets.redact(&failure.message) {
+            Cow::Borrowed(_) => Cow::Borrowed(status),
+            Cow::Owned(message) => Cow::Owned(Status::Failed(Failure { message, ..failure.clone() })),
+        },
+        Status::Faulted(message) => match secrets.redact(message) {
+            Cow::Borrowed(_) => Cow::Borrowed(status),
+            Cow::Owned(message) => Cow::Owned(Status::Faulted(message)),
+        },
+        Status::Ok | Status::TimedOut | Status::Cancelled => Cow::Borrowed(status),
+    }
 }
 
 /// How a call ended, for its outcome.

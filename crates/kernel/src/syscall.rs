@@ -8,10 +8,11 @@
 //! only "we broke" is an error. If an intent or an outcome can't be written, the kernel takes no more calls.
 
 mod effect;
+mod flow;
 mod label;
 mod permit;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use regent_ledger::{AppendError, Receipt};
@@ -25,6 +26,8 @@ use crate::executor::Failure;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::record;
+pub(crate) use flow::Flow;
+pub use flow::{Overflow, Stream};
 pub use label::{Labelled, Nonce};
 pub(crate) use permit::Frame;
 pub use permit::{Permit, tier};
@@ -138,7 +141,7 @@ pub struct Kernel(pub(crate) Arc<Core>);
 impl Kernel {
     /// The one door. The kernel owns the running call: a caller that goes away stops waiting, the call still ends in an outcome.
     pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
-        let call = Call { principal: caller.clone(), op, parent: None, depth: 0 };
+        let call = Call { principal: caller.clone(), op, parent: None, depth: 0, listener: None };
         Arc::clone(&self.0).owned(call).await
     }
 }
@@ -158,7 +161,7 @@ impl Core {
         }
     }
 
-    async fn enter(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+    async fn enter(self: Arc<Self>, mut call: Call) -> Result<Reply, Fault> {
         self.admit().await?;
         if call.depth > DEPTH_MAX {
             return Err(Fault::TooDeep);
@@ -201,20 +204,24 @@ impl Core {
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.calls.enter(call.principal(), intent.seq);
         facts.slot.keep();
-        let (core, args, limits, cancel) =
-            (Arc::clone(&self), facts.take_args(), grant.limits, running.cancel());
-        let frame = Frame { core, call, args, limits, intent, cancel };
+        let (args, targets) = (facts.take_args(), facts.take_targets());
+        let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
+        let flow = Flow::new(call.listener.take(), facts.output_floor());
+        let held = Mutex::new(reservation);
+        let frame = Frame { core, call, args, targets, limits, intent, cancel, flow, held };
         let ended = effect::perform(&frame, grant.tier).await;
         drop(running);
 
-        // 6 label: nobody has been able to read a byte of it until here.
-        let (status, mut raw) = ended.into_parts();
+        // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
+        let (mut status, mut raw) = ended.into_parts();
+        let flowed_masked = frame.flow.finish(&*self.secrets, &mut raw);
+        let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained) = (raw.spent, raw.obtained.take());
-        let output = Labelled::new(raw, facts.output_floor());
+        let output = Labelled::new(raw, facts.output_floor(), masked);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
-        let settled = reservation.map(|reserved| reserved.settle(spent));
+        let settled = frame.settle(spent);
         let ending = record::Ending {
             status: &status,
             output: &output,

@@ -91,6 +91,10 @@ impl Index {
         let note = Note::parse(text).map_err(|error| unusable(&error))?;
         let index = Index::parse(note.unverified_text())
             .ok_or_else(|| unusable(&NoteError::Malformed("not an index")))?;
+        // Lanes are judged by the name that the index gives the ledger, so a wrong name must be found here and not there.
+        if !note.has_signature_of(&Index::origin(&index.ledger)) {
+            return Err(unusable(&NoteError::Malformed("not signed under its own name")));
+        }
         Ok(Some((index, note)))
     }
 

@@ -71,6 +71,11 @@ impl Note {
         signer.map(|key| (self.text.as_str(), key)).ok_or(NoteError::Unsigned)
     }
 
+    /// Whether anyone claims to have signed under this name.
+    pub(crate) fn has_signature_of(&self, name: &str) -> bool {
+        self.signatures.iter().any(|signature| signature.name == name)
+    }
+
     /// The text, signed or not. Nothing in it may be believed.
     pub fn unverified_text(&self) -> &str {
         &self.text

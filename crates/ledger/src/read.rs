@@ -124,6 +124,20 @@ impl Reader {
         self.lane_from(lane, 0, settled)
     }
 
+    /// The entries of one lane from a place on.
+    pub fn lane_since(
+        &self,
+        lane: LaneId,
+        seq: u64,
+    ) -> Result<impl Iterator<Item = Result<Entry, ReadError>> + use<>, ReadError> {
+        let firsts = segments(self.storage.as_ref(), lane)?;
+        let position = firsts.partition_point(|first| *first <= seq).saturating_sub(1);
+        let settled = self.settled()?.get(&lane).copied();
+        let before =
+            move |entry: &Result<Entry, ReadError>| entry.as_ref().is_ok_and(|entry| entry.seq < seq);
+        Ok(self.lane_from(lane, position, settled)?.skip_while(before))
+    }
+
     /// The last entries of the whole ledger that aren't the ledger's own, oldest first.
     pub fn tail(&self, count: usize) -> Result<Vec<Entry>, ReadError> {
         let settled = self.settled()?;
@@ -150,18 +164,8 @@ impl Reader {
 
     /// One entry.
     pub fn get(&self, lane: LaneId, seq: u64) -> Result<Option<Entry>, ReadError> {
-        let firsts = segments(self.storage.as_ref(), lane)?;
-        let Some(position) = firsts.partition_point(|first| *first <= seq).checked_sub(1) else {
-            return Ok(None);
-        };
-        let settled = self.settled()?.get(&lane).copied();
-        for entry in self.lane_from(lane, position, settled)? {
-            let entry = entry?;
-            if entry.seq == seq {
-                return Ok(Some(entry));
-            }
-        }
-        Ok(None)
+        let entry = self.lane_since(lane, seq)?.next().transpose()?;
+        Ok(entry.filter(|entry| entry.seq == seq))
     }
 
     /// Where recovery entries settled the ends of lanes.

@@ -6,7 +6,8 @@
 //! part, an exception from a `deny` only if it covers everything. That way a call can't be made acceptable by adding to it.
 //!
 //! An `allow` covers what it names: one on `tool` and `path` says nothing about the hosts that the tool also reaches, and
-//! lets them pass. Name `host` too, or ask about `capability: network.*` as the default policy does.
+//! lets them pass. Name `host` too, or ask about `capability: network.*` as the default policy does. Secrets are the one
+//! exception: an `allow` that doesn't name every secret of a call doesn't match it ([`names_secrets`]).
 
 mod args;
 mod names;
@@ -18,7 +19,7 @@ use serde_json::Value;
 pub(crate) use args::Test;
 pub(crate) use names::Names;
 pub(crate) use resources::{
-    ArgvPart, ArgvPattern, EndpointTest, HostPattern, PathTest, argvs, bare_host, paths,
+    ArgvPart, ArgvPattern, EndpointTest, HostPattern, PathTest, argvs, bare_host, paths, secrets,
 };
 pub(crate) use time::{DAY_MINUTES, Window};
 
@@ -76,6 +77,7 @@ pub(crate) enum Condition {
     Path(PathTest),
     Endpoint(EndpointTest),
     Argv(Box<[ArgvPattern]>),
+    Secret(Names),
     Arg { path: JsonPath, tests: Box<[Test]> },
     Label { pointer: Option<Box<str>>, test: LabelTest },
     Tier(Box<[Tier]>),
@@ -101,6 +103,7 @@ impl Condition {
             Self::Path(test) => test.holds(facts, quantifier),
             Self::Endpoint(test) => test.holds(facts, quantifier),
             Self::Argv(patterns) => resources::argv_holds(patterns, facts, quantifier),
+            Self::Secret(names) => quantifier.over(secrets(facts), |name| names.matches(name)),
             Self::Arg { path, tests } => args::holds(path, tests, facts.args, quantifier),
             Self::Label { pointer: Some(pointer), test } => test.holds(facts.labels.label_of(pointer)),
             Self::Label { pointer: None, test } => {
@@ -127,6 +130,34 @@ impl Condition {
 /// Whether every clause holds.
 pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quantifier) -> bool {
     clauses.iter().all(|clause| clause.condition.holds(facts, quantifier))
+}
+
+/// Whether these clauses, which all hold, name every secret that the call uses. In `any` the branch that names them has to be
+/// one that holds.
+pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
+    clauses.iter().any(|clause| match &clause.condition {
+        Condition::Secret(names) => secrets(facts).all(|name| names.matches(name)),
+        Condition::Any(branches) => branches
+            .iter()
+            .any(|branch| names_secrets(branch, facts) && all_hold(branch, facts, Quantifier::Every)),
+        Condition::All(branches) => branches.iter().any(|branch| names_secrets(branch, facts)),
+        Condition::Class(_)
+        | Condition::Agent(_)
+        | Condition::Role(_)
+        | Condition::Trust { .. }
+        | Condition::Op(_)
+        | Condition::Tool(_)
+        | Condition::Capability(_)
+        | Condition::Path(_)
+        | Condition::Endpoint(_)
+        | Condition::Argv(_)
+        | Condition::Arg { .. }
+        | Condition::Label { .. }
+        | Condition::Tier(_)
+        | Condition::Time(_)
+        | Condition::Budget { .. }
+        | Condition::Session { .. } => false,
+    })
 }
 
 /// What a label must be like. Everything given has to hold.

@@ -8,6 +8,9 @@ use crate::policy::{Policy, RuleSet};
 use crate::rule::{Effect, Rule};
 use crate::verdict::{RuleRef, Verdict};
 
+/// Why an allow that would hold otherwise doesn't.
+const SECRETS_UNNAMED: &str = "it has no `secret:` that names every secret of the call";
+
 /// A verdict with its grounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
@@ -97,7 +100,9 @@ fn summary(verdict: &Verdict, sets: &[std::sync::Arc<RuleSet>]) -> String {
 /// How a rule fares; `None` if it is about another operation or tool.
 fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
     let Some(missed) = first_missed(&rule.when, facts, rule.effect.quantifier()) else {
-        return Some(if rule.excepts(facts) {
+        return Some(if !rule.grants_secrets(facts) {
+            Fared::Missed { condition: SECRETS_UNNAMED.to_owned(), line: rule.at.line }
+        } else if rule.excepts(facts) {
             Fared::Excepted { line: rule.unless.first().map_or(rule.at.line, |clause| clause.line) }
         } else if rule.is_used_up(facts) {
             Fared::UsedUp
@@ -115,6 +120,7 @@ fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
         | Condition::Path(_)
         | Condition::Endpoint(_)
         | Condition::Argv(_)
+        | Condition::Secret(_)
         | Condition::Arg { .. }
         | Condition::Label { .. }
         | Condition::Tier(_)
@@ -134,6 +140,9 @@ fn first_missed<'r>(clauses: &'r [Clause], facts: &Facts<'_>, quantifier: Quanti
 pub(crate) fn first_failure(rule: &Rule, facts: &Facts<'_>) -> Option<String> {
     if let Some(clause) = first_missed(&rule.when, facts, rule.effect.quantifier()) {
         return Some(format!("`{}` in line {} doesn't hold", clause.text, clause.line));
+    }
+    if !rule.grants_secrets(facts) {
+        return Some(SECRETS_UNNAMED.to_owned());
     }
     rule.excepts(facts).then(|| "its `unless` holds".to_owned())
 }

@@ -24,7 +24,7 @@ pub struct Facts<'a> {
     pub args: &'a Value,
     /// Where each argument came from and how confidential it is.
     pub labels: &'a ArgLabels,
-    /// The paths, endpoints and programs that the call would touch, already resolved.
+    /// The paths, endpoints, programs and secrets that the call would touch, already resolved.
     pub resources: &'a [Resource<'a>],
     /// The tier it would run in.
     pub tier: Tier,
@@ -97,6 +97,8 @@ pub enum Resource<'a> {
     },
     /// A program and its arguments.
     Argv(&'a [String]),
+    /// A secret of the vault, by name; the arguments hold a handle to it.
+    Secret(&'a str),
 }
 
 /// The labels of a call's arguments, by JSON pointer.

@@ -11,6 +11,7 @@ mod facts;
 mod finding;
 mod glob;
 mod governance;
+mod handle;
 mod index;
 mod json_path;
 mod lint;
@@ -27,6 +28,9 @@ pub use cases::{CaseFailure, CaseReport, run_cases};
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
 pub use finding::{Finding, Level, LoadError, Source, Span};
+pub use handle::{
+    HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,
+};
 pub use lint::lint;
 pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};

@@ -92,6 +92,13 @@ fn breadth(rule: &Rule, findings: &mut Vec<Finding>) {
     {
         let message = format!("rule `{}` allows every host", rule.at.id);
         findings.push(finding(Level::Warning, rule.at.line, message, Some("name the hosts, or ask")));
+    } else if rule
+        .when
+        .iter()
+        .any(|clause| matches!(&clause.condition, Condition::Secret(names) if names.matches_all()))
+    {
+        let message = format!("rule `{}` grants every secret of the vault", rule.at.id);
+        findings.push(finding(Level::Warning, rule.at.line, message, Some("name the secrets, or ask")));
     }
 }
 
@@ -113,6 +120,7 @@ fn is_trivial(condition: &Condition) -> bool {
         | Condition::Path(_)
         | Condition::Endpoint(_)
         | Condition::Argv(_)
+        | Condition::Secret(_)
         | Condition::Arg { .. }
         | Condition::Label { .. }
         | Condition::Time(_)
@@ -221,6 +229,7 @@ fn clause_implies(narrow: &Condition, wide: &Clause, narrow_text: &str) -> bool 
     match (narrow, &wide.condition) {
         (Condition::Op(narrow), Condition::Op(wide))
         | (Condition::Tool(narrow), Condition::Tool(wide))
+        | (Condition::Secret(narrow), Condition::Secret(wide))
         | (Condition::Agent(narrow), Condition::Agent(wide)) => names_imply(narrow, wide),
         (Condition::Path(narrow), Condition::Path(wide)) => {
             let access = wide.access.as_ref().is_none_or(|wide| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::condition::{Quantifier, all_hold};
+use crate::condition::{Quantifier, all_hold, secrets};
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
 use crate::index::Index;
@@ -249,6 +249,8 @@ impl RuleSet {
         match (self.rule(hits.allow), self.mode) {
             (Some(rule), _) => Ruling::Allow(Some(rule.at.clone()), None),
             (None, Mode::Strict) => Ruling::Deny(self.no_rule(facts)),
+            // Silence grants no secret, in no mode that denies anything.
+            (None, Mode::Permissive) if secrets(facts).next().is_some() => Ruling::Deny(self.no_rule(facts)),
             (None, Mode::Audit) => Ruling::Allow(None, Some(would_deny(self.no_rule(facts)))),
             (None, Mode::Permissive) => {
                 let message =
@@ -366,6 +368,7 @@ pub(crate) fn described(facts: &Facts<'_>) -> String {
             let program = argv.first().map_or("", String::as_str);
             format!("`{what}` (`{}`)", program.escape_debug())
         }
+        Some(Resource::Secret(name)) => format!("`{what}` (secret `{name}`)"),
         None => format!("`{what}`"),
     }
 }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::condition::{Clause, Quantifier, all_hold};
+use crate::condition::{Clause, Quantifier, all_hold, names_secrets, secrets};
 use crate::facts::Facts;
 use crate::transform::Transform;
 use crate::verdict::{Charge, Layer, Limits, RuleId, RuleRef};
@@ -82,7 +82,15 @@ impl Rule {
 
     pub(crate) fn matches(&self, facts: &Facts<'_>) -> bool {
         let quantifier = self.effect.quantifier();
-        all_hold(&self.when, facts, quantifier) && !self.excepts(facts)
+        all_hold(&self.when, facts, quantifier) && self.grants_secrets(facts) && !self.excepts(facts)
+    }
+
+    /// A secret is never granted in passing: an allow has to name every one that the call uses.
+    pub(crate) fn grants_secrets(&self, facts: &Facts<'_>) -> bool {
+        match self.effect {
+            Effect::Allow => secrets(facts).next().is_none() || names_secrets(&self.when, facts),
+            Effect::Deny | Effect::Ask | Effect::Transform | Effect::RaiseTier => true,
+        }
     }
 
     /// Whether the rule's own exception applies.

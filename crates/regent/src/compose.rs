@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace, control};
+use regent_control as control;
+use regent_egress::{Broker, Network};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 
 use crate::codes;
 use crate::context::Context;
@@ -64,6 +66,7 @@ impl Running {
             catalogue,
             workspace,
             state: Arc::new(state),
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,
@@ -198,10 +201,9 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
-    Executors {
-        process: Some(Arc::new(ProcessTier::new(floor(context)))),
-        ..Executors::new(Arc::new(HostTools::new(network)))
-    }
+    let broker = Broker::new(network, &context.paths.runtime);
+    let process = ProcessTier::new(floor(context));
+    Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(HostTools::new(broker))) }
 }
 
 /// The least confinement that programs are run in.

@@ -72,6 +72,12 @@ impl Paths {
         self.state.join("trust.json")
     }
 
+    /// The look-up index of a ledger. Derived, but not kept in the project: what comes with a download must not say what happened.
+    pub(crate) fn lookup(&self, ledger: &Path) -> PathBuf {
+        let name = Digest::of(ledger.as_os_str().as_encoded_bytes()).to_string();
+        self.state.join("lookup").join(format!("{name}.db"))
+    }
+
     /// Approvals, rates and budgets. Not in the project: what comes with a download must not bring its own approvals.
     pub(crate) fn state_db(&self) -> PathBuf {
         self.state.join("state.db")

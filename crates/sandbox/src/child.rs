@@ -17,6 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::ended::Confinement;
 use crate::error::Step;
 use crate::mounts;
+use crate::outlet;
 use crate::plan::{Payload, Plan};
 use crate::sys;
 use crate::view::HOSTNAME;
@@ -88,7 +89,7 @@ fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     let plan = start.plan;
     // Ends that only the other process may hold, or nobody would ever see them close.
     sys::close_range(0, 2).map_err(at(Step::Stdio))?;
-    for fd in plan.stdio.iter().chain([&start.begun.1]) {
+    for fd in plan.stdio.iter().chain(&plan.outlet).chain([&start.begun.1]) {
         sys::close(fd.as_raw_fd()).map_err(at(Step::Stdio))?;
     }
     let events = sys::child_events().map_err(at(Step::Spawn))?;
@@ -187,6 +188,9 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
     }
     if plan.confinement == Confinement::Full {
         sys::unshare_network().map_err(at(Step::Network))?;
+        if let Some(channel) = &plan.outlet {
+            outlet::open(channel.as_fd()).map_err(at(Step::Outlet))?;
+        }
     }
     give_up_privileges()?;
     rustix::process::setsid().map_err(at(Step::Session))?;

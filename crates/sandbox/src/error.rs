@@ -114,6 +114,8 @@ steps! {
     Spawn = "spawn",
     /// The empty network.
     Network = "network",
+    /// The way out of the empty network.
+    Outlet = "outlet",
     /// Standard input, output and error.
     Stdio = "stdio",
     /// Session, `umask`, `no_new_privs`.

@@ -8,15 +8,18 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{
-    BoxFuture, Class, ExecuteError, Executor, Limits as Permitted, Op, Permit, Principal, RawOutput, Spent,
-    tier,
+    BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
+    Permit, Principal, RawOutput, Spent, ToolSpec, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::mpsc;
 
 use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
+use crate::outlet::Outlet;
 use crate::run::run;
 use crate::spec::{DEFAULT_PATH, Floor, HOME, Limits, Output, Spec, Stdin, WorkspaceMount};
 
@@ -66,6 +69,8 @@ pub const HIDDEN_PATHS: &[&str] = &[
 
 /// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
 const AFTER_KERNEL_MS: u64 = 1_000;
+/// Nobody vouches for it; how secret it is, nobody knows.
+const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, ..ToolSpec::UNKNOWN_OUTPUT };
 /// Larger than any machine, small enough not to wrap in the kernel's arithmetic.
 const BYTES_MAX: u64 = 1 << 40;
 
@@ -73,12 +78,19 @@ const BYTES_MAX: u64 = 1 << 40;
 #[derive(Debug, Clone)]
 pub struct ProcessTier {
     floor: Floor,
+    outlet: Option<Arc<dyn Outlet>>,
 }
 
 impl ProcessTier {
     /// An executor that accepts nothing below `floor`.
     pub fn new(floor: Floor) -> Self {
-        Self { floor }
+        Self { floor, outlet: None }
+    }
+
+    /// The same; programs that ask for the network get a way out to `outlet`.
+    #[must_use]
+    pub fn with_outlet(self, outlet: Arc<dyn Outlet>) -> Self {
+        Self { outlet: Some(outlet), ..self }
     }
 
     /// What any program would be given in this workspace, before the call's own arguments and limits.
@@ -118,6 +130,8 @@ struct Arguments {
     timeout_ms: Option<u64>,
     #[serde(default)]
     terminal: bool,
+    #[serde(default)]
+    network: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {
@@ -144,8 +158,64 @@ impl Executor<tier::Process> for ProcessTier {
             }
             let mut spec = self.spec(permit.workspace().root());
             spec.argv = argv.into_iter().map(OsString::from).collect();
+            // The one way for a secret into a program: not the arguments or the environment, which others can read.
+            let stdin = match arguments.stdin.as_deref().map(|text| permit.filled(text)).transpose() {
+                Ok(stdin) => stdin,
+                Err(error) => return Ok(RawOutput::failed(error.code(), error.to_string())),
+            };
+            if let Some(stdin) = stdin {
+                spec.stdin = Stdin::Bytes(stdin.expose().to_vec());
+            }
+            let network = arguments.network;
             arguments.apply(&mut spec, &permit.limits());
-            reply(run(spec, permit.cancelled()).await)
+            let ended = match network {
+                true => self.run_with_way_out(spec, &permit).await,
+                false => Ok(run(spec, permit.cancelled()).await),
+            };
+            let mut ended = match ended {
+                Ok(ended) => ended,
+                Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+            };
+            let masked = ended.as_mut().is_ok_and(|ended| scrub(&permit, ended));
+            let output = reply(ended)?;
+            // What a program with a way out says may be what the network told it.
+            let label = [(masked, MASKED), (network, FROM_THE_WEB)]
+                .into_iter()
+                .filter_map(|(holds, label)| holds.then_some(label))
+                .reduce(Label::join);
+            Ok(match label {
+                Some(label) => output.with_label(label),
+                None => output,
+            })
+        })
+    }
+}
+
+impl ProcessTier {
+    /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
+    async fn run_with_way_out(
+        &self,
+        mut spec: Spec,
+        permit: &Permit<'_, tier::Process>,
+    ) -> Result<Result<Ended, SandboxError>, String> {
+        let outlet = self.outlet.as_ref().ok_or("there is no broker here that could be reached")?;
+        let outfit = outlet.outfit()?;
+        spec.env.extend(outfit.env);
+        spec.binds.extend(outfit.binds);
+        let (sender, mut listeners) = mpsc::channel(1);
+        spec.listener = Some(sender);
+        let running = run(spec, permit.cancelled());
+        let serving = async {
+            if let Some(listener) = listeners.recv().await {
+                outlet.serve(listener, permit).await;
+            }
+        };
+        tokio::pin!(running, serving);
+        Ok(tokio::select! {
+            biased;
+            ended = &mut running => ended,
+            // Without a broker the program goes on, and nothing leaves any more.
+            () = &mut serving => running.await,
         })
     }
 }
@@ -161,15 +231,20 @@ impl Arguments {
             spec.env.retain(|(present, _)| present.as_os_str() != name.as_str());
             spec.env.push((name.into(), value.into()));
         }
-        if let Some(text) = self.stdin {
-            spec.stdin = Stdin::Bytes(text.into_bytes());
-        }
         if self.terminal {
             spec.stdin = Stdin::Inherit;
             spec.output = Output::Inherited;
             spec.env.extend(std::env::var_os("TERM").map(|term| (OsString::from("TERM"), term)));
         }
     }
+}
+
+/// What a secret had to be masked in.
+const MASKED: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
+
+/// Takes secrets out of both streams before they are put together: the receipt counts what is left.
+fn scrub(permit: &Permit<'_, tier::Process>, ended: &mut Ended) -> bool {
+    permit.scrub(&mut ended.stdout) | permit.scrub(&mut ended.stderr)
 }
 
 /// A person's own call, or that of an agent which a person started: an agent's child has no say over the terminal.
@@ -248,6 +323,7 @@ fn receipt(ended: &Ended) -> Value {
             "wall_ms": ended.wall_ms,
         });
         fields.insert("ended".to_owned(), how);
+        fields.insert("tier".to_owned(), json!("process"));
     }
     receipt
 }

@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope,
 };
 
 use crate::error::{SandboxError, Step};
@@ -60,8 +61,8 @@ impl Access {
 }
 
 /// An empty rule set that handles, and so denies, everything the kernel can: every file access, every TCP bind and
-/// connect, signals and abstract sockets across its border.
-pub(crate) fn ruleset() -> Result<OwnedFd, SandboxError> {
+/// connect but to the ports named, signals and abstract sockets across its border.
+pub(crate) fn ruleset(connect: &[u16]) -> Result<OwnedFd, SandboxError> {
     let fail = |cause: String| SandboxError::Setup {
         step: Step::Landlock,
         at: None,
@@ -73,6 +74,11 @@ pub(crate) fn ruleset() -> Result<OwnedFd, SandboxError> {
         .and_then(|set| set.handle_access(AccessNet::from_all(NEWEST)))
         .and_then(|set| set.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
+        .and_then(|set| {
+            set.add_rules(
+                connect.iter().map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp))),
+            )
+        })
         .map_err(|error| fail(error.to_string()))?;
     Option::<OwnedFd>::from(created).ok_or_else(|| fail("the kernel has no Landlock".to_owned()))
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -14,6 +15,7 @@ use crate::cgroup::Group;
 use crate::child;
 use crate::ended::Confinement;
 use crate::error::{SandboxError, Step};
+use crate::outlet;
 use crate::plan::{Ends, Means, Plan, above_stdio};
 use crate::probes::Builtin;
 use crate::spec::{Output, Spec, Stdin};
@@ -31,6 +33,8 @@ pub(crate) struct Running {
     pub status: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
+    /// Where the listener of the way out comes from, if there is one.
+    pub outlet: Option<UnixStream>,
     pub group: Group,
     pidfd: OwnedFd,
     /// The first process ends everything when this closes, also when we die.
@@ -50,14 +54,18 @@ impl Running {
         let (stdout, stdout_in) = output(spec.output, rustix::stdio::stdout())?;
         let (stderr, stderr_in) = output(spec.output, rustix::stdio::stderr())?;
         let stdio = [stdin(&spec.stdin)?, stdout_in, stderr_in];
-        let ends = Ends { stdio, status: status_in, lifeline: lifeline_out, cgroups };
+        let (outlet, outlet_in) = match &spec.listener {
+            Some(_) => outlet::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
+            None => (None, None),
+        };
+        let ends = Ends { stdio, status: status_in, lifeline: lifeline_out, outlet: outlet_in, cgroups };
         let plan = Plan::new(spec, means, ends, builtin)?;
         let pidfd = fork(&plan, means.confinement, &group)?;
         // The child's ends close here with the rest of the plan.
         let Plan { view, .. } = plan;
         let (confinement, lifeline) = (means.confinement, Some(lifeline));
         let status = Some(status);
-        Ok(Self { confinement, status, stdout, stderr, group, pidfd, lifeline, reaped: false, view })
+        Ok(Self { confinement, status, stdout, stderr, outlet, group, pidfd, lifeline, reaped: false, view })
     }
 
     /// Readable when the first process, and with it the box, has ended.

@@ -1,7 +1,7 @@
-//! Where untrusted code runs: the process tier.
+//! Where untrusted code runs: the process tier, and the WASM tier (feature `wasm`).
 //!
 //! [`run`] starts a program in a box of its own: namespaces, a minimal root file system, Landlock, seccomp, limits,
-//! no network, nothing inherited. [`probe()`] tells what this host really gives, [`Obtained`] what a run really got;
+//! no network of its own, nothing inherited. [`probe()`] tells what this host really gives, [`Obtained`] what a run really got;
 //! less than the floor of the [`Spec`] is refused.
 //!
 //! What it does not promise:
@@ -14,7 +14,7 @@
 //! - Control paths that don't exist can't be covered by a mount: see [`WorkspaceMount::read_only_below`].
 //! - The first process of a box is a copy of the caller, kept out of the program's reach in four ways; secrets that must not
 //!   be copied have to be kept in memory marked `MADV_DONTFORK`.
-//! - The fallback has no private temporary folder, no `/proc` and no sockets.
+//! - The fallback has no private temporary folder, no `/proc`, no sockets, and so no way out: a run that asks for one is refused.
 //!
 //! Read `child.rs` for what happens inside, `view.rs` for what is visible, `seccomp/lists.rs` for what can be called.
 
@@ -28,6 +28,7 @@ mod explain;
 mod grants;
 mod launch;
 mod mounts;
+mod outlet;
 mod plan;
 mod planted;
 mod probe;
@@ -37,6 +38,8 @@ mod seccomp;
 mod spec;
 mod sys;
 mod view;
+#[cfg(feature = "wasm")]
+pub mod wasm;
 mod wire;
 
 pub use cgroup::Hierarchy;
@@ -44,6 +47,7 @@ pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted}
 pub use error::{SandboxError, Step};
 pub use executor::{CONTROL_PATHS, HIDDEN_PATHS, ProcessTier};
 pub use explain::{Explained, Place, Shown, explain};
+pub use outlet::{OUTLET, Outfit, Outlet};
 pub use probe::{Closed, Finding, Probe, probe};
 pub use run::run;
 pub use spec::{Bind, DEFAULT_PATH, Floor, HOME, Limits, Output, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount};

@@ -9,12 +9,14 @@ use rustix::process::{Resource, Rlimit};
 use crate::ended::{Confinement, LimitedBy};
 use crate::error::SandboxError;
 use crate::grants;
+use crate::outlet::OUTLET;
 use crate::probes::Builtin;
 use crate::seccomp::{self, Profile};
 use crate::spec::{DEFAULT_PATH, Floor, Limits, Spec, Stdin, TMP_FILES_MAX};
 use crate::sys::CStrings;
 use crate::view::{BOX_UID, Rule, View, c};
 
+const OUTLET_PORT: u16 = OUTLET.port();
 const ARGUMENTS_MAX: usize = 65_536;
 /// Larger than any memory; a size that wraps in the kernel's arithmetic would mean "no limit".
 const TMP_BYTES_CEILING: u64 = 1 << 40;
@@ -56,6 +58,8 @@ pub(crate) struct Plan {
     pub stdio: [OwnedFd; 3],
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
+    /// Where the listener of the way out goes, if there is one.
+    pub outlet: Option<OwnedFd>,
     /// Every descriptor above, ascending: all others are closed first.
     pub keep: Vec<RawFd>,
 }
@@ -65,6 +69,7 @@ pub(crate) struct Ends {
     pub stdio: [OwnedFd; 3],
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
+    pub outlet: Option<OwnedFd>,
     pub cgroups: Vec<OwnedFd>,
 }
 
@@ -85,15 +90,16 @@ impl Plan {
     ) -> Result<Self, SandboxError> {
         let full = means.confinement == Confinement::Full;
         let view = if full { View::of(spec)? } else { View::bare(spec)? };
-        let ruleset = above_stdio(grants::ruleset()?)?;
+        let ruleset = above_stdio(grants::ruleset(ends.outlet.as_ref().map_or(&[], |_| &[OUTLET_PORT]))?)?;
         let payload = match builtin {
             Some(builtin) => Payload::Builtin(builtin),
             None => exec(spec)?,
         };
-        let Ends { stdio, status, lifeline, cgroups } = ends;
+        let Ends { stdio, status, lifeline, outlet, cgroups } = ends;
         let mut keep: Vec<RawFd> = stdio
             .iter()
             .chain(&cgroups)
+            .chain(&outlet)
             .chain([&ruleset, &status, &lifeline])
             .map(AsRawFd::as_raw_fd)
             .collect();
@@ -115,6 +121,7 @@ impl Plan {
             stdio,
             status,
             lifeline,
+            outlet,
             keep,
         })
     }

@@ -84,6 +84,11 @@ pub(crate) fn is_closed() -> bool {
     probe().full.is_some()
 }
 
+/// What would open the full confinement, when we know.
+pub(crate) fn fix_of_full() -> Option<String> {
+    probe().full.as_ref().and_then(|closed| closed.fix.clone())
+}
+
 /// The confinement to use for a floor, or the loud refusal.
 pub(crate) fn means(floor: Floor) -> Result<Means, SandboxError> {
     static ABI: OnceLock<u32> = OnceLock::new();

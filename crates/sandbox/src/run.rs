@@ -10,11 +10,12 @@ use tokio::net::unix::pipe::Receiver;
 use crate::ended::{Confinement, Ended, EndedBy, Exit, Obtained};
 use crate::error::{SandboxError, Step};
 use crate::launch::{Running, SWEEP_S_MAX};
+use crate::outlet;
 use crate::plan::{self, Means};
 use crate::planted::Watch;
 use crate::probe;
 use crate::probes::Builtin;
-use crate::spec::Spec;
+use crate::spec::{Floor, Spec};
 use crate::sys;
 use crate::wire::{RECORD_BYTES, Record, got};
 
@@ -61,10 +62,17 @@ pub(crate) async fn run_with(
     builtin: Option<Builtin>,
 ) -> Result<Ended, SandboxError> {
     plan::check(spec)?;
+    if spec.listener.is_some() && means.confinement != Confinement::Full {
+        let reason = "there is no network namespace, so no way out that only leads to the broker".to_owned();
+        return Err(SandboxError::Unavailable { needed: Floor::Full, reason, fix: probe::fix_of_full() });
+    }
     let began = Instant::now();
     let watch = Watch::before(spec);
     let mut running = Running::start(spec, means, builtin)?;
     let gone = running.pidfd().try_clone().and_then(sys::watch).map_err(watching)?;
+    if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
+        tokio::spawn(outlet::hand_over(channel, listener.clone()));
+    }
     let mut streams = Streams::new(&mut running, spec.limits.output_bytes_max)?;
     let why = until_ended(&mut running, &gone, &mut streams, cancel, spec.limits.wall_ms_max).await?;
     streams.drain();
@@ -192,6 +200,7 @@ fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained
         mount_ns: full,
         pid_ns: full,
         net_ns: full,
+        outlet: spec.listener.is_some(),
         ipc_ns: full,
         uts_ns: full,
         cgroup_ns: full,

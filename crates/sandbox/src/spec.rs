@@ -1,9 +1,11 @@
 //! What is to be run, what it may see, and what it may use.
 
 use std::ffi::OsString;
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 /// Everything about one run. There are no other inputs: nothing is inherited that is not named here.
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct Spec {
     pub floor: Floor,
     /// Where output goes.
     pub output: Output,
+    /// Whoever answers at the box's way out ([`crate::OUTLET`]) gets its listener here. `None`: there is no way out.
+    pub listener: Option<mpsc::Sender<TcpListener>>,
 }
 
 impl Spec {
@@ -49,6 +53,7 @@ impl Spec {
             limits: Limits::default(),
             floor: Floor::Full,
             output: Output::Captured,
+            listener: None,
         }
     }
 }

@@ -104,6 +104,21 @@ pub(crate) fn unshare_network() -> SysResult<()> {
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
 }
 
+/// Brings loopback up in this process's network namespace.
+pub(crate) fn loopback_up() -> SysResult<()> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: all zeroes is a valid `ifreq`: an empty name and no flags.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *slot = *byte as c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+    // SAFETY: the call reads a live `ifreq` with a terminated name, and writes nothing.
+    let raw = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    check(c_long::from(raw)).map(drop)
+}
+
 extern "C" fn trampoline<T>(entry: *mut c_void) -> c_int {
     // SAFETY: the pointer leads to an `Entry<T>` that outlives this process's use of it: `spawn` takes it for as long as
     // the caller's process lives.

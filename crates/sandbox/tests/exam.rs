@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use regent_sandbox::{Floor, ProcessTier};
-use regent_testkit::executor_contract;
+use regent_testkit::{Programs, executor_contract};
 
 #[tokio::test]
 async fn the_process_tier_passes_the_executors_exam() {
-    let failed = executor_contract(Arc::new(ProcessTier::new(Floor::Full))).await.unwrap();
+    let failed = executor_contract(&Programs(Arc::new(ProcessTier::new(Floor::Full)))).await.unwrap();
     assert_eq!(failed, Vec::<String>::new());
 }

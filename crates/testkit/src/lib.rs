@@ -7,6 +7,6 @@ pub mod sim;
 pub mod test_kernel;
 pub mod torture;
 
-pub use contract::executor_contract;
+pub use contract::{Exam, Programs, Task, executor_contract};
 pub use drivers::{Behaviour, Drivers, Marks, World, run, spec};
 pub use test_kernel::{ALLOW_ALL, TestKernel};

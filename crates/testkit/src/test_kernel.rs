@@ -53,7 +53,7 @@ pub struct Builder {
     drivers: Drivers,
     specs: Vec<ToolSpec>,
     journal: Journal,
-    process: Process,
+    tiers: Tiers,
     clock: Arc<dyn Clock>,
     state: Arc<dyn State>,
     folder: Option<PathBuf>,
@@ -66,11 +66,18 @@ enum Journal {
     Given(Ledger),
 }
 
-struct Process(Option<Arc<dyn Executor<tier::Process>>>);
+/// Executors that a test brings along.
+#[derive(Default)]
+struct Tiers {
+    host: Option<Arc<dyn Executor<tier::Host>>>,
+    process: Option<Arc<dyn Executor<tier::Process>>>,
+    wasm: Option<Arc<dyn Executor<tier::Wasm>>>,
+    microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
+}
 
-impl std::fmt::Debug for Process {
+impl std::fmt::Debug for Tiers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Process").field(&self.0.is_some()).finish()
+        f.debug_struct("Tiers").field("process", &self.process.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -82,7 +89,7 @@ impl TestKernel {
             drivers: Drivers::default(),
             specs: Vec::new(),
             journal: Journal::Memory,
-            process: Process(None),
+            tiers: Tiers::default(),
             clock: Arc::new(SystemClock::default()),
             state: Arc::new(MemoryState::default()),
             folder: None,
@@ -132,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// A tool that the process tier runs.
+    /// A tool that an executor given here runs.
     #[must_use]
     pub fn declared(mut self, spec: ToolSpec) -> Self {
         self.specs.push(spec);
@@ -142,7 +149,28 @@ impl Builder {
     /// An executor for the process tier.
     #[must_use]
     pub fn process(mut self, executor: Arc<dyn Executor<tier::Process>>) -> Self {
-        self.process = Process(Some(executor));
+        self.tiers.process = Some(executor);
+        self
+    }
+
+    /// An executor for the WASM tier.
+    #[must_use]
+    pub fn wasm(mut self, executor: Arc<dyn Executor<tier::Wasm>>) -> Self {
+        self.tiers.wasm = Some(executor);
+        self
+    }
+
+    /// An executor for the microVM tier.
+    #[must_use]
+    pub fn microvm(mut self, executor: Arc<dyn Executor<tier::Microvm>>) -> Self {
+        self.tiers.microvm = Some(executor);
+        self
+    }
+
+    /// Another executor for the host tier, instead of the tools that behave as told. Declare its tools as well.
+    #[must_use]
+    pub fn host(mut self, executor: Arc<dyn Executor<tier::Host>>) -> Self {
+        self.tiers.host = Some(executor);
         self
     }
 
@@ -211,10 +239,16 @@ impl Builder {
         let kernel = Kernel::boot(Parts {
             policy: regent_policy::load(&self.policy, &Source::new("test policy", Layer::User))?,
             ledger,
-            executors: Executors { process: self.process.0, ..Executors::new(Arc::new(self.drivers)) },
+            executors: Executors {
+                process: self.tiers.process,
+                wasm: self.tiers.wasm,
+                microvm: self.tiers.microvm,
+                ..Executors::new(self.tiers.host.unwrap_or_else(|| Arc::new(self.drivers)))
+            },
             catalogue,
             workspace: Workspace::open(&workspace)?,
             state: self.state,
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: self.clock,
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),

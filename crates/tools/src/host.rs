@@ -1,21 +1,22 @@
 //! The executor of the host tier: one driver per tool, found by name.
 
+use regent_egress::{Broker, Client};
 use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
 
-use crate::http::{Client, Network};
 use crate::output::{Driven, Stopped};
 use crate::{fs, http, process};
 
 /// Performs the built-in tools that run in this process.
 #[derive(Debug)]
 pub struct HostTools {
+    broker: Broker,
     client: Client,
 }
 
 impl HostTools {
-    /// With these network settings.
-    pub fn new(network: Network) -> Self {
-        Self { client: Client::new(network) }
+    /// What leaves, leaves through this broker.
+    pub fn new(broker: Broker) -> Self {
+        Self { client: broker.client(), broker }
     }
 
     async fn drive(&self, permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
@@ -40,6 +41,11 @@ impl Executor<tier::Host> for HostTools {
         &'s self,
         permit: Permit<'s, tier::Host>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        if let Op::RunTool(run) = permit.call().op()
+            && Broker::drives(&run.tool)
+        {
+            return self.broker.execute(permit);
+        }
         Box::pin(async move {
             match self.drive(&permit).await {
                 Ok(raw) => Ok(raw),

@@ -2,28 +2,24 @@
 //!
 //! What protects: the URL has one spelling, which policy has judged; the name is resolved once, every address it gives is checked,
 //! and the connection goes to one of those; no proxy, no cookie, no credential of ours is ever added; a redirect is made as a system
-//! call of its own, so that policy judges every hop and the ledger has every hop.
-
-mod address;
-mod client;
+//! call of its own, so that policy judges every hop and the ledger has every hop. Handles to secrets in headers and body are
+//! replaced by their values here, for this request alone; a redirect carries the handles on, to be judged again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
+use regent_egress::{Client, ReachError, Request, Response};
 use regent_kernel::{
-    ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
-    SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
+    ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply, Secret,
+    SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-pub use client::Network;
-pub(crate) use client::{Client, Request, Response};
-
 use crate::manifest::{capabilities, integer, kinds, object};
-use crate::output::{Driven, Room, arguments, failure};
+use crate::output::{Driven, Room, Stopped, arguments, failure};
 
 const BYTES_DEFAULT: u64 = 1 << 20;
 const BYTES_MAX: u64 = 8 << 20;
@@ -71,9 +67,9 @@ pub(crate) fn spec() -> ToolSpec {
                 "method": {"enum": methods, "description": "GET if absent"},
                 "headers": {
                     "type": "object", "maxProperties": 32, "additionalProperties": {"type": "string", "maxLength": 8192},
-                    "description": format!("any of: {}", HEADERS.join(", ")),
+                    "description": format!("any of: {}; a handle `secret://name` is sent as its value", HEADERS.join(", ")),
                 },
-                "body": {"type": "string", "maxLength": BODY_BYTES_MAX, "description": "what to send"},
+                "body": {"type": "string", "maxLength": BODY_BYTES_MAX, "description": "what to send; a handle `secret://name` is sent as its value"},
                 "bytes_max": integer(1, BYTES_MAX, "how much of the body to return; 1048576 if absent"),
                 "redirects_max": integer(0, REDIRECTS_MAX, "how many redirects to follow; 5 if absent"),
             }),
@@ -108,12 +104,12 @@ fn get() -> &'static str {
 
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
     let args: Args<'_> = arguments(permit)?;
-    let request = request_of(&args)?;
+    let request = request_of(&args, |text| permit.filled(text))?;
     let bytes_max = args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::of(permit).bytes_left() as u64);
     let response = tokio::select! {
         biased;
         () = permit.cancelled() => return Err(failure("http.cancelled", "the call was told to stop").into()),
-        response = client.send(&request, bytes_max) => response?,
+        response = client.send(&request, bytes_max) => response.map_err(unreached)?,
     };
     let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
     if let Some(next) = redirect(&args, &request, &response)? {
@@ -123,7 +119,13 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Dri
     Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
 }
 
-fn request_of(args: &Args<'_>) -> Driven<Request> {
+fn unreached(error: ReachError) -> Stopped {
+    failure(&format!("http.{}", error.word()), error.to_string()).into()
+}
+
+fn request_of(args: &Args<'_>, fill: impl Fn(&str) -> Result<Secret, SecretError>) -> Driven<Request> {
+    let filled =
+        |text: &str| fill(text).map_err(|error| Stopped::from(failure(error.code(), error.to_string())));
     let url = endpoint::parse(args.url).map_err(|why| failure("http.url", why))?;
     let method = Method::from_bytes(args.method.as_bytes())
         .map_err(|_| failure("http.method", "not an HTTP method"))?;
@@ -134,13 +136,14 @@ fn request_of(args: &Args<'_>) -> Driven<Request> {
             let message = format!("the header `{name}` can't be set; these can: {}", HEADERS.join(", "));
             return Err(failure("http.header_refused", message).into());
         };
-        let value = value.as_str().unwrap_or_default();
-        let value = value.parse().map_err(|_| {
+        let value = filled(value.as_str().unwrap_or_default())?;
+        let mut value = HeaderValue::from_bytes(value.expose()).map_err(|_| {
             failure("http.header_refused", format!("the value of `{known}` is not a header's"))
         })?;
+        value.set_sensitive(true);
         headers.insert(known, value);
     }
-    let body = args.body.unwrap_or_default().as_bytes().to_vec();
+    let body = filled(args.body.unwrap_or_default())?.expose().to_vec();
     if body.len() as u64 > BODY_BYTES_MAX {
         return Err(
             failure("http.too_large", format!("the body is larger than {BODY_BYTES_MAX} bytes")).into()
@@ -287,6 +290,10 @@ mod tests {
         headers_onward(headers.as_object().unwrap(), &from, &to, keeps_body).keys().cloned().collect()
     }
 
+    fn unfilled(text: &str) -> Result<Secret, SecretError> {
+        Ok(Secret::new(text.as_bytes().to_vec()))
+    }
+
     #[test]
     fn credentials_stay_with_their_origin() {
         let all = ["Accept", "Authorization", "Content-Type", "X-Api-Key"];
@@ -322,7 +329,7 @@ mod tests {
                 bytes_max: None,
                 redirects_max: None,
             };
-            assert!(request_of(&args).is_err(), "{name}");
+            assert!(request_of(&args, unfilled).is_err(), "{name}");
         }
         let smuggled = Args {
             url: "http://a.test/",
@@ -332,6 +339,11 @@ mod tests {
             bytes_max: None,
             redirects_max: None,
         };
-        assert!(request_of(&smuggled).is_err());
+        assert!(request_of(&smuggled, unfilled).is_err());
+        let harmless = Args { headers: Map::from_iter([("accept".to_owned(), json!("x"))]), ..smuggled };
+        assert!(request_of(&harmless, unfilled).is_ok());
+        // What a secret holds is checked like any other value.
+        let newline = |_: &str| Ok(Secret::new(b"x\r\nHost: evil".to_vec()));
+        assert!(request_of(&harmless, newline).is_err());
     }
 }

@@ -16,5 +16,5 @@ mod output;
 mod process;
 
 pub use host::HostTools;
-pub use http::Network;
 pub use manifest::{register, specs};
+pub use regent_egress::{Broker, Network};

@@ -22,6 +22,9 @@ pub fn specs() -> Vec<ToolSpec> {
         process::shell_spec(),
         http::spec(),
     ]
+    .into_iter()
+    .chain(regent_egress::specs())
+    .collect()
 }
 
 /// Admits all built-in tools to a catalogue.
@@ -74,6 +77,8 @@ mod tests {
             "fs.stat",
             "fs.write",
             "http.fetch",
+            "net.connect",
+            "net.request",
             "process.exec",
             "process.list",
             "shell.exec",

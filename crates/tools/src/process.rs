@@ -45,8 +45,8 @@ pub(crate) fn list_spec() -> ToolSpec {
 pub(crate) fn exec_spec() -> ToolSpec {
     program(
         "process.exec",
-        "Run a program, by its argument list, in the process sandbox: without network, without the home folder, with the \
-         workspace as its working folder.",
+        "Run a program, by its argument list, in the process sandbox: without a network of its own, without the home folder, \
+         with the workspace as its working folder.",
         &["argv"],
         json!({
             "argv": {
@@ -62,6 +62,7 @@ pub(crate) fn exec_spec() -> ToolSpec {
             "stdin": stdin(),
             "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
             "terminal": {"type": "boolean", "description": "give it the caller's terminal, where there is one"},
+            "network": network(),
         }),
         ("/argv", ArgumentKind::Argv),
     )
@@ -70,21 +71,28 @@ pub(crate) fn exec_spec() -> ToolSpec {
 pub(crate) fn shell_spec() -> ToolSpec {
     program(
         "shell.exec",
-        "Run a line in `/bin/sh` in the process sandbox: without network, without the home folder, with the workspace as its \
-         working folder.",
+        "Run a line in `/bin/sh` in the process sandbox: without a network of its own, without the home folder, with the workspace \
+         as its working folder.",
         &["command"],
         json!({
             "command": {"type": "string", "minLength": 1, "maxLength": 131_072, "description": "the line for the shell"},
             "cwd": path("the folder to run in, inside the workspace; its root if absent"),
             "stdin": stdin(),
             "timeout_ms": integer(1, TIMEOUT_MS_MAX, "stop it after this time; policy may stop it earlier"),
+            "network": network(),
         }),
         ("/command", ArgumentKind::Shell),
     )
 }
 
+fn network() -> Value {
+    let description =
+        "let it ask for connections (through a proxy, which its environment names); each is judged by itself";
+    json!({"type": "boolean", "description": description})
+}
+
 fn stdin() -> Value {
-    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input"})
+    json!({"type": "string", "maxLength": STDIN_BYTES_MAX, "description": "what it reads from its standard input; a handle `secret://name` is given as its value"})
 }
 
 fn program(

@@ -35,6 +35,7 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
                 format!("{method} {scheme}://{host}:{port}")
             }
             Target::Argv(argv) => argv.join(" "),
+            Target::Secret(name) => format!("secret {name}"),
         };
         line.push_str(&format!(" → {}", plain(&text, ARGUMENT_CHARS_MAX)));
     }

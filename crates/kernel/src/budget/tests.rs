@@ -55,6 +55,27 @@ fn take_one(budgets: &Budgets) -> bool {
 }
 
 #[test]
+fn a_call_that_sends_more_sets_more_aside_or_stops() {
+    let budgets = alone();
+    budgets.set(&BudgetScope::Session, Budget { bytes_out: Some(100), ..Budget::default() }).unwrap();
+    let some = Estimate { most: Amounts { bytes_out: 10, ..Amounts::default() }, priceless: false };
+    let mut one = budgets.reserve(&person(), &some).unwrap().unwrap();
+    let mut two = budgets.reserve(&person(), &some).unwrap().unwrap();
+    one.widen(60).unwrap().unwrap();
+    // Less than is held already changes nothing; the two together can't have more than there is.
+    one.widen(5).unwrap().unwrap();
+    assert_eq!(two.widen(41).unwrap().unwrap_err().code, "budget.exhausted");
+    two.widen(40).unwrap().unwrap();
+    assert_eq!(budgets.left(&person()).bytes_out, Some(0));
+    one.settle(Spent { bytes_out: 30, ..Spent::default() });
+    drop(two);
+    assert_eq!(budgets.left(&person()).bytes_out, Some(70));
+    // Where nothing is limited nothing is held.
+    let free = alone();
+    free.reserve(&person(), &some).unwrap().unwrap().widen(u64::MAX).unwrap().unwrap();
+}
+
+#[test]
 fn what_is_set_aside_is_gone_what_is_not_used_comes_back() {
     let budgets = alone();
     let tokens = Budget { tokens: Some(100), ..Budget::default() };

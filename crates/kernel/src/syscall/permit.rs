@@ -1,17 +1,21 @@
 //! Proof that one call was allowed and recorded. Minted only by `super`.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_ledger::Receipt;
-use regent_policy::{Limits, Verdict};
+use regent_policy::{Class, Limits, Reason, Verdict};
 use serde_json::Value;
 
-use super::{Fault, Reply};
+use super::{Fault, Flow, Overflow, Reply};
+use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::clock::Clock;
 use crate::executor::BoxFuture;
+use crate::facts::{Target, refusal};
 use crate::kernel::Core;
+use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::Workspace;
 
 /// Single-use leave to perform exactly one call, at one tier, within limits.
@@ -55,6 +59,62 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         &self.frame.core.workspace
     }
 
+    /// The value of a secret that the judged arguments have a handle to. No other secret can be had, whatever the executor asks for.
+    pub fn secret(&self, name: &str) -> Result<Secret, SecretError> {
+        let Frame { targets, call, core, .. } = self.frame;
+        if !targets.iter().any(|target| matches!(target, Target::Secret(judged) if judged == name)) {
+            return Err(SecretError::NotJudged(name.to_owned()));
+        }
+        let host = |target: &'s Target| match target {
+            Target::Endpoint { host, .. } => Some(host.as_str()),
+            Target::Path { .. } | Target::Argv(_) | Target::Secret(_) => None,
+        };
+        let tool = if let Op::RunTool(run) = &call.op { run.tool.as_str() } else { "" };
+        let agents = call.principal.line().filter(|one| one.class() == Class::Agent);
+        let usage = Usage {
+            tool,
+            agents: agents.map(|one| one.name()).collect(),
+            hosts: targets.iter().filter_map(host).collect(),
+        };
+        core.secrets.reveal(name, &usage)
+    }
+
+    /// A text out of the judged arguments with its handles replaced by their values.
+    pub fn filled(&self, text: &str) -> Result<Secret, SecretError> {
+        secret::filled(text, |name| self.secret(name))
+    }
+
+    /// Masks revealed values in what an executor passes on before the call is over; what it returns is scrubbed by the kernel.
+    pub fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
+        self.frame.core.secrets.scrub(bytes)
+    }
+
+    /// The same for a stream; see [`Secrets::scrub_part`](crate::Secrets::scrub_part).
+    pub fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
+        self.frame.core.secrets.scrub_part(held)
+    }
+
+    /// Passes on output while the call runs, in the order of these calls. Waits while the reader is behind.
+    pub async fn emit(&self, bytes: &[u8]) -> Result<(), Overflow> {
+        let Frame { core, flow, limits, .. } = self.frame;
+        flow.take(&*core.secrets, bytes, limits.output_bytes_max).await
+    }
+
+    /// The kernel's clock, for guests that ask what time it is.
+    pub fn clock(&self) -> &'s Arc<dyn Clock> {
+        &self.frame.core.clock
+    }
+
+    /// Sets aside budget for a call that sends more than was foreseen, `bytes_out` in all. To be asked before they leave.
+    pub fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
+        let mut held = self.frame.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.as_mut().map(|reserved| reserved.widen(bytes_out)) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(reason))) => Err(reason),
+            Some(Err(error)) => Err(refusal("budget.unknown", error.to_string(), "")),
+        }
+    }
+
     /// Resolves when the call must stop: a signal, a deadline, a shutdown.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 's {
         let cancel = self.frame.cancel.clone();
@@ -84,6 +144,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
+            listener: None,
         }
     }
 }
@@ -94,9 +155,21 @@ pub(crate) struct Frame {
     pub(crate) core: Arc<Core>,
     pub(crate) call: Call,
     pub(crate) args: Value,
+    /// What the arguments reach for, as policy judged it.
+    pub(crate) targets: Vec<Target>,
     pub(crate) limits: Limits,
     pub(crate) intent: Receipt,
     pub(crate) cancel: Cancel,
+    pub(crate) flow: Flow,
+    /// What was set aside for it; taken when it is settled.
+    pub(crate) held: Mutex<Option<Reservation>>,
+}
+
+impl Frame {
+    pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        held.map(|reserved| reserved.settle(spent))
+    }
 }
 
 /// Where a permitted call may run. Sealed: a new tier is a kernel change.

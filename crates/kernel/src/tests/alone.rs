@@ -19,8 +19,16 @@ pub(crate) const ALLOW_ALL: &str =
     "version: 1\nrules:\n  - id: all\n    effect: allow\n    match: { op: \"*\" }\n";
 
 /// Tools, each named for what it does.
-const TOOLS: &[&str] =
-    &["test.echo", "test.hang", "test.stubborn", "test.panic", "test.secret", "test.web", "test.send"];
+const TOOLS: &[&str] = &[
+    "test.echo",
+    "test.hang",
+    "test.stubborn",
+    "test.panic",
+    "test.secret",
+    "test.web",
+    "test.send",
+    "test.drip",
+];
 
 pub(crate) struct World {
     pub(crate) kernel: Kernel,
@@ -56,6 +64,19 @@ impl Executor<tier::Host> for Scripted {
                     self.started.add_permits(1);
                     std::future::pending().await
                 }
+                // Says three things, one after the other, and hangs before the end if it is asked to.
+                "test.drip" => {
+                    for part in ["one ", "two ", "three"] {
+                        if permit.emit(part.as_bytes()).await.is_err() {
+                            return Ok(RawOutput::failed("test.overflow", "too much"));
+                        }
+                    }
+                    if permit.args()["hang"] == true {
+                        self.started.add_permits(1);
+                        permit.cancelled().await;
+                    }
+                    Ok(RawOutput::new(Vec::new()))
+                }
                 "test.panic" => panic!("the tool has a bug"),
                 "test.secret" => labelled(Integrity::File, Confidentiality::Secret),
                 "test.web" => labelled(Integrity::Web, Confidentiality::Public),
@@ -84,6 +105,7 @@ impl World {
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
+            secrets: Arc::new(crate::NoSecrets),
             clock: Arc::new(ManualClock::at(1_000_000)),
             sponsor: "ada".to_owned(),
             session: "s-1".to_owned(),

@@ -68,6 +68,7 @@ impl World {
             catalogue: catalogue(),
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::clone(&state),
+            secrets: Arc::new(crate::NoSecrets),
             clock: Arc::clone(&clock) as _,
             sponsor: sponsor.to_owned(),
             session: session.to_owned(),

@@ -270,7 +270,27 @@ fn adv_085_every_bit_flip_is_found_and_named() {
     let sampled = |bit: usize| (bit / 8).is_multiple_of(17) && bit % 8 == (bit / 136) % 8;
     let all = !cfg!(debug_assertions);
     let flips = flip_bits(|bit| all || sampled(bit));
+    println!("{flips} flips of single bits, all found and named");
     assert!(flips > if all { 2_000_000 } else { 15_000 }, "{flips}");
+}
+
+/// The lanes are judged by the ledger's name, which is in the index: a wrong one must not be blamed on them.
+#[test]
+fn adv_085_another_name_for_the_ledger_is_found_in_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path(), 12);
+    let path = dir.path().join("index");
+    let good = fs::read(&path).unwrap();
+    let line_end = good.iter().position(|byte| *byte == b'\n').unwrap();
+    for at in 0..line_end {
+        for bit in 0..8 {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << bit;
+            fs::write(&path, &bad).unwrap();
+            let found = broken(verdict(dir.path()));
+            assert_eq!(found.file, "index", "bit {bit} of byte {at}: {found}");
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Conditions on what a call touches: paths, endpoints, programs.
+//! Conditions on what a call touches: paths, endpoints, programs, secrets.
 
 use super::Quantifier;
 use crate::facts::{Facts, Resource};
@@ -31,7 +31,7 @@ impl PathTest {
 pub(crate) fn paths<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a str, Access)> {
     facts.resources.iter().filter_map(|resource| match resource {
         Resource::Path { path, access } => Some((*path, *access)),
-        Resource::Endpoint { .. } | Resource::Argv(_) => None,
+        Resource::Endpoint { .. } | Resource::Argv(_) | Resource::Secret(_) => None,
     })
 }
 
@@ -51,7 +51,7 @@ impl EndpointTest {
             Resource::Endpoint { scheme, host, port, method, path } => {
                 Some((*scheme, *host, *port, *method, *path))
             }
-            Resource::Path { .. } | Resource::Argv(_) => None,
+            Resource::Path { .. } | Resource::Argv(_) | Resource::Secret(_) => None,
         });
         quantifier.over(endpoints, |(scheme, host, port, method, path)| {
             self.schemes.as_ref().is_none_or(|list| list.iter().any(|one| one.eq_ignore_ascii_case(scheme)))
@@ -170,12 +170,20 @@ impl ArgvPattern {
 pub(crate) fn argvs<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a [String]> {
     facts.resources.iter().filter_map(|resource| match resource {
         Resource::Argv(argv) => Some(*argv),
-        Resource::Path { .. } | Resource::Endpoint { .. } => None,
+        Resource::Path { .. } | Resource::Endpoint { .. } | Resource::Secret(_) => None,
     })
 }
 
 pub(super) fn argv_holds(patterns: &[ArgvPattern], facts: &Facts<'_>, quantifier: Quantifier) -> bool {
     quantifier.over(argvs(facts), |argv| patterns.iter().any(|pattern| pattern.matches(argv, quantifier)))
+}
+
+/// The secrets that a call uses, by name.
+pub(crate) fn secrets<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a str> {
+    facts.resources.iter().filter_map(|resource| match resource {
+        Resource::Secret(name) => Some(*name),
+        Resource::Path { .. } | Resource::Endpoint { .. } | Resource::Argv(_) => None,
+    })
 }
 
 #[cfg(test)]

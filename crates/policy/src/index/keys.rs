@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::condition::{Condition, HostPattern, Names, Test, argvs, bare_host, paths};
+use crate::condition::{Condition, HostPattern, Names, Test, argvs, bare_host, paths, secrets};
 use crate::facts::{Facts, Resource};
 use crate::glob::{NameGlob, PathGlob, Root, rooted};
 use crate::json_path::JsonPath;
@@ -33,6 +33,7 @@ pub(super) enum Aspect {
     Path,
     Host,
     Program,
+    Secret,
     /// The value of one argument.
     Arg(JsonPath),
 }
@@ -59,6 +60,7 @@ pub(super) fn aspects<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<Aspect> 
         Aspect::Op,
         Aspect::Role,
         Aspect::Capability,
+        Aspect::Secret,
     ];
     aspects.extend(arguments.into_iter().take(ARGS_MAX).map(|(_, (_, path))| Aspect::Arg(path.clone())));
     aspects
@@ -103,7 +105,8 @@ impl Aspect {
             | (Self::Tool, Condition::Tool(names))
             | (Self::Agent, Condition::Agent(names))
             | (Self::Role, Condition::Role(names))
-            | (Self::Capability, Condition::Capability(names)) => name_keys(names),
+            | (Self::Capability, Condition::Capability(names))
+            | (Self::Secret, Condition::Secret(names)) => name_keys(names),
             (Self::Path, Condition::Path(test)) => {
                 test.globs.as_ref()?.globs().iter().map(path_key).collect()
             }
@@ -143,6 +146,7 @@ impl Aspect {
             Self::Program => argvs(facts).filter_map(<[String]>::first).for_each(|program| {
                 visit(Hash::of(Kind::Exact).text(base_name(program)).done());
             }),
+            Self::Secret => secrets(facts).for_each(|name| each_name_key(name, visit)),
             Self::Arg(path) => {
                 if let Some(value) = path.single(facts.args)
                     && let Some(key) = value_key(value)

@@ -8,6 +8,7 @@ use super::reader::{Fields, Reader};
 use super::units;
 use crate::facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Resource, SessionFacts};
 use crate::finding::LoadError;
+use crate::handle::{SECRET_USE, each_secret};
 use crate::tree::{Content, Node, parse_yaml};
 use crate::verdict::Layer;
 use crate::words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
@@ -27,6 +28,7 @@ const KEYS: &[&str] = &[
     "method",
     "argv",
     "command",
+    "secret",
     "labels",
     "tier",
     "at",
@@ -53,6 +55,7 @@ pub struct CallSketch {
     paths: Vec<(String, Access)>,
     endpoint: Option<Endpoint>,
     argv: Option<Vec<String>>,
+    secrets: Vec<String>,
     tier: Tier,
     now_ms: i64,
     utc_offset_min: i32,
@@ -90,6 +93,7 @@ impl CallSketch {
         if let Some(argv) = &self.argv {
             resources.push(Resource::Argv(argv));
         }
+        resources.extend(self.secrets.iter().map(|name| Resource::Secret(name)));
         ask(&Facts {
             caller: Caller { class: self.class, agent: &self.agent, roles: &self.roles, trust: self.trust },
             op: &self.op,
@@ -144,6 +148,13 @@ pub(crate) fn sketch(reader: &mut Reader<'_>, node: &Node) -> Option<CallSketch>
     let access = fields.get("access").and_then(|node| reader.word(node, "access")).unwrap_or(access);
     let left = fields.get("left").map(|node| budget(reader, node)).unwrap_or_default();
     let session = fields.get("session").map(|node| session(reader, node)).unwrap_or_default();
+    let args = given.unwrap_or_else(|| touched.as_args());
+    let secrets = secrets(texts(reader, "secret").unwrap_or_default(), &args, tool.is_some());
+    let mut capabilities = texts(reader, "capabilities")
+        .unwrap_or_else(|| capabilities.iter().map(|name| (*name).to_owned()).collect());
+    if !secrets.is_empty() && !capabilities.iter().any(|name| name == SECRET_USE) {
+        capabilities.push(SECRET_USE.to_owned());
+    }
     Some(CallSketch {
         class: fields.get("class").and_then(|node| reader.word(node, "class")).unwrap_or(Class::Agent),
         agent: fields.get("agent").and_then(|node| reader.text(node)).unwrap_or("agent").to_owned(),
@@ -154,13 +165,13 @@ pub(crate) fn sketch(reader: &mut Reader<'_>, node: &Node) -> Option<CallSketch>
             .and_then(|trust| u16::try_from(trust).ok())
             .unwrap_or(500),
         op,
-        capabilities: texts(reader, "capabilities")
-            .unwrap_or_else(|| capabilities.iter().map(|name| (*name).to_owned()).collect()),
-        args: given.unwrap_or_else(|| touched.as_args()),
+        capabilities,
+        args,
         labels: fields.get("labels").map_or_else(|| ArgLabels::all(PLAIN), |node| labels(reader, node)),
         paths: touched.paths.into_iter().map(|path| (path, access)).collect(),
         endpoint: touched.endpoint,
         argv: touched.argv,
+        secrets,
         tier: fields.get("tier").and_then(|node| reader.word(node, "tier")).unwrap_or(tier),
         now_ms: fields.get("at").and_then(|node| instant(reader, node)).unwrap_or(NOON_MS),
         utc_offset_min: fields
@@ -172,6 +183,16 @@ pub(crate) fn sketch(reader: &mut Reader<'_>, node: &Node) -> Option<CallSketch>
         session,
         tool,
     })
+}
+
+/// The secrets that a call uses: those it is said to, and those that a tool's arguments have handles to.
+fn secrets(mut named: Vec<String>, args: &Value, is_tool: bool) -> Vec<String> {
+    if is_tool {
+        each_secret(args, &mut |name| named.push(name.to_owned()));
+    }
+    named.sort_unstable();
+    named.dedup();
+    named
 }
 
 /// What a call says that it touches.

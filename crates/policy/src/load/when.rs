@@ -29,6 +29,7 @@ const KEYS: &[&str] = &[
     "url_path",
     "argv",
     "program",
+    "secret",
     "args",
     "labels",
     "tier",
@@ -75,6 +76,7 @@ fn caller(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) {
         ("agent", Condition::Agent),
         ("role", Condition::Role),
         ("capability", Condition::Capability),
+        ("secret", Condition::Secret),
     ];
     for (key, make) in named {
         if let Some(node) = fields.get(key) {

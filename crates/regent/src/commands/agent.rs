@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::control::{self, Peer, RemoteOutput, RemoteReply};
+use regent_control::{self as control, Peer, RemoteOutput, RemoteReply};
 use regent_kernel::{AgentId, Op, Signal};
 use serde_json::{Value, json};
 

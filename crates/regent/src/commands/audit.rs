@@ -1,5 +1,6 @@
 //! `regent audit`: what happened, and proof of it. Everything but `erase` only reads the disk; no kernel is involved.
 
+mod find;
 mod lines;
 mod prove;
 mod verify;
@@ -33,6 +34,13 @@ pub(crate) enum AuditCommand {
         /// Also show the ledger's own entries: checkpoints and the like
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Find calls by who, what, verdict, status and time
+    Find {
+        #[command(flatten)]
+        wanted: find::FindArgs,
         #[command(flatten)]
         at: At,
     },
@@ -101,6 +109,7 @@ impl AuditCommand {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Tail { .. } => "audit.tail",
+            Self::Find { .. } => "audit.find",
             Self::Verify { .. } => "audit.verify",
             Self::Prove { .. } => "audit.prove",
             Self::Export { .. } => "audit.export",
@@ -117,6 +126,7 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
             let wanted = Wanted { count: usize::from(lines), all };
             tail(context, &at.folder(context)?, wanted, follow).await
         }
+        AuditCommand::Find { wanted, at } => find::run(context, &at.folder(context)?, wanted),
         AuditCommand::Verify { expect, key, at } => verify::run(context, &at.folder(context)?, &expect, &key),
         AuditCommand::Prove { entry, at } => prove::prove(context, &at.folder(context)?, &entry),
         AuditCommand::Export { session, out, at } => {
@@ -241,9 +251,20 @@ fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResul
     let entry = found(&reader, lane, seq)?;
     // An outcome is shown with its intent, and an intent with its outcome.
     let (intent, outcome) = match entry.body.get("intent").and_then(Value::as_u64) {
-        Some(intent) => (reader.get(lane, intent).map_err(|error| unreadable(&error))?, Some(entry)),
+        Some(intent) => {
+            let lane = entry
+                .body
+                .get("lane")
+                .and_then(Value::as_str)
+                .and_then(|lane| lane.parse().ok())
+                .unwrap_or(lane);
+            (reader.get(lane, intent).map_err(|error| unreadable(&error))?, Some(entry))
+        }
         None => {
-            let outcome = outcome_of(&reader, lane, seq)?;
+            let outcome = match find::outcome_of(context, folder, lane, seq)? {
+                Some((lane, seq)) => reader.get(lane, seq).map_err(|error| unreadable(&error))?,
+                None => None,
+            };
             (Some(entry), outcome)
         }
     };
@@ -272,17 +293,6 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
         Failure::new(codes::AUDIT_NO_ENTRY, format!("there is no entry {lane}/{seq}"))
             .help("`regent audit tail` shows the newest ones")
     })
-}
-
-/// The outcome is in the same lane, somewhere after its intent.
-fn outcome_of(reader: &Reader, lane: LaneId, intent: u64) -> Result<Option<Entry>, Failure> {
-    for entry in reader.lane(lane).map_err(|error| unreadable(&error))? {
-        let entry = entry.map_err(|error| unreadable(&error))?;
-        if entry.seq > intent && entry.body.get("intent").and_then(Value::as_u64) == Some(intent) {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
 }
 
 /// What an entry's reference stands for; `None` if it names none, or it was erased.

@@ -154,3 +154,25 @@ fn a_ledger_can_be_followed_as_json_lines() {
     follower.kill().unwrap();
     follower.wait().unwrap();
 }
+
+#[test]
+fn calls_are_found_without_reading_them_all() {
+    let world = World::ready();
+    world.write("a.txt", "a");
+    for path in ["a.txt", "missing"] {
+        world.run(&["tool", "call", "fs.read", &format!(r#"{{"path":"{path}"}}"#)]);
+    }
+    world.run(&["tool", "call", "fs.write", r#"{"path":".git/hooks/x","content":"x"}"#]);
+    for (words, count) in [
+        (&["--tool", "fs.read"][..], 2),
+        (&["--status", "failed"], 1),
+        (&["--verdict", "deny", "--rule", "control-files"], 1),
+        (&["--since", "1h", "-n", "1"], 1),
+        (&["--until", "1h"], 0),
+        (&["--agent", "nobody"], 0),
+    ] {
+        let found = world.run(&[&["--json", "audit", "find"], words].concat()).json();
+        assert_eq!(found["data"]["calls"].as_array().map(Vec::len), Some(count), "{words:?}: {found}");
+    }
+    assert_eq!(world.run(&["audit", "find", "--since", "soon"]).code, 2);
+}

@@ -12,4 +12,6 @@ mod hosts;
 #[cfg(test)]
 mod kit;
 #[cfg(test)]
+mod outlet;
+#[cfg(test)]
 mod tier;

@@ -15,8 +15,8 @@ struct Amounts {
     flips: flips::Extent,
 }
 
-const QUICK: Amounts = Amounts { marks: 3, deaths: 60, fillings: 2, flips: flips::Extent::Sample };
-const WHOLE: Amounts = Amounts { marks: 12, deaths: 2_000, fillings: 10, flips: flips::Extent::Every };
+const QUICK: Amounts = Amounts { marks: 3, deaths: 60, fillings: 2, flips: flips::Extent::Few };
+const WHOLE: Amounts = Amounts { marks: 12, deaths: 2_000, fillings: 10, flips: flips::Extent::Many };
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

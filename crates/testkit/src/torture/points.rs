@@ -15,6 +15,8 @@ const JOURNAL_CALLS: &str = "write,pwrite64,writev,pwritev,pwritev2,fdatasync,fs
 const WORKERS: usize = 2;
 /// One blow in so many may miss.
 const MISSED_PART: u64 = 10;
+/// Threads share the calls differently each time, so a thread may not get as far as it did when the points were listed.
+const TRIES_MAX: u32 = 5;
 
 /// What is done to the child at a point.
 #[derive(Debug, Clone, Copy)]
@@ -124,8 +126,20 @@ fn points_of(log: &str) -> Vec<Point> {
         .collect()
 }
 
-/// One blow, then a second child that picks up what is left, then a look at both.
+/// One blow at the point; a blow that doesn't fall is tried again, and counts as missed only in the end.
 fn strike_at(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Tally, Broken> {
+    let mut tally = strike_once(child, effects, blow, point)?;
+    for _ in 1..TRIES_MAX {
+        if tally.missed == 0 {
+            break;
+        }
+        tally = strike_once(child, effects, blow, point)?;
+    }
+    Ok(tally)
+}
+
+/// One blow, then a second child that picks up what is left, then a look at both.
+fn strike_once(child: &Path, effects: u64, blow: Blow, point: &Point) -> Result<Tally, Broken> {
     let folder = tempfile::tempdir()?;
     let log = folder.path().join("strace.log");
     let inject = format!("inject={}:{}:when={}", point.call, blow.inject(), point.at);

@@ -20,7 +20,7 @@ pub(crate) fn spec() -> ToolSpec {
     ToolSpec {
         name: "fs.read".to_owned(),
         description: "Read a file. Text comes back as it is; if not all of it fits, a last line in square brackets says where to \
-                      go on. What isn't UTF-8 comes back as JSON with `base64`."
+                      go on. What isn't UTF-8, or is asked for so, comes back as JSON with `base64`."
             .to_owned(),
         input: object(
             &["path"],
@@ -28,6 +28,7 @@ pub(crate) fn spec() -> ToolSpec {
                 "path": path("the file"),
                 "offset": integer(0, INTEGER_MAX, "the byte to start at; 0 if absent"),
                 "bytes_max": integer(1, BYTES_MAX, "how much to return at most; 262144 if absent"),
+                "encoding": {"enum": ["auto", "base64"], "description": "`base64` always gives JSON; `auto` if absent"},
             }),
         ),
         arguments: kinds([("/path", ArgumentKind::Path(Access::Read))]),
@@ -47,15 +48,26 @@ struct Args<'a> {
     #[serde(default)]
     offset: u64,
     bytes_max: Option<u64>,
+    #[serde(default)]
+    encoding: Encoding,
+}
+
+/// How the content comes back. Programs want one form whatever a file holds; models want text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    #[default]
+    Auto,
+    Base64,
 }
 
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, offset, bytes_max } = arguments(permit)?;
+    let Args { path, offset, bytes_max, encoding } = arguments(permit)?;
     let room = Room::of(permit).bytes_left() as u64;
     let bytes_max = bytes_max.unwrap_or(BYTES_DEFAULT).min(room);
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
-    Ok(part.into_output(room).with_label(label_of(path)))
+    Ok(part.into_output(room, encoding).with_label(label_of(path)))
 }
 
 /// A piece of a file.
@@ -85,11 +97,11 @@ fn read_part(workspace: &Workspace, path: &str, offset: u64, bytes_max: u64) -> 
 }
 
 impl Part {
-    fn into_output(mut self, room: u64) -> RawOutput {
-        if self.more {
+    fn into_output(mut self, room: u64, encoding: Encoding) -> RawOutput {
+        if self.more && encoding == Encoding::Auto {
             self.cut_at_character();
         }
-        if std::str::from_utf8(&self.content).is_err() {
+        if encoding == Encoding::Base64 || std::str::from_utf8(&self.content).is_err() {
             // Base64 needs a third more room.
             let most = usize::try_from(room / 4 * 3).unwrap_or(usize::MAX);
             self.more |= self.content.len() > most;

@@ -1,5 +1,7 @@
 //! `fs.write`: the content of a file, made, replaced or added to.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use regent_kernel::{Access, ArgumentKind, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier};
 use serde::Deserialize;
 use serde_json::json;
@@ -7,7 +9,7 @@ use serde_json::json;
 use super::{FILE_BYTES_MAX, check_size};
 use crate::confidentiality::WORKSPACE_FILE;
 use crate::manifest::{capabilities, kinds, object, path};
-use crate::output::{Driven, arguments, blocking, path_failure};
+use crate::output::{Driven, arguments, blocking, failure, path_failure};
 
 pub(crate) fn spec() -> ToolSpec {
     ToolSpec {
@@ -20,6 +22,7 @@ pub(crate) fn spec() -> ToolSpec {
             json!({
                 "path": path("the file"),
                 "content": {"type": "string", "maxLength": FILE_BYTES_MAX, "description": "what to write"},
+                "encoding": {"enum": ["text", "base64"], "description": "what `content` is; `text` if absent"},
                 "mode": {"enum": ["create", "replace", "append"], "description": "`replace` if absent"},
             }),
         ),
@@ -41,6 +44,17 @@ struct Args<'a> {
     content: &'a str,
     #[serde(default)]
     mode: Mode,
+    #[serde(default)]
+    encoding: Encoding,
+}
+
+/// What the content is given as.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    #[default]
+    Text,
+    Base64,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -53,13 +67,19 @@ enum Mode {
 }
 
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, content, mode } = arguments(permit)?;
+    let Args { path, content, mode, encoding } = arguments(permit)?;
+    let content = match encoding {
+        Encoding::Text => content.as_bytes().to_vec(),
+        Encoding::Base64 => STANDARD
+            .decode(content)
+            .map_err(|error| failure("args.invalid", format!("`content` is not base64: {error}")))?,
+    };
     check_size(permit, content.len())?;
-    let (workspace, place, content) = (permit.workspace().clone(), path.to_owned(), content.to_owned());
+    let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let written = blocking(permit, move |_| match mode {
-        Mode::Create => workspace.place(&place, content.as_bytes(), Placement::Create),
-        Mode::Replace => workspace.place(&place, content.as_bytes(), Placement::Replace),
-        Mode::Append => workspace.append(&place, content.as_bytes()),
+        Mode::Create => workspace.place(&place, &content, Placement::Create),
+        Mode::Replace => workspace.place(&place, &content, Placement::Replace),
+        Mode::Append => workspace.append(&place, &content),
     })
     .await?
     .map_err(|error| path_failure(path, &error))?;

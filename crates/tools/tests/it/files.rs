@@ -69,6 +69,25 @@ async fn a_long_file_is_read_in_parts_and_says_so() {
 }
 
 #[tokio::test]
+async fn bytes_go_in_and_out_exactly_as_they_are() {
+    let world = World::new(ALLOW_ALL).await;
+    let write = json!({"path": "blob", "content": "/wAB", "encoding": "base64"});
+    assert_eq!(world.json("fs.write", write).await["bytes"], 3);
+    // Text that looks like the tool's own words is still only content.
+    for (name, content) in [("blob", vec![0xff, 0, 1]), ("text", b"[cut at byte 1 of 2]".to_vec())] {
+        world.put(name, &content);
+        let read = world.json("fs.read", json!({"path": name, "encoding": "base64"})).await;
+        let (base64, bytes) = (read["base64"].as_str().unwrap(), read["bytes"].as_u64().unwrap());
+        assert_eq!(bytes, content.len() as u64);
+        let again = json!({"path": "copy", "content": base64, "encoding": "base64"});
+        assert_eq!(world.call("fs.write", again).await.how, "ok");
+        assert_eq!(std::fs::read(world.path("copy")).unwrap(), content, "{name}");
+    }
+    let wrong = json!({"path": "blob", "content": "no base64!", "encoding": "base64"});
+    assert_eq!(world.call("fs.write", wrong).await.how, "failed args.invalid");
+}
+
+#[tokio::test]
 async fn output_stays_within_what_policy_allows() {
     let small = "
 version: 1

@@ -9,7 +9,7 @@ use regent_kernel::{
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
 use regent_store::MemoryState;
-use regent_tools::{HostTools, Network, register};
+use regent_tools::{Broker, HostTools, Network, register};
 use serde_json::Value;
 
 /// Allows every tool everywhere: what is refused then is refused by the tools and the kernel themselves.
@@ -58,10 +58,11 @@ impl World {
         let parts = Parts {
             policy: policy_of(policy),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors::new(Arc::new(HostTools::new(network))),
+            executors: Executors::new(Arc::new(HostTools::new(Broker::new(network, tmp.path())))),
             catalogue,
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
+            secrets: Arc::new(regent_kernel::NoSecrets),
             clock: Arc::new(ManualClock::at(1_700_000_000_000)),
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),

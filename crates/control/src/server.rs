@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use regent_kernel::Kernel;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
@@ -14,7 +15,6 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::{Body, ControlError, Hello, REQUEST_BYTES_MAX, RemoteReply, Request, Response, VERSION};
-use crate::syscall::Kernel;
 
 /// How many may be connected at once.
 const CONNECTIONS_MAX: usize = 32;
@@ -52,7 +52,7 @@ pub async fn listen(kernel: &Kernel, folder: &Path) -> Result<Listening, Control
     guard_folder(folder)?;
     sweep(folder).await;
     let (listener, path) = bind(folder)?;
-    let hello = Arc::new(Greeter { kernel: kernel.clone(), started_at_ms: kernel.0.clock.now_ms() });
+    let hello = Arc::new(Greeter { kernel: kernel.clone(), started_at_ms: kernel.now_ms() });
     let task = tokio::spawn(accept(listener, hello)).abort_handle();
     Ok(Listening { path, task })
 }

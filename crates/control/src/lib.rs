@@ -1,4 +1,4 @@
-//! The control socket: how another terminal lists, signals and approves in a kernel that is running.
+//! How does another terminal reach a kernel? The control socket: it lists, signals and approves in a kernel that is running.
 //!
 //! **What it is worth.** Whoever can speak on this socket acts as the operator: it can answer questions, set budgets, kill agents. So it
 //! is only for the user who runs the kernel: a socket of mode 0600 in a folder of mode 0700 that must be that user's own and no
@@ -16,7 +16,7 @@
 //!                                          ← {"v":1,"id":null,"error":{"code":"control.malformed","message":…}}
 //! ```
 //!
-//! [`Kernel::syscall`]: crate::Kernel::syscall
+//! [`Kernel::syscall`]: regent_kernel::Kernel::syscall
 
 mod client;
 mod server;
@@ -26,14 +26,10 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use regent_policy::{Label, Reason};
+use regent_kernel::{Denial, Fault, Label, Op, Outcome, Phase, Reason, Reply, Ticket, TicketId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::approval::Ticket;
-use crate::call::Op;
-use crate::kernel::Phase;
-use crate::syscall::{Denial, Fault, Outcome, Reply};
 pub use client::{Peer, processes};
 pub use server::{Listening, listen};
 
@@ -153,7 +149,7 @@ pub struct RemoteDenial {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteTicket {
     /// The question's id.
-    pub id: crate::TicketId,
+    pub id: TicketId,
     /// The call in a line.
     pub summary: String,
     /// The rule that asks.

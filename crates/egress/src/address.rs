@@ -1,4 +1,4 @@
-//! Which addresses a fetch may reach: public ones only, whatever spelling or tunnel they hide in.
+//! Which addresses may be reached: public ones only, whatever spelling or tunnel they hide in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -38,7 +38,7 @@ const GLOBAL: Block<Ipv6Addr> = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, 
 const NAT64: Block<Ipv6Addr> = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, "translated");
 
 /// Why an address may not be reached, or `None` if it may.
-pub(super) fn refusal(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => refusal_v4(address),
         IpAddr::V6(address) => refusal_v6(address),

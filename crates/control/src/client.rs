@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use regent_kernel::Op;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 use super::server::{guard_folder, is_ours, own_uid};
 use super::{Body, ControlError, Hello, Nothing, REPLY_BYTES_MAX, RemoteReply, Request, Response, VERSION};
-use crate::call::Op;
 
 /// How long a kernel may take to say who it is.
 const HELLO_MS_MAX: u64 = 2_000;

@@ -6,11 +6,38 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
 use proptest::strategy::Strategy as _;
-use regent_store::MemoryState;
+use regent_kernel::{Answer, Scope};
+use regent_testkit::{Behaviour, Marks, TestKernel, run};
 
 use super::*;
-use crate::tests::shared::{ASK, OPEN, World, work};
-use crate::{Answer, Scope};
+
+/// Everything is allowed.
+const OPEN: &str = "version: 1\nmode: permissive\n";
+/// Everything is allowed but work, about which one person is asked.
+const ASK: &str =
+    "version: 1\nmode: permissive\nrules:\n  - { id: ask-work, effect: ask, match: { tool: work } }\n";
+/// Nothing but starting an agent, which the test kernel does.
+const CLOSED: &str = "version: 1\nrules:\n  - { id: spawn, effect: allow, match: { op: agent.spawn } }\n";
+
+struct World {
+    kernel: regent_kernel::Kernel,
+    marks: Arc<Marks>,
+    _whole: TestKernel,
+}
+
+impl World {
+    async fn new(policy: &str) -> Self {
+        let marks = Arc::new(Marks::default());
+        let builder = TestKernel::builder().policy(policy).tool("work", Behaviour::Mark(marks.clone()));
+        let whole = builder.boot().await.unwrap();
+        Self { kernel: whole.kernel.clone(), marks, _whole: whole }
+    }
+
+    /// How often the tool has run.
+    fn runs(&self) -> usize {
+        self.marks.all().len()
+    }
+}
 
 struct Served {
     world: World,
@@ -22,7 +49,7 @@ struct Served {
 async fn served(policy: &str) -> Served {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("regent");
-    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    let world = World::new(policy).await;
     let listening = listen(&world.kernel, &folder).await.unwrap();
     Served { world, folder, listening, _home: home }
 }
@@ -49,7 +76,7 @@ async fn say(path: &Path, bytes: impl Into<Vec<u8>>) -> Vec<Value> {
 
 async fn still_serves(served: &Served) {
     let answers = say(served.listening.path(), "{\"v\":1,\"id\":9,\"hello\":{}}\n").await;
-    assert_eq!(answers[0]["hello"]["session"], "session-1");
+    assert_eq!(answers[0]["hello"]["session"], "test");
 }
 
 #[tokio::test]
@@ -58,10 +85,10 @@ async fn another_terminal_lists_asks_and_approves() {
     let peers = processes(&served.folder).await.unwrap();
     assert_eq!(peers.len(), 1);
     let hello = peers[0].hello();
-    assert_eq!((hello.pid, hello.session.as_str()), (std::process::id(), "session-1"));
+    assert_eq!((hello.pid, hello.session.as_str()), (std::process::id(), "test"));
     assert_eq!(hello.workspace, served.world.kernel.workspace().root());
 
-    let RemoteReply::Pending(ticket) = peers[0].call(work(json!({"text": "a"}))).await.unwrap() else {
+    let RemoteReply::Pending(ticket) = peers[0].call(run("work", json!({"id": 1}))).await.unwrap() else {
         panic!()
     };
     let RemoteReply::Done(list) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
@@ -70,14 +97,14 @@ async fn another_terminal_lists_asks_and_approves() {
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     let answered = peers[0].call(Op::Answer { ticket: ticket.id, answer }).await.unwrap();
     assert!(matches!(answered, RemoteReply::Done(_)));
-    let done = peers[0].call(work(json!({"text": "a"}))).await.unwrap();
+    let done = peers[0].call(run("work", json!({"id": 1}))).await.unwrap();
     assert!(matches!(done, RemoteReply::Done(outcome) if outcome.status == "ok"));
     assert_eq!(served.world.runs(), 1);
 }
 
 #[tokio::test]
 async fn what_comes_in_is_judged_and_recorded_like_anything_else() {
-    let served = served("version: 1\nmode: strict\n").await;
+    let served = served(CLOSED).await;
     let before = served.world.kernel.ledger().head().size;
     let peers = processes(&served.folder).await.unwrap();
     let RemoteReply::Denied(denial) = peers[0].call(Op::Questions).await.unwrap() else { panic!() };
@@ -136,7 +163,7 @@ async fn adv_073_another_user_who_reaches_the_socket_is_refused() {
 #[tokio::test]
 async fn adv_073_a_folder_that_others_could_use_is_refused() {
     let home = tempfile::tempdir().unwrap();
-    let world = World::new(OPEN, Arc::new(MemoryState::default())).await;
+    let world = World::new(OPEN).await;
     let (open, link, file) = (home.path().join("open"), home.path().join("link"), home.path().join("file"));
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();

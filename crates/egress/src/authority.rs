@@ -1,0 +1,160 @@
+//! The authority of one session: it vouches, inside boxes only, for the broker where policy has a tunnel opened.
+//!
+//! Its key is made when it is first needed, is in no file, and is gone with the process. The certificate is put beside the web's in
+//! a file that the box is shown. Towards the outside nothing changes: the real server must show a certificate that the web's own
+//! authorities vouch for.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose,
+};
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// Hosts whose certificates are kept.
+const HOSTS_MAX: usize = 256;
+/// Where systems keep the certificates of the web's authorities.
+const SYSTEM_BUNDLES: &[&str] =
+    &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+const BUNDLE_BYTES_MAX: u64 = 4 << 20;
+
+/// Vouches for the broker.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    key: KeyPair,
+    hosts: Mutex<HashMap<String, Arc<ServerConfig>>>,
+    /// What the box is shown; removed with us.
+    file: tempfile::NamedTempFile,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("file", &self.file.path()).finish_non_exhaustive()
+    }
+}
+
+/// There can be no authority here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthorityError {
+    #[error("no certificate could be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+    #[error("the certificates can't be written: {0}")]
+    File(#[from] std::io::Error),
+    #[error("no TLS can be offered: {0}")]
+    Tls(#[from] tokio_rustls::rustls::Error),
+}
+
+impl Authority {
+    /// A new one. Its certificates are put into a file in this folder.
+    pub(crate) fn new(folder: &Path) -> Result<Self, AuthorityError> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.distinguished_name = named("Regent broker of this session");
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let mut file = tempfile::Builder::new().prefix("certificates-").suffix(".pem").tempfile_in(folder)?;
+        file.write_all(&system_bundle())?;
+        file.write_all(pem(issuer.der()).as_bytes())?;
+        file.flush()?;
+        Ok(Self { issuer, key: KeyPair::generate()?, hosts: Mutex::default(), file })
+    }
+
+    /// The file with the certificates.
+    pub(crate) fn file(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// How to be this host, towards a box.
+    pub(crate) fn config_for(&self, host: &str) -> Result<Arc<ServerConfig>, AuthorityError> {
+        if let Some(known) = self.hosts.lock().unwrap_or_else(PoisonError::into_inner).get(host) {
+            return Ok(Arc::clone(known));
+        }
+        let mut params = CertificateParams::new(vec![host.to_owned()])?;
+        params.distinguished_name = named("Regent broker");
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.signed_by(&self.key, &self.issuer)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = Arc::new(config);
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if hosts.len() >= HOSTS_MAX {
+            hosts.clear();
+        }
+        hosts.insert(host.to_owned(), Arc::clone(&config));
+        Ok(config)
+    }
+}
+
+fn named(text: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, text);
+    name
+}
+
+/// What the machine trusts, so that tunnels that aren't opened work as they do outside.
+fn system_bundle() -> Vec<u8> {
+    for path in SYSTEM_BUNDLES {
+        let mut bundle = Vec::new();
+        if let Ok(file) = std::fs::File::open(path)
+            && file.take(BUNDLE_BYTES_MAX).read_to_end(&mut bundle).is_ok()
+        {
+            bundle.push(b'\n');
+            return bundle;
+        }
+    }
+    Vec::new()
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut lines = String::from("-----BEGIN CERTIFICATE-----\n");
+    for (at, letter) in text.chars().enumerate() {
+        if at > 0 && at % 64 == 0 {
+            lines.push('\n');
+        }
+        lines.push(letter);
+    }
+    lines.push_str("\n-----END CERTIFICATE-----\n");
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_vouches_for_names_and_addresses_and_its_file_goes_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path()).unwrap();
+        for host in ["example.com", "127.0.0.1", "::1"] {
+            let one = authority.config_for(host).unwrap();
+            assert!(Arc::ptr_eq(&one, &authority.config_for(host).unwrap()));
+        }
+        let file = authority.file().to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.ends_with("-----END CERTIFICATE-----\n") && !text.contains("PRIVATE"));
+        drop(authority);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn each_session_has_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (Authority::new(folder.path()).unwrap(), Authority::new(folder.path()).unwrap());
+        assert_ne!(one.issuer.der(), two.issuer.der());
+    }
+}

@@ -1,0 +1,106 @@
+//! A body whose pieces come from a driver.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+/// Pieces that wait to be taken.
+const PIECES_MAX: usize = 4;
+
+/// The exchange was broken off: what was passed on is not all.
+#[derive(Debug, thiserror::Error)]
+#[error("the exchange was cut")]
+pub(crate) struct Cut;
+
+/// A body that is there, or that comes.
+#[derive(Debug)]
+pub(crate) enum Piped {
+    Whole(Option<Bytes>),
+    Coming { pieces: mpsc::Receiver<Bytes>, ended: Ended, bytes: Option<u64> },
+}
+
+/// Whether the end of the pieces is the end of the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    No,
+    Yes,
+}
+
+/// Where the pieces go in. It must be [finished](Pieces::finish), or the body is cut.
+#[derive(Debug)]
+pub(crate) struct Pieces(mpsc::Sender<Bytes>);
+
+impl Piped {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Some(bytes.into()))
+    }
+
+    /// A body that comes, and its size where it is known.
+    pub(crate) fn coming(bytes: Option<u64>) -> (Pieces, Self) {
+        let (sender, pieces) = mpsc::channel(PIECES_MAX);
+        (Pieces(sender), Self::Coming { pieces, ended: Ended::No, bytes })
+    }
+}
+
+impl Pieces {
+    /// Passes a piece on; `Err` if nobody wants it any more.
+    pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Result<(), Cut> {
+        let piece = piece.into();
+        // An empty piece means the end.
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.0.send(piece).await.map_err(|_| Cut)
+    }
+
+    /// That was all.
+    pub(crate) async fn finish(self) {
+        // Nobody there: nobody misses the end.
+        self.0.send(Bytes::new()).await.ok();
+    }
+}
+
+impl Body for Piped {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(
+                bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))),
+            ),
+            Self::Coming { ended: Ended::Yes, .. } => Poll::Ready(None),
+            Self::Coming { pieces, ended, .. } => pieces.poll_recv(context).map(|piece| match piece {
+                Some(piece) if piece.is_empty() => {
+                    *ended = Ended::Yes;
+                    None
+                }
+                Some(piece) => Some(Ok(Frame::data(piece))),
+                None => {
+                    *ended = Ended::Yes;
+                    Some(Err(Cut))
+                }
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Coming { ended, bytes, .. } => *ended == Ended::Yes || *bytes == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Coming { bytes: Some(bytes), .. } => SizeHint::with_exact(*bytes),
+            Self::Coming { bytes: None, .. } => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The broker: it accepts at the way out of boxes, and drives the calls that come of it.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::authority::Authority;
+use crate::client::Client;
+use crate::front::{self, Front};
+use crate::reach::{Network, Reach};
+use crate::request;
+use crate::specs;
+use crate::table::{Exchange, Kind, Table};
+use crate::tally::{Tally, failure};
+use crate::tunnel::{self, Wanted};
+
+/// Where a box sees the certificates.
+pub const CERTIFICATES: &str = "/run/regent/certificates.pem";
+
+/// Names under which programs look for a proxy.
+const PROXY_NAMES: &[&str] =
+    &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+/// Names under which programs look for certificates.
+const CERTIFICATE_NAMES: &[&str] = &[
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "PIP_CERT",
+];
+
+/// The only way out of a box. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Broker(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    reach: Arc<Reach>,
+    table: Table,
+    folder: PathBuf,
+    authority: OnceLock<Result<Authority, String>>,
+    revealed: AtomicBool,
+}
+
+/// What a program needs to find the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outfit {
+    /// Variables to set.
+    pub env: Vec<(String, String)>,
+    /// The file to show at [`CERTIFICATES`], read-only.
+    pub certificates: PathBuf,
+}
+
+impl Broker {
+    /// Over this network. Its certificates are put into `folder`, which must be ours alone.
+    pub fn new(network: Network, folder: &Path) -> Self {
+        Self(Arc::new(Shared {
+            reach: Arc::new(Reach::new(network)),
+            table: Table::default(),
+            folder: folder.to_owned(),
+            authority: OnceLock::new(),
+            revealed: AtomicBool::new(false),
+        }))
+    }
+
+    /// A client for requests of our own, over the same network.
+    pub fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.0.reach))
+    }
+
+    /// What a program needs to find the broker at this address, as it sees it.
+    pub fn outfit(&self, proxy: std::net::SocketAddrV4) -> Result<Outfit, String> {
+        let certificates = self.authority()?.file().to_owned();
+        let proxy = format!("http://{proxy}");
+        let set = |name: &&str, value: &str| ((*name).to_owned(), value.to_owned());
+        let mut env: Vec<_> = PROXY_NAMES.iter().map(|name| set(name, &proxy)).collect();
+        // Nothing goes round it.
+        env.extend(["NO_PROXY", "no_proxy"].iter().map(|name| set(name, "")));
+        env.extend(CERTIFICATE_NAMES.iter().map(|name| set(name, CERTIFICATES)));
+        Ok(Outfit { env, certificates })
+    }
+
+    /// Whether calls of this tool are the broker's.
+    pub fn drives(tool: &str) -> bool {
+        tool == specs::CONNECT || tool == specs::REQUEST
+    }
+
+    /// Answers at the way out of a box until it is dropped, and with it every connection.
+    ///
+    /// Everything that leaves is a call made with `permit`, which is why nothing leaves after the program's own call has ended.
+    pub async fn serve<T: tier::Tier>(&self, listener: TcpListener, permit: &Permit<'_, T>) {
+        let listener =
+            match listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener)) {
+                Ok(listener) => listener,
+                // Nobody accepts: the program has no network.
+                Err(_) => return,
+            };
+        let (_alive, gone) = watch::channel(());
+        let (asks, asked) = front::asks();
+        let front = Arc::new(Front {
+            broker: self.clone(),
+            asks,
+            parent: permit.intent().seq,
+            caller: permit.call().principal().clone(),
+            gone,
+            inside: None,
+        });
+        tokio::select! {
+            () = self.accept(&listener, front) => {}
+            () = front::put(permit, asked) => {}
+        }
+    }
+
+    async fn accept(&self, listener: &tokio::net::TcpListener, front: Arc<Front>) {
+        let mut connections = JoinSet::new();
+        let connections_max = self.0.reach.network.connections_max;
+        loop {
+            tokio::select! {
+                accepted = listener.accept(), if connections.len() < connections_max => match accepted {
+                    Ok((stream, _)) => drop(connections.spawn(answer(Arc::clone(&front), stream))),
+                    // Out of descriptors, most likely: the next try waits for a connection to end.
+                    Err(_) if !connections.is_empty() => drop(connections.join_next().await),
+                    Err(_) => return,
+                },
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            }
+        }
+    }
+
+    async fn drive(&self, permit: &Permit<'_, tier::Host>) -> RawOutput {
+        let Some(Exchange { kind, answer, mut gone }) = self.0.table.take(permit.call()) else {
+            let message = "no program waits for this connection; `http.fetch` makes requests";
+            return RawOutput::failed("net.no_connection", message);
+        };
+        let tally = Tally::new(permit, &self.0.reach.network);
+        let still_there = gone.clone();
+        let driven = async {
+            match kind {
+                Kind::Tunnel(upgrade) => {
+                    let wanted = Wanted { upgrade, answer, gone: still_there };
+                    tunnel::run(permit, self, wanted, &tally).await
+                }
+                Kind::Request(asked) => request::run(permit, self, *asked, answer, &tally).await,
+            }
+        };
+        let result = tokio::select! {
+            biased;
+            () = permit.cancelled() => Err(failure("net.cancelled", "the call was told to stop")),
+            _ = gone.changed() => Err(failure("net.gone", "the program has ended, or its broker has")),
+            result = driven => result,
+        };
+        tally.output(result)
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.0.reach
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.0.table
+    }
+
+    /// How to be this host, towards a box.
+    pub(crate) fn config_for(&self, host: &str) -> Result<Arc<ServerConfig>, String> {
+        self.authority()?.config_for(host).map_err(|error| error.to_string())
+    }
+
+    fn authority(&self) -> Result<&Authority, String> {
+        let made = || Authority::new(&self.0.folder).map_err(|error| error.to_string());
+        self.0.authority.get_or_init(made).as_ref().map_err(Clone::clone)
+    }
+
+    /// A secret has left through us; from now on answers may have to be made shorter or longer.
+    pub(crate) fn has_revealed(&self) {
+        self.0.revealed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn revealed_any(&self) -> bool {
+        self.0.revealed.load(Ordering::Relaxed)
+    }
+}
+
+async fn answer(front: Arc<Front>, stream: TcpStream) {
+    // Small pieces go at once. Where that can't be had they only go later.
+    stream.set_nodelay(true).ok();
+    front::serve(front, stream).await;
+}
+
+impl Executor<tier::Host> for Broker {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            match permit.call().op() {
+                Op::RunTool(run) if Self::drives(&run.tool) => Ok(self.drive(&permit).await),
+                op => Err(ExecuteError::NoDriver(op.name().to_owned())),
+            }
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! One HTTP/1.1 exchange with a host whose address was checked, within limits of size and time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Method, StatusCode};
+use hyper_util::rt::TokioIo;
+use url::Url;
+
+use crate::reach::{Reach, ReachError, Stream};
+
+/// How large the head of a response may be.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 100;
+
+/// What is sent.
+#[derive(Debug)]
+pub struct Request {
+    /// Where to; what policy judged.
+    pub url: Url,
+    /// How.
+    pub method: Method,
+    /// With these headers, and what the protocol needs.
+    pub headers: HeaderMap,
+    /// And this body.
+    pub body: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Response {
+    /// What the other side made of it.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body, or the beginning of it.
+    pub body: Vec<u8>,
+    /// There was more.
+    pub truncated: bool,
+    /// It came from a private network.
+    pub private: bool,
+    /// What was sent for it.
+    pub bytes_sent: u64,
+}
+
+/// Makes requests. It keeps nothing between them: no connection, no cookie.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Reach>);
+
+impl Client {
+    /// Over this network.
+    pub fn new(reach: Arc<Reach>) -> Self {
+        Self(reach)
+    }
+
+    /// Sends a request and reads the answer, up to so many bytes of its body.
+    pub async fn send(&self, request: &Request, bytes_max: u64) -> Result<Response, ReachError> {
+        let total = Duration::from_millis(self.0.network.total_ms_max);
+        match tokio::time::timeout(total, self.exchange(request, bytes_max)).await {
+            Ok(response) => response,
+            Err(_) => Err(ReachError::Timeout("the request took longer than it may in all")),
+        }
+    }
+
+    async fn exchange(&self, request: &Request, bytes_max: u64) -> Result<Response, ReachError> {
+        let opened = self.0.open(&request.url).await?;
+        let (mut sender, _driven) = handshake(opened.stream).await?;
+        let (wire, bytes_sent) = wire_request(request)?;
+        let response = self.0.in_time(sender.send_request(wire)).await??;
+        let (head, body) = response.into_parts();
+        let (body, truncated) = self.body(body, bytes_max).await?;
+        let (status, headers) = (head.status, head.headers);
+        Ok(Response { status, headers, body, truncated, private: opened.private, bytes_sent })
+    }
+
+    async fn body(&self, mut body: Incoming, bytes_max: u64) -> Result<(Vec<u8>, bool), ReachError> {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let mut content = Vec::new();
+        while let Some(frame) = self.0.in_time(body.frame()).await? {
+            let Ok(piece) = frame?.into_data() else { continue };
+            let room = bytes_max.saturating_sub(content.len());
+            content.extend_from_slice(piece.get(..room).unwrap_or(&piece));
+            if piece.len() > room {
+                return Ok((content, true));
+            }
+        }
+        Ok((content, false))
+    }
+}
+
+/// Begins to speak HTTP on a connection.
+pub(crate) async fn handshake<B>(
+    stream: Box<dyn Stream>,
+) -> Result<(http1::SendRequest<B>, Driven), ReachError>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .handshake::<_, B>(TokioIo::new(stream))
+        .await?;
+    // Driven beside the exchange, and gone with it: nothing of ours keeps a connection open.
+    Ok((sender, Driven(tokio::spawn(async move { connection.await.map_err(drop) }))))
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+pub(crate) struct Driven(tokio::task::JoinHandle<Result<(), ()>>);
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What a server is asked for, and as whom it is addressed.
+pub(crate) fn target_of(url: &Url) -> Result<(hyper::Uri, HeaderValue), ReachError> {
+    let target = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    let host = match (url.host_str(), url.port()) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        (Some(host), None) => host.to_owned(),
+        (None, _) => String::new(),
+    };
+    let target = target.parse().map_err(|_| ReachError::Url("the URL can't be sent"))?;
+    let host = HeaderValue::from_str(&host).map_err(|_| ReachError::Url("the host can't be sent"))?;
+    Ok((target, host))
+}
+
+/// About what the head of a request takes on the wire.
+pub(crate) fn head_bytes(target: &hyper::Uri, headers: &HeaderMap) -> u64 {
+    let lines: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    target.to_string().len().saturating_add(lines) as u64
+}
+
+fn wire_request(request: &Request) -> Result<(hyper::Request<Full<Bytes>>, u64), ReachError> {
+    let (target, host) = target_of(&request.url)?;
+    let mut wire = hyper::Request::new(Full::new(Bytes::from(request.body.clone())));
+    *wire.method_mut() = request.method.clone();
+    *wire.uri_mut() = target;
+    let headers = wire.headers_mut();
+    headers.clone_from(&request.headers);
+    headers.insert("host", host);
+    // What is counted is what is read: nothing is unpacked here.
+    headers.insert("accept-encoding", HeaderValue::from_static("identity"));
+    headers.insert("connection", HeaderValue::from_static("close"));
+    headers
+        .entry("user-agent")
+        .or_insert(HeaderValue::from_static(concat!("regent/", env!("CARGO_PKG_VERSION"))));
+    headers.entry("accept").or_insert(HeaderValue::from_static("*/*"));
+    let bytes_sent = head_bytes(wire.uri(), wire.headers()).saturating_add(request.body.len() as u64);
+    Ok((wire, bytes_sent))
+}

@@ -1,0 +1,51 @@
+//! What leaves is looked at first: a value that was revealed in this process doesn't, unless it was put there by us.
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use regent_kernel::{Failure, Permit, tier};
+
+use crate::body::Pieces;
+use crate::reach::Reach;
+use crate::tally::{Tally, failure, unreached};
+
+/// Refuses bytes that hold a revealed value, plain or in a usual encoding.
+pub(crate) fn check(permit: &Permit<'_, tier::Host>, what: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let mut copy = bytes.to_vec();
+    if permit.scrub(&mut copy) { Err(leaving(what)) } else { Ok(()) }
+}
+
+fn leaving(what: &str) -> Failure {
+    let message = format!(
+        "the {what} holds the value of a secret; send its handle (secret://name) in a header or a JSON text instead"
+    );
+    failure("net.secret_leaving", message)
+}
+
+/// Passes a body on as it comes, looking at it across the borders of its pieces.
+pub(crate) async fn stream(
+    permit: &Permit<'_, tier::Host>,
+    reach: &Reach,
+    tally: &Tally<'_>,
+    mut body: Incoming,
+    pieces: Pieces,
+) -> Result<(), Failure> {
+    let cut = |_| failure("net.broken", "the other side took no more of the body");
+    let mut held = Vec::new();
+    while let Some(frame) = reach.in_time(body.frame()).await.map_err(|error| unreached(&error))? {
+        let frame =
+            frame.map_err(|error| failure("net.broken", format!("the program's body broke: {error}")))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        held.extend_from_slice(&piece);
+        let part = permit.scrub_part(&mut held);
+        if part.masked {
+            return Err(leaving("body"));
+        }
+        tally.leave(part.bytes.len() as u64)?;
+        reach.in_time(pieces.send(part.bytes)).await.map_err(|error| unreached(&error))?.map_err(cut)?;
+    }
+    check(permit, "body", &held)?;
+    tally.leave(held.len() as u64)?;
+    reach.in_time(pieces.send(held)).await.map_err(|error| unreached(&error))?.map_err(cut)?;
+    pieces.finish().await;
+    Ok(())
+}

@@ -1,0 +1,263 @@
+//! Finding a host and connecting to it: one lookup, every address checked, and the address checked is the one connected to.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use regent_kernel::endpoint;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use url::{Host, Url};
+
+use crate::{address, name};
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// What may be reached, how long is waited for it, and how much may pass.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// Hosts that may be reached although their addresses are private, as `host:port` in the spelling that policy sees
+    /// (`[::1]:80` for an IPv6 address). Policy still has to allow them.
+    pub allow_private: Vec<String>,
+    /// Certificates (DER) of further authorities, besides the web's.
+    pub roots: Vec<Vec<u8>>,
+    /// How long connecting may take, TLS included.
+    pub connect_ms_max: u64,
+    /// How long the other side may say nothing.
+    pub idle_ms_max: u64,
+    /// How long one request may take in all.
+    pub total_ms_max: u64,
+    /// What one exchange of a program may send. Budgets and policy may allow less.
+    pub bytes_out_max: u64,
+    /// What one exchange of a program may receive.
+    pub bytes_in_max: u64,
+    /// Connections of one program at once.
+    pub connections_max: usize,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            allow_private: Vec::new(),
+            roots: Vec::new(),
+            connect_ms_max: 10_000,
+            idle_ms_max: 15_000,
+            total_ms_max: 120_000,
+            bytes_out_max: 1 << 30,
+            bytes_in_max: 8 << 30,
+            connections_max: 128,
+        }
+    }
+}
+
+/// A host wasn't reached, or the exchange with it broke.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// The URL is not one that can be sent.
+    #[error("{0}")]
+    Url(&'static str),
+    /// The name is not one to look up.
+    #[error("`{host}` isn't looked up: {why}")]
+    Name {
+        /// Whose.
+        host: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Nobody knows it.
+    #[error("`{host}` can't be found: {why}")]
+    NoSuchHost {
+        /// Who.
+        host: String,
+        /// What was said.
+        why: String,
+    },
+    /// It is not on the public network.
+    #[error("`{host}` is at {address} ({what}), which is not a public address")]
+    Address {
+        /// Who.
+        host: String,
+        /// Where.
+        address: IpAddr,
+        /// What that is.
+        what: &'static str,
+    },
+    /// Nobody answers there.
+    #[error("can't connect to {address}: {why}")]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// What was said.
+        why: std::io::Error,
+    },
+    /// It isn't who it should be.
+    #[error("no trusted connection: {0}")]
+    Tls(String),
+    /// It took too long.
+    #[error("{0}")]
+    Timeout(&'static str),
+    /// The exchange broke.
+    #[error("the exchange broke: {0}")]
+    Broken(#[from] hyper::Error),
+}
+
+impl ReachError {
+    /// A stable word, the end of a failure's code.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Url(_) => "url",
+            Self::Name { .. } => "name_refused",
+            Self::NoSuchHost { .. } => "no_such_host",
+            Self::Address { .. } => "address_refused",
+            Self::Connect { .. } => "connect",
+            Self::Tls(_) => "tls",
+            Self::Timeout(_) => "timeout",
+            Self::Broken(_) => "broken",
+        }
+    }
+}
+
+/// A connection to another machine.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A connection that was made.
+pub(crate) struct Opened<S> {
+    pub(crate) stream: S,
+    /// Where it leads, really.
+    pub(crate) address: SocketAddr,
+    /// To a private network.
+    pub(crate) private: bool,
+}
+
+/// Connects to hosts. It keeps nothing between connections.
+#[derive(Debug)]
+pub struct Reach {
+    pub(crate) network: Network,
+    tls: Result<Arc<ClientConfig>, String>,
+}
+
+impl Reach {
+    /// With these settings.
+    pub fn new(network: Network) -> Self {
+        let tls = tls_config(&network.roots);
+        Self { network, tls }
+    }
+
+    /// Connects to the host of a URL, with TLS where its scheme says so.
+    pub(crate) async fn open(&self, url: &Url) -> Result<Opened<Box<dyn Stream>>, ReachError> {
+        let opening = async {
+            let Opened { stream, address, private } = self.connect(url).await?;
+            let stream: Box<dyn Stream> = match url.scheme() {
+                "https" => self.encrypt(url, stream).await?,
+                _plain => Box::new(stream),
+            };
+            Ok(Opened { stream, address, private })
+        };
+        self.soon(opening).await
+    }
+
+    /// Connects to the host of a URL, and leaves the rest to whoever speaks through it.
+    pub(crate) async fn open_tunnel(&self, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
+        self.soon(self.connect(url)).await
+    }
+
+    async fn soon<T>(&self, opening: impl Future<Output = Result<T, ReachError>>) -> Result<T, ReachError> {
+        let limit = Duration::from_millis(self.network.connect_ms_max);
+        tokio::time::timeout(limit, opening)
+            .await
+            .map_err(|_| ReachError::Timeout("connecting took too long"))?
+    }
+
+    /// Finds out where a host is, once, and refuses it if any of its addresses isn't public: a name that is public and private at
+    /// the same time is a trick.
+    async fn check(&self, url: &Url) -> Result<(Vec<SocketAddr>, bool), ReachError> {
+        let (host, port) = (endpoint::host_of(url), url.port_or_known_default().unwrap_or(80));
+        let mut addresses: Vec<SocketAddr> = match url.host() {
+            Some(Host::Ipv4(address)) => vec![SocketAddr::new(IpAddr::V4(address), port)],
+            Some(Host::Ipv6(address)) => vec![SocketAddr::new(IpAddr::V6(address), port)],
+            Some(Host::Domain(_)) => {
+                if let Some(why) = name::refusal(&host) {
+                    return Err(ReachError::Name { host, why });
+                }
+                let found = tokio::net::lookup_host((host.as_str(), port)).await;
+                let found = found.map(Iterator::collect::<Vec<_>>).map_err(|error| error.to_string());
+                match found {
+                    Ok(found) => found,
+                    Err(why) => return Err(ReachError::NoSuchHost { host, why }),
+                }
+            }
+            None => Vec::new(),
+        };
+        if addresses.is_empty() {
+            return Err(ReachError::NoSuchHost { host, why: "it has no address".to_owned() });
+        }
+        let refused = addresses.iter().find_map(|at| address::refusal(at.ip()).map(|what| (at.ip(), what)));
+        let excepted =
+            self.network.allow_private.contains(&format!("{}:{port}", url.host_str().unwrap_or_default()));
+        if let Some((address, what)) = refused
+            && !excepted
+        {
+            return Err(ReachError::Address { host, address, what });
+        }
+        addresses.truncate(ADDRESSES_MAX);
+        Ok((addresses, refused.is_some()))
+    }
+
+    async fn connect(&self, url: &Url) -> Result<Opened<TcpStream>, ReachError> {
+        let (addresses, private) = self.check(url).await?;
+        let mut last = ReachError::Url("there is no address to connect to");
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    // Small pieces go at once. Where that can't be had they only go later.
+                    stream.set_nodelay(true).ok();
+                    return Ok(Opened { stream, address, private });
+                }
+                Err(why) => last = ReachError::Connect { address, why },
+            }
+        }
+        Err(last)
+    }
+
+    async fn encrypt(&self, url: &Url, stream: TcpStream) -> Result<Box<dyn Stream>, ReachError> {
+        let tls = self.tls.as_ref().map_err(|why| ReachError::Tls(why.clone()))?;
+        // The name that the certificate must have is the one that policy judged and that the request names.
+        let name = ServerName::try_from(endpoint::host_of(url))
+            .map_err(|error| ReachError::Tls(error.to_string()))?;
+        let stream = TlsConnector::from(Arc::clone(tls))
+            .connect(name, stream)
+            .await
+            .map_err(|error| ReachError::Tls(error.to_string()))?;
+        Ok(Box::new(stream))
+    }
+
+    /// Waits for the other side, but not for ever.
+    pub(crate) async fn in_time<T>(&self, next: impl Future<Output = T>) -> Result<T, ReachError> {
+        let idle = Duration::from_millis(self.network.idle_ms_max);
+        tokio::time::timeout(idle, next)
+            .await
+            .map_err(|_| ReachError::Timeout("the other side said nothing for too long"))
+    }
+}
+
+/// The web's own authorities, compiled in, and those that the operator adds. The machine's store is not consulted: what may vouch
+/// for a host is part of this program.
+fn tls_config(roots: &[Vec<u8>]) -> Result<Arc<ClientConfig>, String> {
+    let mut store = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    for root in roots {
+        store.add(CertificateDer::from(root.clone())).map_err(|error| error.to_string())?;
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

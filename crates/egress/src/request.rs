@@ -1,0 +1,194 @@
+//! The driver of `net.request`: one request of a program, and its answer.
+
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use regent_kernel::{Failure, Permit, endpoint, tier};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use url::Url;
+
+use crate::body::{Pieces, Piped};
+use crate::broker::Broker;
+use crate::client::{handshake, head_bytes, target_of};
+use crate::outgoing;
+use crate::reach::Reach;
+use crate::shown;
+use crate::table::{Asked, AskedBody};
+use crate::tally::{Tally, failure, unreached};
+
+/// Performs it.
+pub(crate) async fn run(
+    permit: &Permit<'_, tier::Host>,
+    broker: &Broker,
+    asked: Asked,
+    answer: oneshot::Sender<Response<Piped>>,
+    tally: &Tally<'_>,
+) -> Result<(), Failure> {
+    let reach = broker.reach();
+    let (url, method) = judged(permit.args())?;
+    let Asked { headers: came, body, basic } = asked;
+    outgoing::check(permit, "URL", url.as_str().as_bytes())?;
+    for value in came.values() {
+        outgoing::check(permit, "head", value.as_bytes())?;
+    }
+    let (body, rest, filled) = body_of(permit, body)?;
+    let mut headers = shown::outgoing(permit, &came, basic.as_deref())?;
+    let secret = filled || headers.values().any(HeaderValue::is_sensitive);
+    if secret {
+        broker.has_revealed();
+        // What comes back packed can't be scrubbed.
+        headers.insert("accept-encoding", HeaderValue::from_static("identity"));
+    }
+    if secret || came.contains_key("authorization") || came.contains_key("cookie") {
+        tally.not_for_everybody();
+    }
+    let opened = reach.open(&url).await.map_err(|error| unreached(&error))?;
+    tally.connected(opened.address, opened.private);
+    let (mut sender, _driven) = handshake(opened.stream).await.map_err(|error| unreached(&error))?;
+    let (target, host) = target_of(&url).map_err(|error| unreached(&error))?;
+    headers.insert("host", host);
+    headers.insert("connection", HeaderValue::from_static("close"));
+    tally.leave(head_bytes(&target, &headers).saturating_add(whole_bytes(&body)))?;
+    let mut wire = hyper::Request::new(body);
+    (*wire.method_mut(), *wire.uri_mut(), *wire.headers_mut()) = (method.clone(), target, headers);
+
+    let broken = |error| unreached(&error);
+    let mut upload = std::pin::pin!(upload(permit, reach, tally, rest));
+    let mut uploaded = false;
+    let mut responded = std::pin::pin!(sender.send_request(wire));
+    let response = tokio::select! {
+        biased;
+        response = &mut responded => response,
+        sent = &mut upload => {
+            (uploaded, _) = (true, sent?);
+            reach.in_time(&mut responded).await.map_err(broken)?
+        }
+    }
+    .map_err(|error| unreached(&error.into()))?;
+    tally.tell("status", response.status().as_u16());
+    let exact = !broker.revealed_any();
+    let (body, pieces) = begin(permit, &method, response, answer, exact)?;
+    let mut download = std::pin::pin!(pass_on(permit, reach, tally, body, pieces));
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut download => return done,
+            sent = &mut upload, if !uploaded => (uploaded, _) = (true, sent?),
+        }
+    }
+}
+
+/// What policy judged.
+fn judged(args: &Value) -> Result<(Url, Method), Failure> {
+    let text = |field: &str| args.get(field).and_then(Value::as_str).unwrap_or_default();
+    let url = endpoint::parse(text("url")).map_err(|why| failure("net.url", why))?;
+    let method = Method::from_bytes(text("method").as_bytes())
+        .map_err(|_| failure("net.method", "this is not an HTTP method"))?;
+    Ok((url, method))
+}
+
+/// The part of a body that is still to come, and where it goes.
+type Rest = Option<(Incoming, Pieces)>;
+
+/// A body as it leaves, and whether a secret is in it.
+fn body_of(permit: &Permit<'_, tier::Host>, body: AskedBody) -> Result<(Piped, Rest, bool), Failure> {
+    match body {
+        AskedBody::Whole { bytes, json } => {
+            outgoing::check(permit, "body", &bytes)?;
+            let Some(mut value) = json else { return Ok((Piped::whole(bytes), None, false)) };
+            shown::fill(permit, &mut value)?;
+            Ok((Piped::whole(value.to_string()), None, true))
+        }
+        AskedBody::Stream(body, bytes) => {
+            let (pieces, piped) = Piped::coming(bytes);
+            Ok((piped, Some((body, pieces)), false))
+        }
+    }
+}
+
+fn whole_bytes(body: &Piped) -> u64 {
+    match body {
+        Piped::Whole(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+        Piped::Coming { .. } => 0,
+    }
+}
+
+async fn upload(
+    permit: &Permit<'_, tier::Host>,
+    reach: &Reach,
+    tally: &Tally<'_>,
+    rest: Rest,
+) -> Result<(), Failure> {
+    match rest {
+        Some((body, pieces)) => outgoing::stream(permit, reach, tally, body, pieces).await,
+        None => Ok(()),
+    }
+}
+
+/// Gives the program the head of its answer, scrubbed.
+fn begin(
+    permit: &Permit<'_, tier::Host>,
+    method: &Method,
+    response: Response<Incoming>,
+    answer: oneshot::Sender<Response<Piped>>,
+    exact: bool,
+) -> Result<(Incoming, Pieces), Failure> {
+    let (head, body) = response.into_parts();
+    let bodyless =
+        *method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let (pieces, piped) = Piped::coming(body.size_hint().exact().filter(|_| exact));
+    let piped = if bodyless { Piped::Whole(None) } else { piped };
+    let mut reply = Response::new(piped);
+    *reply.status_mut() = head.status;
+    let mut headers = head.headers;
+    shown::strip(&mut headers);
+    if !bodyless {
+        // Said anew, for what is really passed on.
+        headers.remove("content-length");
+    }
+    scrub(permit, &mut headers);
+    *reply.headers_mut() = headers;
+    answer.send(reply).map_err(|_| gone())?;
+    Ok((body, pieces))
+}
+
+fn scrub(permit: &Permit<'_, tier::Host>, headers: &mut HeaderMap) {
+    for value in headers.values_mut() {
+        let mut bytes = value.as_bytes().to_vec();
+        if permit.scrub(&mut bytes) {
+            *value =
+                HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static("(removed)"));
+        }
+    }
+}
+
+/// Gives the program the body of its answer as it comes, scrubbed across the borders of its pieces.
+async fn pass_on(
+    permit: &Permit<'_, tier::Host>,
+    reach: &Reach,
+    tally: &Tally<'_>,
+    mut body: Incoming,
+    pieces: Pieces,
+) -> Result<(), Failure> {
+    let late = |error| unreached(&error);
+    let mut held = Vec::new();
+    while let Some(frame) = reach.in_time(body.frame()).await.map_err(late)? {
+        let Ok(piece) = frame.map_err(|error| unreached(&error.into()))?.into_data() else { continue };
+        tally.come(piece.len() as u64)?;
+        held.extend_from_slice(&piece);
+        let part = permit.scrub_part(&mut held);
+        tally.given(&part.bytes);
+        reach.in_time(pieces.send(part.bytes)).await.map_err(late)?.map_err(|_| gone())?;
+    }
+    permit.scrub(&mut held);
+    tally.given(&held);
+    reach.in_time(pieces.send(held)).await.map_err(late)?.map_err(|_| gone())?;
+    pieces.finish().await;
+    Ok(())
+}
+
+fn gone() -> Failure {
+    failure("net.gone", "the program no longer waits for it")
+}

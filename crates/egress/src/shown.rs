@@ -1,0 +1,213 @@
+//! The headers of a request: as policy and the ledger see them, and as they leave.
+//!
+//! What policy sees is what leaves, with two exceptions. The value of a header that opens doors is not shown, so that the ledger
+//! doesn't hold what a program holds; but a handle in it is. And handles leave as the values that they stand for.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use regent_kernel::{Failure, Permit, tier};
+use serde_json::{Map, Value};
+
+use crate::tally::failure;
+
+const HANDLE: &str = "secret://";
+
+/// What belongs to one connection and not to the request; and what a client says to its proxy.
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Parts of the names of headers that open doors.
+const CREDENTIALS: &[&str] =
+    &["auth", "cookie", "credential", "key", "passw", "secret", "session", "signature", "token"];
+
+/// Takes out what belongs to the connection, also what its own header says belongs to it.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all("connection")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(*name);
+    }
+}
+
+/// What policy sees of headers, and a user name and password with a handle in them, decoded.
+pub(crate) fn shown(headers: &HeaderMap) -> (Map<String, Value>, Option<String>) {
+    let basic = basic_with_handle(headers);
+    let mut fields = Map::new();
+    for name in headers.keys() {
+        let text = match &basic {
+            Some(basic) if name == "authorization" => format!("Basic {basic}"),
+            Some(_) | None => shown_value(headers, name),
+        };
+        fields.insert(name.as_str().to_owned(), Value::String(text));
+    }
+    (fields, basic)
+}
+
+fn shown_value(headers: &HeaderMap, name: &HeaderName) -> String {
+    let text = joined(headers, name);
+    let opens = CREDENTIALS.iter().any(|part| name.as_str().contains(part));
+    if opens && !text.contains(HANDLE) { format!("({} bytes, not shown)", text.len()) } else { text }
+}
+
+fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+    let values: Vec<_> =
+        headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    values.join(", ")
+}
+
+fn basic_with_handle(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get("authorization")?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    (scheme.eq_ignore_ascii_case("basic") && decoded.contains(HANDLE)).then_some(decoded)
+}
+
+/// What leaves: the headers as they came where policy left them alone, as policy changed them where it did, with handles filled in.
+pub(crate) fn outgoing(
+    permit: &Permit<'_, tier::Host>,
+    came: &HeaderMap,
+    basic: Option<&str>,
+) -> Result<HeaderMap, Failure> {
+    let (was, _) = shown(came);
+    let nothing = Map::new();
+    let judged = permit.args().get("headers").and_then(Value::as_object).unwrap_or(&nothing);
+    let mut headers = HeaderMap::new();
+    for (name, text) in judged {
+        let name: HeaderName = name.parse().map_err(|_| refused(name))?;
+        let text = text.as_str().unwrap_or_default();
+        let untouched = was.get(name.as_str()).and_then(Value::as_str) == Some(text);
+        if text.contains(HANDLE) {
+            headers.insert(&name, filled(permit, &name, text, basic)?);
+        } else if untouched {
+            for value in came.get_all(&name) {
+                headers.append(&name, value.clone());
+            }
+        } else {
+            headers.insert(&name, text.parse().map_err(|_| refused(name.as_str()))?);
+        }
+    }
+    // A rule may add headers, but none that change how the request is read.
+    strip(&mut headers);
+    headers.remove("host");
+    headers.remove("content-length");
+    Ok(headers)
+}
+
+fn filled(
+    permit: &Permit<'_, tier::Host>,
+    name: &HeaderName,
+    text: &str,
+    basic: Option<&str>,
+) -> Result<HeaderValue, Failure> {
+    let secret = |error: regent_kernel::SecretError| failure(error.code(), error.to_string());
+    let mut value = match text.strip_prefix("Basic ").filter(|rest| Some(*rest) == basic) {
+        Some(pair) => {
+            let pair = permit.filled(pair).map_err(secret)?;
+            HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair.expose())))
+        }
+        None => HeaderValue::from_bytes(permit.filled(text).map_err(secret)?.expose()),
+    }
+    .map_err(|_| refused(name.as_str()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn refused(name: &str) -> Failure {
+    failure("net.header", format!("the header `{}` can't be sent", name.escape_debug()))
+}
+
+/// Fills the handles in the texts of a JSON value in.
+pub(crate) fn fill(permit: &Permit<'_, tier::Host>, value: &mut Value) -> Result<(), Failure> {
+    match value {
+        Value::String(text) if text.contains(HANDLE) => {
+            let whole = permit.filled(text).map_err(|error| failure(error.code(), error.to_string()))?;
+            *text = String::from_utf8(whole.expose().to_vec())
+                .map_err(|_| failure("net.secret_not_text", "a secret in the body is not text"))?;
+            Ok(())
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(|item| fill(permit, item)),
+        Value::Object(fields) => fields.values_mut().try_for_each(|field| fill(permit, field)),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+/// The texts of a JSON body that have handles in them.
+pub(crate) fn placeholders(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) if text.contains(HANDLE) => found.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| placeholders(item, found)),
+        Value::Object(fields) => fields.values().for_each(|field| placeholders(field, found)),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Whether bytes have a handle in them.
+pub(crate) fn has_handle(bytes: &[u8]) -> bool {
+    bytes.windows(HANDLE.len()).any(|window| window == HANDLE.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse::<HeaderValue>().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn what_opens_doors_is_not_shown_but_handles_are() {
+        let basic = format!("Basic {}", STANDARD.encode("ada:secret://git/token"));
+        let (fields, decoded) = shown(&headers(&[
+            ("accept", "a"),
+            ("cookie", "sid=12345"),
+            ("x-api-key", "secret://api"),
+            ("x-auth-token", "hunter2"),
+            ("authorization", &basic),
+        ]));
+        let text = Value::Object(fields).to_string();
+        assert!(!text.contains("12345") && !text.contains("hunter2"), "{text}");
+        assert!(text.contains("secret://api") && text.contains("Basic ada:secret://git/token"), "{text}");
+        assert_eq!(decoded.as_deref(), Some("ada:secret://git/token"));
+        let plain = format!("Basic {}", STANDARD.encode("ada:hunter2"));
+        let (fields, decoded) = shown(&headers(&[("authorization", &plain)]));
+        assert_eq!((fields["authorization"].as_str(), decoded), (Some("(22 bytes, not shown)"), None));
+    }
+
+    #[test]
+    fn adv_051_what_belongs_to_the_connection_stays_here() {
+        let mut all = headers(&[
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("te", "trailers"),
+            ("upgrade", "websocket"),
+            ("proxy-authorization", "x"),
+            ("transfer-encoding", "chunked"),
+            ("accept", "a"),
+        ]);
+        strip(&mut all);
+        assert_eq!(all.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! The manifests of the broker's two tools. Nobody calls them by hand: without a live connection behind it, a call fails.
+
+use std::collections::BTreeMap;
+
+use regent_kernel::{
+    AdmitError, ArgumentKind, Catalogue, Confidentiality, Integrity, Label, SideEffect, Tier, ToolSpec,
+};
+use serde_json::{Value, json};
+
+/// A tunnel.
+pub(crate) const CONNECT: &str = "net.connect";
+/// A request.
+pub(crate) const REQUEST: &str = "net.request";
+
+/// The open network: nobody vouches for it, and everybody can read it.
+pub(crate) const WEB: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Public };
+/// What somebody's key has opened, or what lies on a private network, is not everybody's.
+pub(crate) const WEB_PRIVATE: Label =
+    Label { integrity: Integrity::Web, confidentiality: Confidentiality::Private };
+
+/// Both manifests.
+pub fn specs() -> Vec<ToolSpec> {
+    let url = json!({"type": "string", "minLength": 1, "maxLength": 8192});
+    let connect = json!({
+        "url": url,
+        "method": {"const": "CONNECT"},
+        "inspect": {"type": "boolean", "description": "open the tunnel and judge each request in it; for a rule to set"},
+    });
+    let request = json!({
+        "url": url,
+        "method": {"type": "string", "pattern": "^[A-Z][A-Z-]*$", "maxLength": 32},
+        "headers": {"type": "object", "maxProperties": 100, "additionalProperties": {"type": "string", "maxLength": 65_536}},
+        "body_bytes": {"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1},
+        "placeholders": {"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 4096}},
+    });
+    vec![
+        spec(
+            CONNECT,
+            "A program in the sandbox asks for a TLS tunnel to a host. Made by the broker only. Returns JSON: what passed.",
+            "network.connect",
+            object(&["url", "method"], connect),
+        ),
+        spec(
+            REQUEST,
+            "A program in the sandbox makes an HTTP request that the broker can see. Made by the broker only. Returns JSON: \
+             what passed.",
+            "network.request",
+            object(&["url", "method", "headers"], request),
+        ),
+    ]
+}
+
+/// Admits both tools to a catalogue.
+pub fn register(catalogue: &Catalogue) -> Result<(), AdmitError> {
+    specs().into_iter().try_for_each(|spec| catalogue.admit(spec).map(drop))
+}
+
+fn spec(name: &str, description: &str, capability: &str, input: Value) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        input,
+        arguments: BTreeMap::from([("/url".to_owned(), ArgumentKind::Url)]),
+        capabilities: vec![capability.to_owned()],
+        effect: SideEffect::Network,
+        idempotent: false,
+        reversible: false,
+        tiers: vec![Tier::Host],
+        output: WEB,
+    }
+}
+
+fn object(required: &[&str], properties: Value) -> Value {
+    json!({"type": "object", "additionalProperties": false, "required": required, "properties": properties})
+}

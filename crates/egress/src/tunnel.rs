@@ -1,0 +1,227 @@
+//! The driver of `net.connect`: a TLS tunnel of a program, closed to us, or opened where policy wants it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::Response;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use regent_kernel::{Failure, Permit, endpoint, tier};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use url::{Host, Url};
+
+use crate::body::Piped;
+use crate::broker::Broker;
+use crate::front::{self, Front};
+use crate::hello::{Greeting, HELLO_BYTES_MAX, greeting};
+use crate::replayed::Replayed;
+use crate::table::Gone;
+use crate::tally::{Tally, failure, unreached};
+
+const CHUNK_BYTES: usize = 32 << 10;
+
+/// A tunnel that was asked for.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) upgrade: OnUpgrade,
+    pub(crate) answer: oneshot::Sender<Response<Piped>>,
+    pub(crate) gone: Gone,
+}
+
+/// Performs it.
+pub(crate) async fn run(
+    permit: &Permit<'_, tier::Host>,
+    broker: &Broker,
+    wanted: Wanted,
+    tally: &Tally<'_>,
+) -> Result<(), Failure> {
+    let text = permit.args().get("url").and_then(Value::as_str).unwrap_or_default();
+    let url = endpoint::parse(text).map_err(|why| failure("net.url", why))?;
+    if permit.args().get("inspect") == Some(&Value::Bool(true)) {
+        return opened(permit, broker, wanted, &url, tally).await;
+    }
+    // Connected before the program hears yes, so that it hears why not.
+    let far = broker.reach().open_tunnel(&url).await.map_err(|error| unreached(&error))?;
+    tally.connected(far.address, far.private);
+    let mut near = begin(broker, wanted.upgrade, wanted.answer).await?;
+    let greeting = greeted(broker, &mut near, &url, tally).await?;
+    tally.leave(greeting.len() as u64)?;
+    let mut stream = far.stream;
+    stream.write_all(&greeting).await.map_err(broken)?;
+    carry(broker, near, stream, tally).await
+}
+
+async fn begin(
+    broker: &Broker,
+    upgrade: OnUpgrade,
+    answer: oneshot::Sender<Response<Piped>>,
+) -> Result<TokioIo<Upgraded>, Failure> {
+    let gone = || failure("net.gone", "the program no longer waits for it");
+    answer.send(Response::new(Piped::Whole(None))).map_err(|_| gone())?;
+    let stream = broker.reach().in_time(upgrade).await.map_err(|error| unreached(&error))?;
+    stream.map(TokioIo::new).map_err(|_| gone())
+}
+
+/// Reads the greeting, and cuts the tunnel unless it is to the host that was judged.
+async fn greeted(
+    broker: &Broker,
+    near: &mut TokioIo<Upgraded>,
+    url: &Url,
+    tally: &Tally<'_>,
+) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let refused = |why: &str| failure("net.tls_refused", format!("the tunnel was cut: {why}"));
+    loop {
+        match greeting(&bytes) {
+            Greeting::More => {}
+            Greeting::Refused(why) => return Err(refused(why)),
+            Greeting::Hello(name) => {
+                if let Some(name) = &name {
+                    tally.tell("sni", name.as_str());
+                }
+                return if is_for(url, name.as_deref()) {
+                    Ok(bytes)
+                } else {
+                    Err(refused("the name in its greeting is not the host that was asked for"))
+                };
+            }
+        }
+        let mut chunk = [0; 4096];
+        let read = broker.reach().in_time(near.read(&mut chunk)).await.map_err(|error| unreached(&error))?;
+        match read {
+            Ok(0) | Err(_) => return Err(refused("it ended before its greeting did")),
+            Ok(count) => bytes.extend_from_slice(chunk.get(..count).unwrap_or_default()),
+        }
+        if bytes.len() > HELLO_BYTES_MAX.saturating_add(chunk.len()) {
+            return Err(refused("its greeting is too long"));
+        }
+    }
+}
+
+/// A name must be the host's own; a host that is an address has none.
+fn is_for(url: &Url, name: Option<&str>) -> bool {
+    match (url.host(), name) {
+        (Some(Host::Domain(_)), Some(name)) => {
+            name.strip_suffix('.').unwrap_or(name) == endpoint::host_of(url)
+        }
+        (Some(Host::Ipv4(_) | Host::Ipv6(_)), None) => true,
+        (Some(Host::Domain(_)), None) | (Some(Host::Ipv4(_) | Host::Ipv6(_)), Some(_)) | (None, _) => false,
+    }
+}
+
+/// Is the host, towards the program, and judges each request in the tunnel.
+async fn opened(
+    permit: &Permit<'_, tier::Host>,
+    broker: &Broker,
+    wanted: Wanted,
+    url: &Url,
+    tally: &Tally<'_>,
+) -> Result<(), Failure> {
+    tally.tell("inspected", true);
+    let host = endpoint::host_of(url);
+    let config = broker.config_for(&host).map_err(|why| failure("net.inspect", why))?;
+    let mut near = begin(broker, wanted.upgrade, wanted.answer).await?;
+    let greeting = greeted(broker, &mut near, url, tally).await?;
+    let stream = TlsAcceptor::from(config).accept(Replayed::new(greeting, near));
+    let stream =
+        broker.reach().in_time(stream).await.map_err(|error| unreached(&error))?.map_err(|error| {
+            failure("net.inspect", format!("the program doesn't trust the broker: {error}"))
+        })?;
+    let (asks, asked) = front::asks();
+    let front = Arc::new(Front {
+        broker: broker.clone(),
+        asks,
+        parent: permit.intent().seq,
+        caller: permit.call().principal().clone(),
+        gone: wanted.gone,
+        inside: Some(url.clone()),
+    });
+    tokio::select! {
+        biased;
+        () = front::serve(front, stream) => Ok(()),
+        () = front::put(permit, asked) => Ok(()),
+    }
+}
+
+/// Carries bytes both ways until both sides have ended, one breaks, or neither says anything for too long.
+async fn carry(
+    broker: &Broker,
+    near: impl AsyncRead + AsyncWrite,
+    far: impl AsyncRead + AsyncWrite,
+    tally: &Tally<'_>,
+) -> Result<(), Failure> {
+    let (near_read, near_write) = tokio::io::split(near);
+    let (far_read, far_write) = tokio::io::split(far);
+    let alive = Alive::new(Duration::from_millis(broker.reach().network.idle_ms_max));
+    let out = one_way(near_read, far_write, &alive, |bytes| tally.leave(bytes));
+    let back = one_way(far_read, near_write, &alive, |bytes| tally.come(bytes));
+    tokio::try_join!(out, back).map(|_| ())
+}
+
+/// When something last moved, in either direction.
+struct Alive {
+    since: Instant,
+    last_ms: AtomicU64,
+    idle: Duration,
+}
+
+impl Alive {
+    fn new(idle: Duration) -> Self {
+        Self { since: Instant::now(), last_ms: AtomicU64::new(0), idle }
+    }
+
+    fn moved(&self) {
+        let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// When the tunnel is dead if nothing moves.
+    fn until(&self) -> Instant {
+        self.since + Duration::from_millis(self.last_ms.load(Ordering::Relaxed)) + self.idle
+    }
+
+    /// Waits for one direction as long as there is life in the tunnel.
+    async fn wait<T>(&self, next: impl Future<Output = std::io::Result<T>>) -> Result<T, Failure> {
+        let mut next = std::pin::pin!(next);
+        loop {
+            let until = self.until();
+            match tokio::time::timeout_at(until, &mut next).await {
+                Ok(done) => return done.map_err(broken),
+                Err(_) if self.until() > until => {}
+                Err(_) => {
+                    return Err(failure("net.timeout", "nothing passed through the tunnel for too long"));
+                }
+            }
+        }
+    }
+}
+
+async fn one_way(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    alive: &Alive,
+    count: impl Fn(u64) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = alive.wait(from.read(&mut chunk)).await?;
+        alive.moved();
+        if read == 0 {
+            // The other side may have closed already; then it knows.
+            to.shutdown().await.ok();
+            return Ok(());
+        }
+        count(read as u64)?;
+        alive.wait(to.write_all(chunk.get(..read).unwrap_or_default())).await?;
+        alive.moved();
+    }
+}
+
+fn broken(error: std::io::Error) -> Failure {
+    failure("net.broken", format!("the tunnel broke: {error}"))
+}

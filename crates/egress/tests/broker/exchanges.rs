@@ -1,0 +1,152 @@
+//! What passes: real clients, plain requests, verdicts, budgets, what the ledger says.
+
+use regent_kernel::{Answer, Budget, BudgetScope, Integrity, Op, Reply, Scope, TicketId};
+use regent_ledger::Kind;
+use serde_json::{Value, json};
+
+use crate::servers::{Server, ok};
+use crate::world::{Setup, World, reaching};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_request_is_a_call_and_passes() {
+    let server = Server::new(|_| ok("hello"));
+    let at = server.at();
+    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let outcome = world.sh(&format!("curl -sS -H 'X-Own: 1' -d 'a=b' http://{at}/path?q=1")).await;
+    assert_eq!(outcome.output.bytes(), b"hello", "{outcome:?}");
+    assert_eq!(outcome.output.label().integrity, Integrity::Web, "what the network told it is the network's");
+    let heard = server.heard();
+    assert!(
+        heard[0].starts_with("POST /path?q=1 HTTP/1.1\r\n") && heard[0].ends_with("\r\n\r\na=b"),
+        "{heard:?}"
+    );
+    assert!(
+        heard[0].to_lowercase().contains("x-own: 1") && !heard[0].to_lowercase().contains("proxy"),
+        "{heard:?}"
+    );
+
+    let recorded = world.recorded().await;
+    let [(Kind::Intent, intent), (Kind::Outcome, ended)] = recorded.as_slice() else {
+        panic!("{recorded:#?}")
+    };
+    assert_eq!(intent["tool"]["name"], "net.request");
+    let target = &intent["targets"][0]["endpoint"];
+    assert_eq!((&target["host"], &target["port"]), (&json!("127.0.0.1"), &json!(server.port)));
+    assert_eq!((&target["method"], &target["path"]), (&json!("POST"), &json!("/path")));
+    assert_eq!((&intent["parent"], &ended["status"]), (&json!(outcome.intent.seq), &json!("ok")));
+    assert_eq!(ended["label"]["integrity"], "web");
+    assert!(ended["spent"]["bytes_out"].as_u64().unwrap() > 20, "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_and_large_bodies_pass_both_ways() {
+    let body = "x".repeat(3 << 20);
+    let server = Server::new(move |request| ok(&format!("{} {body}", request.len())));
+    let at = server.at();
+    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let script = format!(
+        "import urllib.request as u; r=u.urlopen('http://{at}/', data=b'y'*2000000).read(); print(len(r), r[:7])"
+    );
+    let said = world.out(&format!("/usr/bin/python3 -c \"{script}\"")).await;
+    assert!(said.starts_with("3145736 b'2000"), "{said}");
+    // A body whose length nobody announces.
+    let line = format!(
+        "head -c 300000 /dev/zero | tr '\\0' z | curl -sS -T - -H 'Expect:' http://{at}/up | head -c 6"
+    );
+    let said = world.out(&line).await;
+    assert!(said.starts_with("300") || said.starts_with("301"), "{said}");
+}
+
+const SOME: &str = "
+version: 1
+limits: { wall: 20s, output: 1MiB }
+rules:
+  - { id: programs, effect: allow, match: { tool: shell.exec } }
+  - { id: person, effect: allow, match: { class: operator, op: 'approval.*' } }
+  - { id: reads, effect: allow, match: { tool: net.request, method: GET, url_path: '/open/**' } }
+  - { id: uploads, effect: deny, match: { tool: net.request, method: [POST, PUT] }, reason: nothing is uploaded, help: ask Ada }
+  - { id: others, effect: ask, match: { tool: net.request, url_path: '/asked/**' }, reason: this needs a look }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
+    let server = Server::new(|_| ok("hello"));
+    let at = server.at();
+    let world = World::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
+    assert_eq!(world.out(&format!("curl -sS http://{at}/open/x")).await, "hello");
+    let said = world.out(&format!("curl -sSi -d x http://{at}/open/x")).await;
+    assert!(said.starts_with("HTTP/1.1 403") && said.contains("x-regent-verdict: deny"), "{said}");
+    assert!(
+        said.contains("denied by rule `uploads` (user policy, line 8): nothing is uploaded")
+            && said.contains("help: ask Ada"),
+        "{said}"
+    );
+    let said = world.out(&format!("curl -sSi http://{at}/open/../secret")).await;
+    assert!(said.contains("403") && said.contains("x-regent-verdict: deny"), "{said}");
+    assert_eq!(server.heard().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_agrees_to_passes_the_next_time() {
+    let server = Server::new(|_| ok("hello"));
+    let at = server.at();
+    let world = World::new(Setup { policy: SOME, network: reaching(&[&at]), ..Setup::default() }).await;
+    let line = format!("curl -sSi http://{at}/asked/x");
+    let said = world.out(&line).await;
+    assert!(said.contains("x-regent-verdict: ask") && said.contains("this needs a look"), "{said}");
+    let id = said.split("regent approve ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
+    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    let answer = Op::Answer { ticket: TicketId(id.to_owned()), answer };
+    let reply = world.kernel.syscall(&world.kernel.operator(), answer).await.unwrap();
+    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    let said = world.out(&line).await;
+    assert!(said.ends_with("hello"), "{said}");
+    let said = world.out(&line).await;
+    assert!(said.contains("x-regent-verdict: ask"), "once is once: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_out_are_taken_from_the_budget() {
+    let server = Server::new(|_| ok("hello"));
+    let at = server.at();
+    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    let limits = Budget { bytes_out: Some(1_500_000), ..Budget::default() };
+    let set = Op::SetBudget { scope: BudgetScope::Session, limits };
+    let reply = world.kernel.syscall(&world.kernel.operator(), set).await.unwrap();
+    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    let send = |bytes: u32| format!("head -c {bytes} /dev/zero | curl -sS -T - -H 'Expect:' http://{at}/");
+    assert_eq!(world.out(&send(1_000_000)).await, "hello");
+    let said = world.out(&send(1_000_000)).await;
+    assert!(said.contains("budget.exhausted"), "{said}");
+    let recorded = world.recorded().await;
+    let spent: u64 = recorded.iter().filter_map(|(_, body)| body["spent"]["bytes_out"].as_u64()).sum();
+    assert!((1_000_000..=1_500_000).contains(&spent), "{spent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_can_call_the_broker_by_hand() {
+    let world = World::new(Setup::default()).await;
+    for (tool, args) in [
+        ("net.connect", json!({"url": "https://example.com/", "method": "CONNECT"})),
+        ("net.request", json!({"url": "http://example.com/", "method": "GET", "headers": {}})),
+    ] {
+        let outcome = world.call(tool, args).await;
+        assert!(format!("{:?}", outcome.status).contains("net.no_connection"), "{outcome:?}");
+    }
+    let Reply::Denied(denial) = world.reply("net.request", json!({"url": "http://a.test/"})).await else {
+        panic!("the arguments don't fit");
+    };
+    assert_eq!(denial.reason.code, "args.invalid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_network_true_there_is_none_and_no_hint_of_it() {
+    let world = World::new(Setup::default()).await;
+    let outcome =
+        world.call("shell.exec", json!({"command": "env; curl -sS http://127.0.0.1:3128/ 2>&1"})).await;
+    let said = String::from_utf8_lossy(outcome.output.bytes()).into_owned();
+    assert!(!said.to_lowercase().contains("proxy=") && said.contains("curl:"), "{said}");
+    let text = serde_json::to_string(&outcome.obtained).unwrap();
+    let obtained: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(obtained["outlet"], false);
+}

@@ -1,0 +1,108 @@
+//! Servers on loopback, plain and with TLS.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// A server that answers each request with what a function makes of it. It lives as long as the test's process.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    heard: Arc<Mutex<Vec<String>>>,
+    /// The certificate it shows, if it speaks TLS.
+    pub(crate) certificate: Option<Vec<u8>>,
+}
+
+type Answer = dyn Fn(&str) -> Vec<u8> + Send + Sync;
+
+impl Server {
+    pub(crate) fn new(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::start(Arc::new(answer), None)
+    }
+
+    /// With TLS, for these names.
+    pub(crate) fn tls(names: &[&str], answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        Self::start(Arc::new(answer), Some(generate_simple_self_signed(names).unwrap()))
+    }
+
+    fn start(answer: Arc<Answer>, key: Option<CertifiedKey<rcgen::KeyPair>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let certificate = key.as_ref().map(|key| key.cert.der().to_vec());
+        let config = key.map(|key| Arc::new(config(&key)));
+        let seen = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (answer, seen, config) = (Arc::clone(&answer), Arc::clone(&seen), config.clone());
+                std::thread::spawn(move || match config {
+                    Some(config) => {
+                        let connection = ServerConnection::new(config).unwrap();
+                        exchange(StreamOwned::new(connection, stream), &*answer, &seen);
+                    }
+                    None => exchange(stream, &*answer, &seen),
+                });
+            }
+        });
+        Self { port, heard, certificate }
+    }
+
+    pub(crate) fn at(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Every request so far.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+fn config(key: &CertifiedKey<rcgen::KeyPair>) -> ServerConfig {
+    let private = PrivateKeyDer::Pkcs8(key.signing_key.serialize_der().into());
+    ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![key.cert.der().clone()], private)
+        .unwrap()
+}
+
+fn exchange(mut stream: impl Read + Write, answer: &Answer, heard: &Mutex<Vec<String>>) {
+    let Some(request) = read(&mut stream) else { return };
+    heard.lock().unwrap().push(request.clone());
+    stream.write_all(&answer(&request)).unwrap_or(());
+    stream.flush().unwrap_or(());
+}
+
+/// The head and, after it, as much of the body as the head announces, or all chunks as they come.
+fn read(stream: &mut impl Read) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut byte = [0_u8];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        bytes.push(byte[0]);
+    }
+    let head = String::from_utf8(bytes.clone()).ok()?.to_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        while !bytes.ends_with(b"0\r\n\r\n") {
+            stream.read_exact(&mut byte).ok()?;
+            bytes.push(byte[0]);
+        }
+    }
+    let length =
+        head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).ok()?;
+    bytes.extend(body);
+    String::from_utf8(bytes).ok()
+}
+
+/// An answer of the usual kind.
+pub(crate) fn ok(body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}

@@ -1,0 +1,207 @@
+//! Where in the ledger is it? A SQLite index by agent, tool, session, verdict and time, derived from the ledger.
+//!
+//! It proves nothing and is never asked for proof: a hit is a place, and whoever wants the entry reads it from the ledger. What is
+//! derived can be made again, so a file that is damaged, of another version or out of step with the ledger is thrown away. Only entries
+//! under a signed checkpoint are taken in; an unproven tail may yet be cut.
+
+mod query;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+
+pub use query::{Hit, Query};
+
+/// Raised when the columns change; an index of another version is made anew.
+const VERSION: i64 = 1;
+/// How long a refresh waits for another process that is at it.
+const BUSY_MS_MAX: u64 = 10_000;
+const TABLES: &str = "
+    CREATE TABLE lane (lane INTEGER PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL) STRICT;
+    CREATE TABLE entry (
+        lane INTEGER NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL, kind TEXT NOT NULL,
+        session TEXT, agent TEXT, op TEXT, tool TEXT, verdict TEXT, rule TEXT, status TEXT,
+        intent_lane INTEGER, intent INTEGER,
+        PRIMARY KEY (lane, seq)
+    ) WITHOUT ROWID, STRICT;
+    CREATE INDEX entry_by_time ON entry (at_ms);
+    CREATE INDEX entry_by_agent ON entry (agent, at_ms);
+    CREATE INDEX entry_by_tool ON entry (tool, at_ms);
+    CREATE INDEX entry_by_session ON entry (session, at_ms);
+    CREATE INDEX entry_by_verdict ON entry (verdict, at_ms);
+    CREATE INDEX entry_by_intent ON entry (intent_lane, intent);
+";
+
+/// Why nothing can be looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The index can't be used, or made.
+    #[error("the look-up index can't be used")]
+    Index(#[from] rusqlite::Error),
+    /// The ledger can't be read.
+    #[error(transparent)]
+    Ledger(#[from] ReadError),
+    /// The index can't be thrown away.
+    #[error("the look-up index can't be made anew")]
+    Io(#[from] std::io::Error),
+}
+
+/// An open index.
+#[derive(Debug)]
+pub struct Lookup {
+    connection: Connection,
+}
+
+impl Lookup {
+    /// Opens the index, or makes it.
+    pub fn open(path: &Path) -> Result<Self, LookupError> {
+        match Self::try_open(path) {
+            Err(LookupError::Index(error)) if is_spoilt(&error) => {
+                for end in ["", "-wal", "-shm"] {
+                    let mut name = path.as_os_str().to_owned();
+                    name.push(end);
+                    match std::fs::remove_file(&name) {
+                        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                            return Err(error.into());
+                        }
+                        Ok(()) | Err(_) => {}
+                    }
+                }
+                Self::try_open(path)
+            }
+            opened => opened,
+        }
+    }
+
+    fn try_open(path: &Path) -> Result<Self, LookupError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MS_MAX))?;
+        // What a power cut takes from the index is read from the ledger again.
+        connection.execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF;",
+        )?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let version: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        if version != VERSION {
+            transaction.execute_batch("DROP TABLE IF EXISTS entry; DROP TABLE IF EXISTS lane;")?;
+            transaction.execute_batch(TABLES)?;
+            transaction.pragma_update(None, "user_version", VERSION)?;
+        }
+        transaction.commit()?;
+        Ok(Self { connection })
+    }
+
+    /// Takes in what the ledger has that the index hasn't. Gives back how many entries that were.
+    pub fn refresh(&mut self, ledger: &Reader) -> Result<u64, LookupError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut known = known_lanes(&transaction)?;
+        let mut taken = 0;
+        for lane in ledger.lanes()? {
+            let known = known.remove(&lane.get());
+            taken += match take_in(&transaction, ledger, lane, known)? {
+                Some(count) => count,
+                None => {
+                    // What was indexed is no longer what the lane says: `verify` is for finding out why, we only start over.
+                    forget(&transaction, lane.get())?;
+                    take_in(&transaction, ledger, lane, None)?.unwrap_or(0)
+                }
+            };
+        }
+        for gone in known.into_keys() {
+            forget(&transaction, gone)?;
+        }
+        transaction.commit()?;
+        Ok(taken)
+    }
+
+    /// The newest entries that fit, newest first.
+    pub fn find(&self, query: &Query) -> Result<Vec<Hit>, LookupError> {
+        Ok(query::find(&self.connection, query)?)
+    }
+
+    /// Where the outcome of an intent is.
+    pub fn outcome_of(&self, lane: LaneId, intent: u64) -> Result<Option<(LaneId, u64)>, LookupError> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT lane, seq FROM entry WHERE intent_lane = ?1 AND intent = ?2 LIMIT 1")?;
+        let mut rows = statement.query(params![lane.get(), intent])?;
+        Ok(match rows.next()? {
+            Some(row) => LaneId::new(row.get(0)?).zip(Some(row.get(1)?)),
+            None => None,
+        })
+    }
+}
+
+/// How far a lane is indexed: so many entries, the last of which has this hash.
+struct Known {
+    size: u64,
+    hash: String,
+}
+
+fn known_lanes(connection: &Connection) -> rusqlite::Result<BTreeMap<u16, Known>> {
+    let mut statement = connection.prepare("SELECT lane, size, hash FROM lane")?;
+    let rows =
+        statement.query_map([], |row| Ok((row.get(0)?, Known { size: row.get(1)?, hash: row.get(2)? })))?;
+    rows.collect()
+}
+
+/// Indexes a lane from where it was left; `None` if the lane isn't the one that was indexed.
+fn take_in(
+    connection: &Connection,
+    ledger: &Reader,
+    lane: LaneId,
+    known: Option<Known>,
+) -> Result<Option<u64>, LookupError> {
+    let (mut size, mut tip) = known.map_or((0, String::new()), |known| (known.size, known.hash));
+    // Read from the last known entry on, to see that it is still the same.
+    let from = size.saturating_sub(1);
+    let mut entries = ledger.lane_since(lane, from)?;
+    let mut taken = 0;
+    if size > 0 {
+        match entries.next().transpose()? {
+            Some(entry) if entry.seq == from && entry.hash.to_string() == tip => {}
+            Some(_) | None => return Ok(None),
+        }
+    }
+    let mut last: Option<Digest> = None;
+    for entry in entries {
+        let entry: Entry = entry?;
+        if !entry.proven {
+            break;
+        }
+        rows::insert(connection, &entry)?;
+        (size, last, taken) = (entry.seq + 1, Some(entry.hash), taken + 1);
+    }
+    if let Some(hash) = last {
+        tip = hash.to_string();
+    }
+    if taken > 0 {
+        connection
+            .prepare_cached("INSERT OR REPLACE INTO lane (lane, size, hash) VALUES (?1, ?2, ?3)")?
+            .execute(params![lane.get(), size, tip])?;
+    }
+    Ok(Some(taken))
+}
+
+fn forget(connection: &Connection, lane: u16) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM entry WHERE lane = ?1", [lane])?;
+    connection.execute("DELETE FROM lane WHERE lane = ?1", [lane])?;
+    Ok(())
+}
+
+/// Whether the file isn't an index at all, rather than busy or out of reach.
+fn is_spoilt(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    error.sqlite_error_code().is_some_and(|code| matches!(code, DatabaseCorrupt | NotADatabase))
+}
+
+#[cfg(test)]
+mod tests;

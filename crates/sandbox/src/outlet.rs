@@ -1,0 +1,108 @@
+//! The one way out of a box that is given one: a listening socket on its own loopback, whose other side is ours.
+//!
+//! The socket is opened inside, in the box's own network namespace, before the program starts, and handed to us over a
+//! socket pair. We accept on it from outside. So there is nothing in the box to attack or to replace: no forwarder, no
+//! socket file, no second interface; and when nobody accepts any more, nothing leaves.
+
+use std::ffi::OsString;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use regent_kernel::{BoxFuture, Permit, tier};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use tokio::io::Interest;
+use tokio::sync::mpsc;
+
+use crate::error::SandboxError;
+use crate::plan::above_stdio;
+use crate::spec::Bind;
+use crate::sys;
+
+/// Where the box finds its way out.
+pub const OUTLET: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3128);
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// What is at the other end of a box's way out.
+pub trait Outlet: std::fmt::Debug + Send + Sync {
+    /// What the program needs to find it, or why there is none now.
+    fn outfit(&self) -> Result<Outfit, String>;
+
+    /// Accepts and answers until it is dropped, which is when the program has ended. Everything that leaves is a call made
+    /// with the program's own permit.
+    fn serve<'s>(&'s self, listener: TcpListener, permit: &'s Permit<'s, tier::Process>)
+    -> BoxFuture<'s, ()>;
+}
+
+/// What a program is given besides the listener.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outfit {
+    /// Further variables.
+    pub env: Vec<(OsString, OsString)>,
+    /// Further files, read-only.
+    pub binds: Vec<Bind>,
+}
+
+/// In the box, before it is closed: brings loopback up, listens on it, and hands the listener out. Neither allocates nor locks.
+pub(crate) fn open(channel: BorrowedFd<'_>) -> Result<(), Errno> {
+    sys::loopback_up()?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&listener, &OUTLET)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [listener.as_fd()];
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(Errno::NOBUFS);
+    }
+    rustix::net::sendmsg(channel, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// The two ends that the listener travels between: ours, the box's.
+pub(crate) fn channel() -> Result<(UnixStream, OwnedFd), SandboxError> {
+    let (ours, theirs) =
+        UnixStream::pair().map_err(|cause| SandboxError::Host { doing: "making a socket pair", cause })?;
+    Ok((ours, above_stdio(theirs.into())?))
+}
+
+/// Waits for the listener and passes it on. Ends without one when the box does.
+pub(crate) async fn hand_over(channel: UnixStream, to: mpsc::Sender<TcpListener>) {
+    let Ok(channel) = channel.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(channel))
+    else {
+        return;
+    };
+    while channel.readable().await.is_ok() {
+        match channel.try_io(Interest::READABLE, || Ok(receive(channel.as_fd())?)) {
+            Ok(Some(listener)) => {
+                // If nobody waits for it any more it is closed, and the box has no way out.
+                to.send(listener).await.ok();
+                return;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+fn receive(channel: BorrowedFd<'_>) -> Result<Option<TcpListener>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+    let listener = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _other => None,
+    });
+    Ok(listener.map(TcpListener::from))
+}

@@ -1,0 +1,75 @@
+//! How a guest gets out: it says what it wants, and the future that holds the permit makes the call.
+//!
+//! A permit can't be stored, so the guest can't have it. Guest and permit live in one future instead: the guest leaves its wish
+//! at the door and is not ready; whoever polls the guest looks at the door next, makes the nested call, leaves the answer and
+//! polls the guest again. No other task, no thread, no waker is needed.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use regent_kernel::{BoxFuture, Fault, Op, Reply};
+
+/// What a nested call comes to.
+pub(super) type Answer = Result<Reply, Fault>;
+
+/// Shared by one guest and the future that runs it. A guest has one wish at a time, because it has one thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Door(Arc<Mutex<Wish>>);
+
+#[derive(Debug, Default)]
+enum Wish {
+    #[default]
+    None,
+    Made(Box<Op>),
+    Answered(Box<Answer>),
+}
+
+impl Door {
+    fn wish(&self) -> MutexGuard<'_, Wish> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guest's side.
+    pub(super) async fn ask(&self, op: Op) -> Answer {
+        *self.wish() = Wish::Made(Box::new(op));
+        std::future::poll_fn(|_context| {
+            let mut wish = self.wish();
+            match std::mem::take(&mut *wish) {
+                Wish::Answered(answer) => Poll::Ready(*answer),
+                waiting @ (Wish::Made(_) | Wish::None) => {
+                    *wish = waiting;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// The permit's side: runs the guest to its end and makes its calls.
+    pub(super) async fn serve<T>(
+        &self,
+        mut guest: Pin<&mut impl Future<Output = T>>,
+        syscall: impl Fn(Op) -> BoxFuture<'static, Answer>,
+    ) -> T {
+        let mut nested: Option<BoxFuture<'static, Answer>> = None;
+        std::future::poll_fn(|context| {
+            loop {
+                if let Some(running) = &mut nested {
+                    let Poll::Ready(answer) = running.as_mut().poll(context) else { return Poll::Pending };
+                    *self.wish() = Wish::Answered(Box::new(answer));
+                    nested = None;
+                }
+                if let Poll::Ready(ended) = guest.as_mut().poll(context) {
+                    return Poll::Ready(ended);
+                }
+                // Not ready and no wish: the guest's time slice is over, or it waits for a clock. Either wakes us.
+                nested = Some(match std::mem::take(&mut *self.wish()) {
+                    Wish::Made(op) => syscall(*op),
+                    Wish::None | Wish::Answered(_) => return Poll::Pending,
+                });
+            }
+        })
+        .await
+    }
+}

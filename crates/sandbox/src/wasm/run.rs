@@ -1,0 +1,75 @@
+//! One call of one guest, from an empty store to what came of it.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use regent_kernel::{BoxFuture, Clock, ExecuteError, Limits, Op};
+
+use super::compiled::{Compiled, Spoken};
+use super::door::Answer;
+use super::guest::Guest;
+use super::machine::{Machine, fuel};
+
+/// What is to be done.
+pub(super) struct Job<'j> {
+    pub(super) compiled: &'j Compiled,
+    pub(super) source: Option<&'j str>,
+    pub(super) tool: &'j str,
+    pub(super) input: String,
+    pub(super) limits: Limits,
+    pub(super) clock: &'j Arc<dyn Clock>,
+}
+
+/// What came of it.
+pub(super) struct Ran {
+    pub(super) how: How,
+    pub(super) guest: Guest,
+    pub(super) fuel_used: u64,
+    pub(super) limits: Limits,
+    pub(super) wall_ms: u64,
+}
+
+/// How a guest ended.
+pub(super) enum How {
+    /// By itself.
+    Said(Spoken),
+    /// By us, because the call was told to stop. Its stack and its memory are gone.
+    Stopped,
+    /// By a trap, a limit, or something of ours.
+    Trapped(wasmtime::Error),
+}
+
+/// Runs a guest until it ends or the call must stop. Its calls are made by `syscall`, one at a time, in this very future.
+pub(super) async fn run(
+    machine: &Machine,
+    job: Job<'_>,
+    syscall: impl Fn(Op) -> BoxFuture<'static, Answer>,
+    stop: impl Future<Output = ()>,
+) -> Result<Ran, ExecuteError> {
+    let began = job.clock.elapsed();
+    let guest = Guest::new(job.tool, job.clock, &job.limits);
+    let door = guest.door.clone();
+    let mut store =
+        machine.store(guest, &job.limits).map_err(|error| ExecuteError::Broken(error.to_string()))?;
+    let how = {
+        let _beating = machine.beat();
+        let mut guest = pin!(job.compiled.call(&mut store, job.source.unwrap_or_default(), &job.input));
+        tokio::select! {
+            biased;
+            () = stop => How::Stopped,
+            said = door.serve(guest.as_mut(), syscall) => match said {
+                Ok(said) => How::Said(said),
+                Err(error) => How::Trapped(error),
+            },
+        }
+    };
+    let fuel_used = fuel(&job.limits).saturating_sub(store.get_fuel().unwrap_or(0));
+    let took = job.clock.elapsed().saturating_sub(began);
+    Ok(Ran {
+        how,
+        guest: store.into_data(),
+        fuel_used,
+        limits: job.limits,
+        wall_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    })
+}

@@ -1,0 +1,14 @@
+//! What must not be seen? Secrets kept encrypted, given against a permit, and taken out of what comes back.
+
+mod error;
+mod file;
+pub mod redact;
+mod scope;
+mod scrub;
+mod store;
+mod vault;
+
+pub use error::VaultError;
+pub use scope::Scope;
+pub use scrub::{ScrubError, Scrubber};
+pub use vault::{Listed, Short, VALUE_BYTES_FORCED_MIN, VALUE_BYTES_MAX, VALUE_BYTES_MIN, Vault};

@@ -1,0 +1,160 @@
+//! Takes values out of whatever comes back, in any form that programs usually put them in.
+//!
+//! One automaton over every revealed value and its encodings, one pass over the text. What it can't know are forms that nobody
+//! writes by accident: compressed, encrypted, reversed, cut into pieces. Those are what scopes and labels are for.
+
+mod encodings;
+
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use regent_kernel::{Scrubbed, Secret};
+use zeroize::Zeroizing;
+
+/// So much of the beginning of a value at the very end of a text is masked too: output is cut at limits.
+const BEGINNING_BYTES_MIN: usize = 8;
+
+/// Finds the values that were revealed so far.
+#[derive(Default)]
+pub struct Scrubber {
+    automaton: Option<AhoCorasick>,
+    /// The patterns in order, each with the place of its name.
+    patterns: Vec<(Zeroizing<Vec<u8>>, usize)>,
+    names: Vec<String>,
+    /// Whether some pattern begins with this byte.
+    begins: Vec<bool>,
+    pattern_bytes_max: usize,
+}
+
+impl std::fmt::Debug for Scrubber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scrubber").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Scrubber {
+    /// Prepares to find these values. If they are too much for an automaton, nothing can be scrubbed and so nothing is given.
+    pub fn new(values: &[(String, Secret)]) -> Result<Self, ScrubError> {
+        let mut names: Vec<String> = values.iter().map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut patterns = Vec::new();
+        for (name, value) in values {
+            let Ok(name) = names.binary_search(name) else { continue };
+            patterns.extend(encodings::of(value.expose()).into_iter().map(|pattern| (pattern, name)));
+        }
+        patterns.sort_unstable_by(|one: &(Zeroizing<Vec<u8>>, usize), other| one.0.as_slice().cmp(&other.0));
+        patterns.dedup_by(|one, other| one.0 == other.0);
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::Standard)
+            .build(patterns.iter().map(|(pattern, _)| pattern.as_slice()))
+            .map_err(|error| ScrubError(error.to_string()))?;
+        let mut begins = vec![false; 256];
+        for first in patterns.iter().filter_map(|(pattern, _)| pattern.first()) {
+            if let Some(slot) = begins.get_mut(usize::from(*first)) {
+                *slot = true;
+            }
+        }
+        let pattern_bytes_max = patterns.iter().map(|(pattern, _)| pattern.len()).max().unwrap_or(0);
+        Ok(Self { automaton: Some(automaton), patterns, names, begins, pattern_bytes_max })
+    }
+
+    /// Masks every value; says whether there was one. What ends in the beginning of a value is masked there, too.
+    pub fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
+        let mut spans = self.spans(bytes);
+        let end = spans.last().map_or(0, |last| last.span.end);
+        if let Some((start, name)) =
+            self.beginning_at_end(bytes, BEGINNING_BYTES_MIN).filter(|(start, _)| *start >= end)
+        {
+            spans.push(Masked { span: start..bytes.len(), name });
+        }
+        if spans.is_empty() {
+            return false;
+        }
+        *bytes = self.masked(bytes, &spans);
+        true
+    }
+
+    /// Takes what can go on from the front of a stream; what may be the beginning of a value stays.
+    pub fn part(&self, held: &mut Vec<u8>) -> Scrubbed {
+        let spans = self.spans(held);
+        let open = self.beginning_at_end(held, 1).map_or(held.len(), |(start, _)| start);
+        // A value that is found but may go on (another one begins with it) waits with what is open.
+        let open = spans.iter().find(|one| one.span.end > open).map_or(open, |one| one.span.start.min(open));
+        let spans: Vec<Masked> = spans.into_iter().filter(|one| one.span.end <= open).collect();
+        let rest = held.split_off(open);
+        let front = std::mem::replace(held, rest);
+        let masked = !spans.is_empty();
+        Scrubbed { bytes: if masked { self.masked(&front, &spans) } else { front }, masked }
+    }
+
+    /// Where values stand; what overlaps is one.
+    fn spans(&self, bytes: &[u8]) -> Vec<Masked> {
+        let Some(automaton) = &self.automaton else { return Vec::new() };
+        let mut found: Vec<Masked> = automaton
+            .find_overlapping_iter(bytes)
+            .map(|hit| Masked { span: hit.span().range(), name: self.name_of(hit.pattern().as_usize()) })
+            .collect();
+        found.sort_unstable_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
+        let mut merged: Vec<Masked> = Vec::with_capacity(found.len());
+        for one in found {
+            match merged.last_mut() {
+                Some(last) if one.span.start < last.span.end => {
+                    last.span.end = last.span.end.max(one.span.end)
+                }
+                Some(_) | None => merged.push(one),
+            }
+        }
+        merged
+    }
+
+    /// The longest end of the bytes, of this length at least, that a value begins with (and doesn't end with).
+    fn beginning_at_end(&self, bytes: &[u8], bytes_min: usize) -> Option<(usize, usize)> {
+        let from = bytes.len().saturating_sub(self.pattern_bytes_max.saturating_sub(1));
+        let to = bytes.len().saturating_sub(bytes_min).saturating_add(1);
+        let tail = bytes.get(from..to.min(bytes.len()))?;
+        tail.iter().enumerate().find_map(|(at, byte)| {
+            if !self.begins.get(usize::from(*byte)).copied().unwrap_or(false) {
+                return None;
+            }
+            let start = from.saturating_add(at);
+            let end = bytes.get(start..)?;
+            let place = self.patterns.partition_point(|(pattern, _)| pattern.as_slice() <= end);
+            let (pattern, name) = self.patterns.get(place)?;
+            pattern.starts_with(end).then_some((start, *name))
+        })
+    }
+
+    fn name_of(&self, pattern: usize) -> usize {
+        self.patterns.get(pattern).map_or(usize::MAX, |(_, name)| *name)
+    }
+
+    fn masked(&self, bytes: &[u8], spans: &[Masked]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        let mut from = 0;
+        for Masked { span, name } in spans {
+            out.extend_from_slice(bytes.get(from..span.start).unwrap_or_default());
+            out.extend_from_slice(b"[secret:");
+            out.extend_from_slice(self.names.get(*name).map_or(&b"?"[..], String::as_bytes));
+            out.push(b']');
+            from = span.end;
+        }
+        out.extend_from_slice(bytes.get(from..).unwrap_or_default());
+        out
+    }
+}
+
+/// A place that is masked, and whose value stood there.
+#[derive(Debug, Clone)]
+struct Masked {
+    span: Range<usize>,
+    name: usize,
+}
+
+/// The values are too much to look for.
+#[derive(Debug, thiserror::Error)]
+#[error("the values can't be looked for: {0}")]
+pub struct ScrubError(String);
+
+#[cfg(test)]
+mod tests;

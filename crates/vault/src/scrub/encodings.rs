@@ -1,0 +1,184 @@
+//! The forms that programs put a value in.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use zeroize::Zeroizing;
+
+/// Shorter encodings than this would mask half of everything.
+const PATTERN_BYTES_MIN: usize = 4;
+/// A line of a value with several is a value of its own from this length.
+const LINE_BYTES_MIN: usize = 16;
+/// Where `base64`, `openssl` and `xxd` break lines.
+const BASE64_COLUMNS: [usize; 2] = [76, 64];
+const HEX_COLUMNS: usize = 60;
+
+type Pattern = Zeroizing<Vec<u8>>;
+
+/// Every form of a value, itself included.
+pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
+    let mut all: Vec<Pattern> = Vec::new();
+    plain(value, &mut all);
+    let lines = value.split(|byte| matches!(byte, b'\n' | b'\r'));
+    let is_own = |line: &&[u8]| {
+        line.len() >= LINE_BYTES_MIN && line.len() < value.len() && !line.starts_with(b"-----")
+    };
+    for line in lines.filter(is_own) {
+        plain(line, &mut all);
+    }
+    base64(value, &mut all);
+    for digits in [HEX_LOWER, HEX_UPPER] {
+        hex(value, digits, &mut all);
+    }
+    all.retain(|pattern| pattern.len() >= PATTERN_BYTES_MIN);
+    all.sort_unstable_by(|one, other| one.as_slice().cmp(other));
+    all.dedup();
+    all
+}
+
+/// As text: as it is, and escaped for JSON, URLs, HTML and wide characters.
+fn plain(value: &[u8], all: &mut Vec<Pattern>) {
+    all.push(Zeroizing::new(value.to_vec()));
+    all.push(Zeroizing::new(value.iter().flat_map(|byte| [*byte, 0]).collect()));
+    for digits in [HEX_LOWER, HEX_UPPER] {
+        // What is left as it is: nothing, the unreserved, what `encodeURIComponent`, `quote` and `encodeURI` leave.
+        let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        all.push(percent(value, digits, |_| false));
+        all.push(percent(value, digits, unreserved));
+        all.push(percent(value, digits, |byte| unreserved(byte) || b"!'()*".contains(&byte)));
+        all.push(percent(value, digits, |byte| unreserved(byte) || byte == b'/'));
+        all.push(percent(value, digits, |byte| unreserved(byte) || b"!'()*;,/?:@&=+$#".contains(&byte)));
+        all.push(form(percent(value, digits, |byte| unreserved(byte) || byte == b' ')));
+        all.push(form(percent(value, digits, |byte| {
+            byte.is_ascii_alphanumeric() || b"*-._ ".contains(&byte)
+        })));
+    }
+    if let Ok(text) = std::str::from_utf8(value) {
+        for once in json(text) {
+            if let Ok(text) = std::str::from_utf8(&once) {
+                // JSON within JSON: a body that a tool quotes.
+                all.extend(json(text));
+            }
+            all.push(once);
+        }
+    }
+    for quote in ["&#39;", "&#x27;", "&apos;"] {
+        for double in ["&quot;", "&#34;"] {
+            all.push(html(value, quote, double));
+        }
+    }
+}
+
+fn percent(value: &[u8], digits: &[u8; 16], keeps: impl Fn(u8) -> bool) -> Pattern {
+    let mut out = Vec::with_capacity(value.len().saturating_mul(3));
+    for byte in value {
+        if keeps(*byte) {
+            out.push(*byte);
+        } else {
+            out.push(b'%');
+            out.extend(hex_of(*byte, digits));
+        }
+    }
+    Zeroizing::new(out)
+}
+
+/// A form's spaces are pluses.
+fn form(mut pattern: Pattern) -> Pattern {
+    pattern.iter_mut().filter(|byte| **byte == b' ').for_each(|byte| *byte = b'+');
+    pattern
+}
+
+/// As JSON writers write it: with other letters as they are or as `\u…`, with slashes as they are or escaped.
+fn json(text: &str) -> Vec<Pattern> {
+    let mut all = Vec::new();
+    for slash in ["/", "\\/"] {
+        for (ascii, digits) in [(false, HEX_LOWER), (true, HEX_LOWER), (true, HEX_UPPER)] {
+            let mut out = Vec::with_capacity(text.len().saturating_mul(6));
+            for letter in text.chars() {
+                match letter {
+                    '"' => out.extend(b"\\\""),
+                    '\\' => out.extend(b"\\\\"),
+                    '\n' => out.extend(b"\\n"),
+                    '\r' => out.extend(b"\\r"),
+                    '\t' => out.extend(b"\\t"),
+                    '\u{8}' => out.extend(b"\\b"),
+                    '\u{c}' => out.extend(b"\\f"),
+                    '/' => out.extend(slash.as_bytes()),
+                    letter if letter.is_ascii_control() || (ascii && !letter.is_ascii()) => {
+                        let mut units = [0; 2];
+                        for unit in letter.encode_utf16(&mut units) {
+                            out.extend(b"\\u");
+                            out.extend(unit.to_be_bytes().into_iter().flat_map(|byte| hex_of(byte, digits)));
+                        }
+                    }
+                    letter => out.extend(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+                }
+            }
+            all.push(Zeroizing::new(out));
+        }
+    }
+    all
+}
+
+fn html(value: &[u8], quote: &str, double: &str) -> Pattern {
+    let mut out = Vec::with_capacity(value.len().saturating_mul(6));
+    for byte in value {
+        match byte {
+            b'&' => out.extend(b"&amp;"),
+            b'<' => out.extend(b"&lt;"),
+            b'>' => out.extend(b"&gt;"),
+            b'"' => out.extend(double.as_bytes()),
+            b'\'' => out.extend(quote.as_bytes()),
+            other => out.push(*other),
+        }
+    }
+    Zeroizing::new(out)
+}
+
+/// Base64 of anything that the value stands in: three bytes make four letters, so what comes before shifts it in one of three
+/// ways. Of each, the letters that the value alone decides.
+fn base64(value: &[u8], all: &mut Vec<Pattern>) {
+    for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+        for shift in 0..3_usize {
+            let mut shifted = Zeroizing::new(Vec::with_capacity(value.len().saturating_add(shift)));
+            shifted.resize(shift, 0);
+            shifted.extend_from_slice(value);
+            let text = Zeroizing::new(engine.encode(shifted.as_slice()));
+            let first = shift.saturating_mul(8).div_ceil(6);
+            let end = shifted.len().saturating_mul(8) / 6;
+            if let Some(core) = text.as_bytes().get(first..end) {
+                all.push(Zeroizing::new(core.to_vec()));
+            }
+        }
+        // By itself, or with the newline that `echo` adds: its last letter is known as well, and long ones are broken into lines.
+        for ending in [&b""[..], b"\n"] {
+            let whole = Zeroizing::new([value, ending].concat());
+            let text = Zeroizing::new(engine.encode(whole.as_slice()));
+            for columns in BASE64_COLUMNS {
+                pieces(text.as_bytes(), columns, all);
+            }
+            all.push(Zeroizing::new(text.as_bytes().to_vec()));
+        }
+    }
+}
+
+fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<Pattern>) {
+    let text: Pattern = Zeroizing::new(value.iter().flat_map(|byte| hex_of(*byte, digits)).collect());
+    pieces(&text, HEX_COLUMNS, all);
+    all.push(text);
+}
+
+/// What is longer than a line stands in several. A last piece that is too short to tell is left out.
+fn pieces(text: &[u8], columns: usize, all: &mut Vec<Pattern>) {
+    if text.len() > columns {
+        let long = text.chunks(columns).filter(|piece| piece.len() >= LINE_BYTES_MIN);
+        all.extend(long.map(|piece| Zeroizing::new(piece.to_vec())));
+    }
+}
+
+const HEX_LOWER: &[u8; 16] = b"0123456789abcdef";
+const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";
+
+fn hex_of(byte: u8, digits: &[u8; 16]) -> [u8; 2] {
+    let digit = |nibble: u8| digits.get(usize::from(nibble & 15)).copied().unwrap_or(b'0');
+    [digit(byte >> 4), digit(byte)]
+}

@@ -1,0 +1,160 @@
+//! What the vault holds once it is open: secrets with their scopes and versions, and keys of our own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use regent_kernel::Secret;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zeroize::Zeroizing;
+
+use crate::error::VaultError;
+use crate::scope::Scope;
+
+/// The version of the form below.
+const FORM: u32 = 1;
+/// Secrets that a vault holds.
+const SECRETS_MAX: usize = 4_096;
+/// Versions that are kept of each, so that old values are scrubbed as well.
+const VERSIONS_MAX: usize = 8;
+
+/// The open vault.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Store {
+    form: u32,
+    #[serde(default)]
+    pub(crate) secrets: BTreeMap<String, Kept>,
+    /// Keys of our own. They have no handle: no call can use one.
+    #[serde(default)]
+    pub(crate) keys: BTreeMap<String, Value>,
+}
+
+/// A secret with its history.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    #[serde(default, skip_serializing_if = "Scope::is_open")]
+    pub(crate) scope: Scope,
+    /// The newest first.
+    pub(crate) versions: Vec<Version>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Version {
+    pub(crate) added_ms: i64,
+    pub(crate) value: Value,
+}
+
+/// Bytes that are written in base64, and wiped.
+#[derive(Debug, Clone)]
+pub(crate) struct Value(pub(crate) Secret);
+
+impl Store {
+    pub(crate) fn empty() -> Self {
+        Self { form: FORM, secrets: BTreeMap::new(), keys: BTreeMap::new() }
+    }
+
+    pub(crate) fn read(json: &[u8]) -> Result<Self, VaultError> {
+        // Without serde's own words: they can quote what they stumble over.
+        let store: Self = serde_json::from_slice(json).map_err(|error| {
+            VaultError::Corrupt(format!("its content ends being readable at byte {}", error.column()))
+        })?;
+        if store.form != FORM {
+            return Err(VaultError::Corrupt(format!(
+                "it has form {}, and this version reads {FORM}",
+                store.form
+            )));
+        }
+        Ok(store)
+    }
+
+    pub(crate) fn write(&self) -> Result<Zeroizing<Vec<u8>>, VaultError> {
+        // Room for everything from the start: a buffer that grows leaves copies behind that nobody wipes.
+        let sizes = self.secrets.iter().map(|(name, kept)| {
+            let values: usize =
+                kept.versions.iter().map(|one| one.value.0.expose().len().saturating_mul(2)).sum();
+            name.len()
+                .saturating_add(values)
+                .saturating_add(kept.versions.len().saturating_mul(64))
+                .saturating_add(kept.scope.bytes())
+                .saturating_add(128)
+        });
+        let room =
+            sizes.sum::<usize>().saturating_add(self.keys.len().saturating_mul(256)).saturating_add(256);
+        let mut json = Zeroizing::new(Vec::with_capacity(room));
+        serde_json::to_writer(&mut *json, self).map_err(|error| VaultError::Corrupt(error.to_string()))?;
+        Ok(json)
+    }
+
+    /// The newest value.
+    pub(crate) fn current(&self, name: &str) -> Option<&Version> {
+        self.secrets.get(name)?.versions.first()
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        value: Secret,
+        scope: Scope,
+        now_ms: i64,
+    ) -> Result<(), VaultError> {
+        if self.secrets.contains_key(name) {
+            return Err(VaultError::Exists(name.to_owned()));
+        }
+        if self.secrets.len() >= SECRETS_MAX {
+            return Err(VaultError::Full(SECRETS_MAX));
+        }
+        let versions = vec![Version { added_ms: now_ms, value: Value(value) }];
+        self.secrets.insert(name.to_owned(), Kept { scope, versions });
+        Ok(())
+    }
+
+    /// Puts a new value first. The same one again is not a new version.
+    pub(crate) fn rotate(&mut self, name: &str, value: Secret, now_ms: i64) -> Result<usize, VaultError> {
+        let kept = self.secrets.get_mut(name).ok_or_else(|| VaultError::NotFound(name.to_owned()))?;
+        if kept.versions.first().is_some_and(|newest| newest.value.0.expose() == value.expose()) {
+            return Err(VaultError::SameValue(name.to_owned()));
+        }
+        kept.versions.insert(0, Version { added_ms: now_ms, value: Value(value) });
+        kept.versions.truncate(VERSIONS_MAX);
+        Ok(kept.versions.len())
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&Zeroizing::new(STANDARD.encode(self.0.expose())))
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(InBase64)
+    }
+}
+
+/// Decodes from the text where it stands, without a copy of it.
+struct InBase64;
+
+impl Visitor<'_> for InBase64 {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("base64")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
+        let mut bytes = Vec::with_capacity(text.len());
+        match STANDARD.decode_vec(text, &mut bytes) {
+            Ok(()) => Ok(Value(Secret::new(bytes))),
+            Err(_) => {
+                drop(Zeroizing::new(bytes));
+                Err(E::custom("not base64"))
+            }
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The vault: what people do with it, and what the kernel gets of it.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use regent_kernel::{Scrubbed, Secret, SecretError, Secrets, Usage, is_secret_name};
+use zeroize::Zeroizing;
+
+use crate::error::VaultError;
+use crate::file::{FileId, Files, Lock, PASSPHRASE_CHARS_MIN};
+use crate::redact;
+use crate::scope::Scope;
+use crate::scrub::Scrubber;
+use crate::store::{Store, Value};
+
+/// The longest value: every one that is used is looked for, in some thirty forms, in everything that comes back.
+pub const VALUE_BYTES_MAX: usize = 16 << 10;
+/// The shortest value that is taken without insisting: what is shorter stands in ordinary text.
+pub const VALUE_BYTES_MIN: usize = 8;
+/// And with insisting: masking it will cost other text.
+pub const VALUE_BYTES_FORCED_MIN: usize = 4;
+
+/// A vault in a folder. It is opened when it is needed, and looked at again when its file changes.
+pub struct Vault {
+    files: Files,
+    passphrase: Mutex<Option<Secret>>,
+    open: Mutex<Open>,
+    scrubber: RwLock<Arc<Scrubber>>,
+    /// Set once something was revealed, so that the common case costs one load.
+    armed: AtomicBool,
+}
+
+/// What was read, and what was given out.
+#[derive(Default)]
+struct Open {
+    read: Option<(FileId, Store)>,
+    revealed: Vec<(String, Secret)>,
+}
+
+/// How short a value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Short {
+    /// Not so short that masking it would cost ordinary text.
+    Refused,
+    /// As short as can be masked at all.
+    Allowed,
+}
+
+/// A secret as it can be shown: everything but its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Where it may be used.
+    pub scope: Scope,
+    /// How many values it has had, as far as they are kept.
+    pub versions: usize,
+    /// When the current value came.
+    pub added_ms: i64,
+}
+
+impl Vault {
+    /// The vault in this folder. Nothing is read yet.
+    pub fn new(folder: &Path, passphrase: Option<Secret>) -> Self {
+        Self {
+            files: Files::new(folder),
+            passphrase: Mutex::new(passphrase),
+            open: Mutex::default(),
+            scrubber: RwLock::default(),
+            armed: AtomicBool::new(false),
+        }
+    }
+
+    /// The encrypted file.
+    pub fn path(&self) -> &Path {
+        &self.files.vault
+    }
+
+    /// The key that opens it, where no passphrase does.
+    pub fn key_path(&self) -> &Path {
+        &self.files.key
+    }
+
+    /// Whether there is one.
+    pub fn exists(&self) -> Result<bool, VaultError> {
+        Ok(self.files.id()?.is_some())
+    }
+
+    /// Whether it takes a passphrase to open it.
+    pub fn has_passphrase(&self) -> Result<bool, VaultError> {
+        self.files.has_passphrase()
+    }
+
+    /// Says what opens it.
+    pub fn unlock(&self, passphrase: Secret) {
+        *self.passphrase.lock().unwrap_or_else(PoisonError::into_inner) = Some(passphrase);
+    }
+
+    /// All secrets, without their values.
+    pub fn list(&self) -> Result<Vec<Listed>, VaultError> {
+        let (store, ..) = self.read()?;
+        let listed = store.secrets.iter().map(|(name, kept)| Listed {
+            name: name.clone(),
+            scope: kept.scope.clone(),
+            versions: kept.versions.len(),
+            added_ms: kept.versions.first().map_or(0, |newest| newest.added_ms),
+        });
+        Ok(listed.collect())
+    }
+
+    /// Puts a new secret in.
+    pub fn add(
+        &self,
+        name: &str,
+        value: Secret,
+        scope: Scope,
+        short: Short,
+        now_ms: i64,
+    ) -> Result<(), VaultError> {
+        check(name, &value, short)?;
+        scope.check()?;
+        self.change(|store| store.add(name, value, scope, now_ms))
+    }
+
+    /// Gives a secret a new value, and says how many are kept. The old ones go on being scrubbed.
+    pub fn rotate(&self, name: &str, value: Secret, short: Short, now_ms: i64) -> Result<usize, VaultError> {
+        check(name, &value, short)?;
+        self.change(|store| store.rotate(name, value, now_ms))
+    }
+
+    /// Takes a secret away, with all its values.
+    pub fn remove(&self, name: &str) -> Result<(), VaultError> {
+        let missing = || VaultError::NotFound(name.to_owned());
+        self.change(|store| store.secrets.remove(name).map(drop).ok_or_else(missing))
+    }
+
+    /// Puts many in at once, or none; says which were there already and were left as they are.
+    pub fn import(
+        &self,
+        found: Vec<(String, Secret)>,
+        scope: &Scope,
+        short: Short,
+        now_ms: i64,
+    ) -> Result<Vec<String>, VaultError> {
+        scope.check()?;
+        for (name, value) in &found {
+            check(name, value, short)?;
+        }
+        self.change(|store| {
+            let mut left = Vec::new();
+            for (name, value) in found {
+                match store.add(&name, value, scope.clone(), now_ms) {
+                    Ok(()) => {}
+                    Err(VaultError::Exists(name)) => left.push(name),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(left)
+        })
+    }
+
+    /// Locks it with a passphrase from now on, or, with none, with the key beside it.
+    pub fn relock(&self, passphrase: Option<Secret>) -> Result<(), VaultError> {
+        let lock = match &passphrase {
+            None => Lock::Key,
+            Some(passphrase) => {
+                let text = std::str::from_utf8(passphrase.expose());
+                if text.is_ok_and(|text| text.chars().count() < PASSPHRASE_CHARS_MIN) {
+                    return Err(VaultError::PassphraseShort(PASSPHRASE_CHARS_MIN));
+                }
+                Lock::Passphrase(passphrase.clone())
+            }
+        };
+        let _only_writer = self.files.hold()?;
+        let (store, ..) = self.read()?;
+        self.files.write(&store.write()?, &lock)?;
+        *self.passphrase.lock().unwrap_or_else(PoisonError::into_inner) = passphrase;
+        Ok(())
+    }
+
+    /// A key of our own, made when it is first asked for. It has no handle, so no call can use it.
+    pub fn key(&self, purpose: &str) -> Result<Zeroizing<[u8; 32]>, VaultError> {
+        let known = |store: &Store| {
+            let value = store.keys.get(purpose)?;
+            <[u8; 32]>::try_from(value.0.expose()).ok().map(Zeroizing::new)
+        };
+        if let Some(key) = known(&self.read()?.0) {
+            return Ok(key);
+        }
+        self.change(|store| {
+            if let Some(key) = known(store) {
+                return Ok(key);
+            }
+            let mut key = Zeroizing::new([0_u8; 32]);
+            getrandom::fill(key.as_mut_slice()).map_err(|error| VaultError::Random(error.to_string()))?;
+            store.keys.insert(purpose.to_owned(), Value(Secret::new(key.to_vec())));
+            Ok(key)
+        })
+    }
+
+    fn read(&self) -> Result<(Store, Option<FileId>, Lock), VaultError> {
+        let passphrase = self.passphrase.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(match self.files.read(passphrase.as_ref())? {
+            Some((content, id, lock)) => (Store::read(&content)?, Some(id), lock),
+            None => (Store::empty(), None, Lock::Key),
+        })
+    }
+
+    /// Reads, changes and writes as the only writer. A change that fails leaves the file as it was.
+    fn change<T>(&self, change: impl FnOnce(&mut Store) -> Result<T, VaultError>) -> Result<T, VaultError> {
+        let _only_writer = self.files.hold()?;
+        let (mut store, _, lock) = self.read()?;
+        let result = change(&mut store)?;
+        self.files.write(&store.write()?, &lock)?;
+        Ok(result)
+    }
+
+    /// The open vault as the file has it now.
+    fn current<'o>(&self, open: &'o mut Open) -> Result<&'o Store, VaultError> {
+        let id = self.files.id()?;
+        if open.read.as_ref().map(|(seen, _)| *seen) != id || id.is_none() {
+            let (store, id, _) = self.read()?;
+            open.read = id.map(|id| (id, store));
+        }
+        open.read.as_ref().map(|(_, store)| store).ok_or_else(|| VaultError::NotFound(String::new()))
+    }
+
+    /// Makes sure that a value is scrubbed before it is given: all its versions, since an old one may come back as well.
+    fn arm(&self, open: &mut Open, name: &str) -> Result<(), VaultError> {
+        let Some((_, store)) = &open.read else { return Ok(()) };
+        let values = store.secrets.get(name).into_iter().flat_map(|kept| &kept.versions);
+        let fresh: Vec<(String, Secret)> = values
+            .filter(|version| {
+                !open
+                    .revealed
+                    .iter()
+                    .any(|(known, value)| known == name && value.expose() == version.value.0.expose())
+            })
+            .map(|version| (name.to_owned(), version.value.0.clone()))
+            .collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let mut revealed = open.revealed.clone();
+        revealed.extend(fresh);
+        let scrubber = Scrubber::new(&revealed).map_err(|error| VaultError::Corrupt(error.to_string()))?;
+        *self.scrubber.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scrubber);
+        self.armed.store(true, Ordering::Release);
+        open.revealed = revealed;
+        Ok(())
+    }
+
+    fn scrubber(&self) -> Option<Arc<Scrubber>> {
+        self.armed
+            .load(Ordering::Acquire)
+            .then(|| Arc::clone(&self.scrubber.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Secrets for Vault {
+    fn reveal(&self, name: &str, usage: &Usage<'_>) -> Result<Secret, SecretError> {
+        let missing = || SecretError::NotFound(name.to_owned());
+        let locked = |error: VaultError| match error {
+            VaultError::NotFound(_) => missing(),
+            other => SecretError::Locked(other.to_string()),
+        };
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = self.current(&mut open).map_err(locked)?;
+        let kept = store.secrets.get(name).ok_or_else(missing)?;
+        if let Some(why) = kept.scope.refuses(usage) {
+            return Err(SecretError::OutOfScope { name: name.to_owned(), why });
+        }
+        let value = store.current(name).ok_or_else(missing)?.value.0.clone();
+        self.arm(&mut open, name).map_err(locked)?;
+        Ok(value)
+    }
+
+    fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
+        self.scrubber().is_some_and(|scrubber| scrubber.scrub(bytes))
+    }
+
+    fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
+        match self.scrubber() {
+            Some(scrubber) => scrubber.part(held),
+            None => Scrubbed { bytes: std::mem::take(held), masked: false },
+        }
+    }
+
+    fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        redact::text(text)
+    }
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vault").field("file", &self.files.vault).finish_non_exhaustive()
+    }
+}
+
+fn check(name: &str, value: &Secret, short: Short) -> Result<(), VaultError> {
+    if !is_secret_name(name) {
+        return Err(VaultError::Name(name.escape_debug().to_string()));
+    }
+    let least = match short {
+        Short::Refused => VALUE_BYTES_MIN,
+        Short::Allowed => VALUE_BYTES_FORCED_MIN,
+    };
+    match value.expose().len() {
+        bytes if bytes < least => Err(VaultError::TooShort { bytes, least }),
+        bytes if bytes > VALUE_BYTES_MAX => Err(VaultError::TooLong { bytes, most: VALUE_BYTES_MAX }),
+        _fine => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! A vault keeps what it was given, gives it only where it may go, and loses nothing when something goes wrong.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn secret(text: &str) -> Secret {
+    Secret::new(text.as_bytes().to_vec())
+}
+
+fn fetch<'a>(hosts: &[&'a str]) -> Usage<'a> {
+    Usage { tool: "http.fetch", agents: vec!["worker"], hosts: hosts.to_vec() }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn what_goes_in_comes_out_for_the_right_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    assert_eq!(vault.list().unwrap(), []);
+    assert_eq!(vault.reveal("a", &fetch(&[])).unwrap_err(), SecretError::NotFound("a".to_owned()));
+    let scope = Scope { hosts: vec!["api.test".to_owned()], ..Scope::default() };
+    vault.add("a", secret("hunter2-hunter2"), scope, Short::Refused, 1).unwrap();
+    assert_eq!((mode(vault.path()), mode(vault.key_path())), (0o600, 0o600));
+    let sealed = std::fs::read(vault.path()).unwrap();
+    assert!(memchr::memmem::find(&sealed, b"hunter2").is_none());
+
+    let other = Vault::new(folder.path(), None);
+    assert_eq!(other.reveal("a", &fetch(&["api.test"])).unwrap().expose(), b"hunter2-hunter2");
+    let refused = other.reveal("a", &fetch(&["evil.test"])).unwrap_err();
+    assert_eq!(refused.code(), "secret.out_of_scope");
+    assert_eq!(other.list().unwrap()[0].name, "a");
+}
+
+#[test]
+fn a_value_is_scrubbed_once_it_was_revealed_and_old_ones_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    let mut bytes = b"x first-value-1 y".to_vec();
+    assert!(!vault.scrub(&mut bytes), "nothing was revealed");
+    vault.reveal("a", &fetch(&[])).unwrap();
+    assert!(vault.scrub(&mut bytes));
+    assert_eq!(bytes, b"x [secret:a] y");
+
+    // Another terminal rotates it; this process sees the new value, and still knows the old one.
+    Vault::new(folder.path(), None).rotate("a", secret("second-value-2"), Short::Refused, 2).unwrap();
+    assert_eq!(vault.reveal("a", &fetch(&[])).unwrap().expose(), b"second-value-2");
+    let mut bytes = b"first-value-1 second-value-2".to_vec();
+    assert!(vault.scrub(&mut bytes));
+    assert_eq!(bytes, b"[secret:a] [secret:a]");
+
+    // Who comes later and gets the new value knows the old one as well.
+    let later = Vault::new(folder.path(), None);
+    later.reveal("a", &fetch(&[])).unwrap();
+    let mut bytes = b"first-value-1".to_vec();
+    assert!(later.scrub(&mut bytes));
+}
+
+#[test]
+fn a_passphrase_locks_and_a_wrong_one_opens_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
+    assert!(matches!(vault.relock(Some(secret("short"))), Err(VaultError::PassphraseShort(8))));
+    vault.relock(Some(secret("correct horse"))).unwrap();
+    assert!(vault.has_passphrase().unwrap());
+
+    let locked = Vault::new(folder.path(), None);
+    assert!(matches!(locked.list(), Err(VaultError::PassphraseNeeded)));
+    assert_eq!(locked.reveal("a", &fetch(&[])).unwrap_err().code(), "secret.locked");
+    let before = std::fs::read(locked.path()).unwrap();
+    let wrong = Vault::new(folder.path(), Some(secret("correct house")));
+    assert!(matches!(wrong.list(), Err(VaultError::WrongKey("passphrase"))));
+    let added = wrong.add("b", secret("something else"), Scope::default(), Short::Refused, 2);
+    assert!(added.is_err());
+    assert_eq!(std::fs::read(locked.path()).unwrap(), before, "the file was touched");
+
+    locked.unlock(secret("correct horse"));
+    assert_eq!(locked.reveal("a", &fetch(&[])).unwrap().expose(), b"hunter2-hunter2");
+    locked.add("b", secret("something else"), Scope::default(), Short::Refused, 2).unwrap();
+    assert!(locked.has_passphrase().unwrap(), "a change keeps the lock");
+    locked.relock(None).unwrap();
+    assert_eq!(Vault::new(folder.path(), None).list().unwrap().len(), 2);
+}
+
+#[test]
+fn adv_014_a_damaged_vault_is_an_error_and_never_other_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
+    let whole = std::fs::read(vault.path()).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(vault.path(), &damaged).unwrap();
+        assert!(Vault::new(folder.path(), None).list().is_err(), "byte {at} was changed unnoticed");
+    }
+    for length in (0..whole.len()).step_by(7) {
+        std::fs::write(vault.path(), &whole[..length]).unwrap();
+        assert!(Vault::new(folder.path(), None).list().is_err(), "cut to {length} unnoticed");
+    }
+    let added = vault.add("b", secret("something else"), Scope::default(), Short::Refused, 2);
+    assert!(added.is_err(), "nothing is written over what can't be read");
+    std::fs::write(vault.path(), &whole).unwrap();
+    assert_eq!(vault.list().unwrap().len(), 1);
+}
+
+#[test]
+fn files_that_others_can_read_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
+    for path in [vault.path(), vault.key_path()] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(matches!(vault.list(), Err(VaultError::Exposed(exposed)) if exposed == path));
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let aside = folder.path().join("aside");
+    std::fs::rename(vault.key_path(), &aside).unwrap();
+    assert!(matches!(vault.list(), Err(VaultError::KeyMissing(_))));
+    std::os::unix::fs::symlink(&aside, vault.key_path()).unwrap();
+    assert!(matches!(vault.list(), Err(VaultError::Exposed(_))));
+}
+
+#[test]
+fn values_and_names_that_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    let add = |name: &str, value: &str, short| vault.add(name, secret(value), Scope::default(), short, 1);
+    assert!(matches!(add("a", "1234567", Short::Refused), Err(VaultError::TooShort { bytes: 7, least: 8 })));
+    assert!(matches!(add("a", "123", Short::Allowed), Err(VaultError::TooShort { .. })));
+    assert!(matches!(
+        add("a", &"x".repeat(VALUE_BYTES_MAX + 1), Short::Allowed),
+        Err(VaultError::TooLong { .. })
+    ));
+    for name in ["", "A", "a b", "-a", "a/", "ä", "a\n"] {
+        assert!(matches!(add(name, "12345678", Short::Refused), Err(VaultError::Name(_))), "{name:?}");
+    }
+    assert!(!vault.exists().unwrap(), "a refused value leaves nothing behind");
+    add("pin", "1234", Short::Allowed).unwrap();
+    assert!(matches!(add("pin", "5678", Short::Allowed), Err(VaultError::Exists(_))));
+    assert!(matches!(
+        vault.rotate("none", secret("12345678"), Short::Refused, 2),
+        Err(VaultError::NotFound(_))
+    ));
+    assert!(matches!(vault.rotate("pin", secret("1234"), Short::Allowed, 2), Err(VaultError::SameValue(_))));
+    vault.remove("pin").unwrap();
+    assert!(matches!(vault.remove("pin"), Err(VaultError::NotFound(_))));
+}
+
+#[test]
+fn adv_103_two_writers_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|threads| {
+        for writer in 0..4 {
+            let folder = folder.path();
+            threads.spawn(move || {
+                let vault = Vault::new(folder, None);
+                for number in 0..5 {
+                    let name = format!("w{writer}/n{number}");
+                    vault.add(&name, secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(Vault::new(folder.path(), None).list().unwrap().len(), 20);
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
+#[test]
+fn a_key_of_our_own_is_made_once_and_has_no_handle() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    let key = vault.key("ledger.payloads").unwrap();
+    assert_eq!(*Vault::new(folder.path(), None).key("ledger.payloads").unwrap(), *key);
+    assert_ne!(*vault.key("another").unwrap(), *key);
+    assert!(vault.reveal("ledger.payloads", &fetch(&[])).is_err());
+    assert_eq!(vault.list().unwrap(), []);
+}
+
+#[test]
+fn rotation_keeps_some_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), None);
+    vault.add("a", secret("value-number-0"), Scope::default(), Short::Refused, 0).unwrap();
+    for number in 1..12 {
+        let kept =
+            vault.rotate("a", secret(&format!("value-number-{number}")), Short::Refused, number).unwrap();
+        assert_eq!(kept as i64, (number + 1).min(8));
+    }
+    assert_eq!(vault.list().unwrap()[0].added_ms, 11);
+}
+
+#[test]
+fn nothing_shows_a_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let vault = Vault::new(folder.path(), Some(secret("a passphrase")));
+    vault.add("a", secret("hunter2-hunter2"), Scope::default(), Short::Refused, 1).unwrap();
+    vault.reveal("a", &fetch(&[])).unwrap();
+    let scrubber = vault.scrubber().unwrap();
+    let shown = format!("{vault:#?} {scrubber:?} {:?}", vault.list().unwrap());
+    assert!(!shown.contains("hunter2") && !shown.contains("passphrase"), "{shown}");
+}
