@@ -49,20 +49,50 @@ pub(crate) enum ExprKind {
     Class(Box<Class>),
     Unary(Unary, Box<Expr>),
     /// `++x`, `x--`.
-    Update { target: Box<Expr>, by: f64, prefix: bool },
+    Update {
+        target: Box<Expr>,
+        by: f64,
+        prefix: bool,
+    },
     Binary(Binary, Box<Expr>, Box<Expr>),
     Logical(Logical, Box<Expr>, Box<Expr>),
     /// `x = y`, `x += y`.
-    Assign { target: Box<Expr>, op: Option<Binary>, value: Box<Expr> },
+    Assign {
+        target: Box<Expr>,
+        op: Option<Binary>,
+        value: Box<Expr>,
+    },
     /// `x ??= y`.
-    AssignIf { target: Box<Expr>, op: Logical, value: Box<Expr> },
+    AssignIf {
+        target: Box<Expr>,
+        op: Logical,
+        value: Box<Expr>,
+    },
     /// `[a, b] = c`.
-    AssignPattern { pattern: Box<Pattern>, value: Box<Expr> },
+    AssignPattern {
+        pattern: Box<Pattern>,
+        value: Box<Expr>,
+    },
     Choice(Box<Expr>, Box<Expr>, Box<Expr>),
-    Call { callee: Box<Expr>, args: Vec<Item>, maybe: bool },
-    New { callee: Box<Expr>, args: Vec<Item> },
-    Member { object: Box<Expr>, name: Str, maybe: bool },
-    Index { object: Box<Expr>, index: Box<Expr>, maybe: bool },
+    Call {
+        callee: Box<Expr>,
+        args: Vec<Item>,
+        maybe: bool,
+    },
+    New {
+        callee: Box<Expr>,
+        args: Vec<Item>,
+    },
+    Member {
+        object: Box<Expr>,
+        name: Str,
+        maybe: bool,
+    },
+    Index {
+        object: Box<Expr>,
+        index: Box<Expr>,
+        maybe: bool,
+    },
     /// A chain with `?.` somewhere: it is undefined where that finds nothing.
     Chain(Box<Expr>),
     Sequence(Vec<Expr>),
@@ -247,8 +277,16 @@ pub(crate) enum StatementKind {
     For(Box<For>),
     /// `for … of`, `for … in`.
     Each(Box<Each>),
-    While { test: Expr, body: Block, label: Option<Rc<str>> },
-    DoWhile { test: Expr, body: Block, label: Option<Rc<str>> },
+    While {
+        test: Expr,
+        body: Block,
+        label: Option<Rc<str>>,
+    },
+    DoWhile {
+        test: Expr,
+        body: Block,
+        label: Option<Rc<str>>,
+    },
     Switch(Box<Switch>),
     Try(Box<Try>),
     Throw(Expr),

@@ -32,7 +32,13 @@ pub(crate) fn callback(interp: &mut Interp<'_>, args: &[Value], index: usize) ->
 }
 
 /// A position in something of a length; negative ones count from the end.
-pub(crate) fn position(interp: &mut Interp<'_>, args: &[Value], index: usize, length: usize, missing: usize) -> Eval<usize> {
+pub(crate) fn position(
+    interp: &mut Interp<'_>,
+    args: &[Value],
+    index: usize,
+    length: usize,
+    missing: usize,
+) -> Eval<usize> {
     match args.get(index) {
         None | Some(Value::Undefined) => Ok(missing),
         Some(value) => {

@@ -16,7 +16,8 @@ pub(crate) struct Parts {
 const DAY_MS: f64 = 86_400_000.0;
 /// The most that a date can be away from 1970.
 const MS_MAX: f64 = 8.64e15;
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
 /// Days since 1970 of a day in the Gregorian calendar; the month may be any number.
@@ -28,7 +29,9 @@ fn days_from(year: f64, month: f64, day: f64) -> f64 {
     let era = (y / 400.0).floor();
     let of_era = y - era * 400.0;
     let of_year = ((153.0 * m + 2.0) / 5.0).floor();
-    era * 146_097.0 + of_era * 365.0 + (of_era / 4.0).floor() - (of_era / 100.0).floor() + of_year + day - 1.0 - 719_468.0
+    era * 146_097.0 + of_era * 365.0 + (of_era / 4.0).floor() - (of_era / 100.0).floor() + of_year + day
+        - 1.0
+        - 719_468.0
 }
 
 /// Milliseconds since 1970, or NaN if that is too far away.
@@ -51,7 +54,10 @@ pub(crate) fn parts(ms: f64) -> Parts {
     let z = days + 719_468.0;
     let era = (z / 146_097.0).floor();
     let of_era = z - era * 146_097.0;
-    let years = ((of_era - (of_era / 1460.0).floor() + (of_era / 36_524.0).floor() - (of_era / 146_096.0).floor()) / 365.0).floor();
+    let years = ((of_era - (of_era / 1460.0).floor() + (of_era / 36_524.0).floor()
+        - (of_era / 146_096.0).floor())
+        / 365.0)
+        .floor();
     let of_year = of_era - (365.0 * years + (years / 4.0).floor() - (years / 100.0).floor());
     let m = ((5.0 * of_year + 2.0) / 153.0).floor();
     let day = of_year - ((153.0 * m + 2.0) / 5.0).floor() + 1.0;
@@ -90,7 +96,12 @@ pub(crate) fn iso(ms: f64) -> Option<String> {
     };
     Some(format!(
         "{year}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-        p.month + 1.0, p.day, p.hour, p.minute, p.second, p.ms
+        p.month + 1.0,
+        p.day,
+        p.hour,
+        p.minute,
+        p.second,
+        p.ms
     ))
 }
 
@@ -213,11 +224,20 @@ fn zone(text: &str) -> Option<f64> {
 
 /// `Nov 15, 2026 12:35`, `15 Nov 2026`, `Sun, 15 Nov 2026 12:35:00 GMT`, `11/15/2026`, `2026/11/15`.
 fn loose_parse(text: &str) -> Option<f64> {
-    let mut p = Parts { year: f64::NAN, month: f64::NAN, day: f64::NAN, hour: 0.0, minute: 0.0, second: 0.0, ms: 0.0 };
+    let mut p = Parts {
+        year: f64::NAN,
+        month: f64::NAN,
+        day: f64::NAN,
+        hour: 0.0,
+        minute: 0.0,
+        second: 0.0,
+        ms: 0.0,
+    };
     let (mut offset, mut after_noon) = (0.0, None);
     for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()) {
         let lower = word.to_ascii_lowercase();
-        let number = |text: &str| text.parse::<f64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let number =
+            |text: &str| text.parse::<f64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
         let starts = |names: &[&str]| {
             names.iter().position(|name| lower.len() >= 3 && lower.starts_with(&name.to_ascii_lowercase()))
         };

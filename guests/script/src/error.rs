@@ -33,7 +33,8 @@ impl ScriptError {
         let start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
         let line = before.bytes().filter(|byte| *byte == b'\n').count().saturating_add(1);
         let column = before.get(start..).unwrap_or("").chars().count().saturating_add(1);
-        self.place = Some((u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX)));
+        self.place =
+            Some((u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX)));
         let text = source.get(start..).and_then(|rest| rest.lines().next()).unwrap_or("");
         self.line = text.trim_end().chars().take(LINE_CHARS_MAX).collect();
         self

@@ -66,7 +66,11 @@ impl Interp<'_> {
                 if enough(*op, &left) { Ok(left) } else { self.eval(right) }
             }
             ExprKind::Choice(test, yes, no) => {
-                if self.eval(test)?.truthy() { self.eval(yes) } else { self.eval(no) }
+                if self.eval(test)?.truthy() {
+                    self.eval(yes)
+                } else {
+                    self.eval(no)
+                }
             }
             ExprKind::Member { object, name, maybe } => {
                 let object = self.eval(object)?;
@@ -282,7 +286,10 @@ impl Interp<'_> {
 
     fn super_method(&mut self, name: &Str) -> Eval {
         let parent = self.home_parent()?;
-        Ok(parent.find_method(name.as_str()).or_else(|| parent.find_static(name.as_str())).unwrap_or_default())
+        Ok(parent
+            .find_method(name.as_str())
+            .or_else(|| parent.find_static(name.as_str()))
+            .unwrap_or_default())
     }
 
     pub(crate) fn assign(&mut self, target: &Expr, value: Value) -> Eval<()> {

@@ -192,11 +192,7 @@ impl Interp<'_> {
         self.each_of(each, |_, index| Ok(items.get(index).cloned()))
     }
 
-    fn each_of(
-        &mut self,
-        each: &Each,
-        item: impl Fn(&mut Self, usize) -> Eval<Option<Value>>,
-    ) -> Eval<Flow> {
+    fn each_of(&mut self, each: &Each, item: impl Fn(&mut Self, usize) -> Eval<Option<Value>>) -> Eval<Flow> {
         let mut index = 0_usize;
         while let Some(value) = item(self, index)? {
             self.step()?;
@@ -299,7 +295,9 @@ impl Interp<'_> {
                 self.at = *at;
                 if value.is_nullish() {
                     let what = crate::interp::shown(&value);
-                    return Err(self.type_error(format!("Cannot destructure {what}, as it has no properties")));
+                    return Err(
+                        self.type_error(format!("Cannot destructure {what}, as it has no properties"))
+                    );
                 }
                 let mut taken = Vec::new();
                 for (key, slot) in slots {
@@ -341,9 +339,9 @@ impl Interp<'_> {
                 }
             }
         };
-        let is_error = parent.as_ref().is_some_and(
-            |parent| matches!(&*parent.body.borrow(), ObjectBody::Class(body) if body.is_error),
-        );
+        let is_error = parent
+            .as_ref()
+            .is_some_and(|parent| matches!(&*parent.body.borrow(), ObjectBody::Class(body) if body.is_error));
         let body = ClassBody {
             name: Rc::clone(&class.name),
             parent,
@@ -354,9 +352,8 @@ impl Interp<'_> {
             is_error,
         };
         let object = self.heap.make(ObjectBody::Class(Box::new(body)));
-        let make = |interp: &mut Self, function: &Rc<Function>| {
-            interp.closure(function, Some(Rc::clone(&object)))
-        };
+        let make =
+            |interp: &mut Self, function: &Rc<Function>| interp.closure(function, Some(Rc::clone(&object)));
         let constructor = class.constructor.as_ref().map(|function| make(self, function));
         let fields = class.fields.as_ref().map(|function| make(self, function));
         let mut methods = Props::default();

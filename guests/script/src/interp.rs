@@ -452,11 +452,14 @@ impl<'h> Interp<'h> {
             }
             Body::Closure(_) => {
                 drop(body);
-                Err(self.type_error("only a class can be made with `new`; write `class … { constructor() { … } }`"))
+                Err(self.type_error(
+                    "only a class can be made with `new`; write `class … { constructor() { … } }`",
+                ))
             }
             _other => {
                 drop(body);
-                Err(self.type_error(format!("{} is not a constructor", shown(&Value::Obj(Rc::clone(callee))))))
+                Err(self
+                    .type_error(format!("{} is not a constructor", shown(&Value::Obj(Rc::clone(callee))))))
             }
         }
     }

@@ -21,7 +21,10 @@ pub(crate) enum Kind {
     Num(f64),
     Str(Rc<str>),
     Template(Vec<Part>),
-    Regex { body: Rc<str>, flags: Rc<str> },
+    Regex {
+        body: Rc<str>,
+        flags: Rc<str>,
+    },
     Mark(&'static str),
     End,
 }
@@ -53,7 +56,18 @@ const MARKS: &[&str] = &[
 
 /// After these words an expression begins, so `/` begins a regular expression.
 const BEFORE_EXPRESSION: &[&str] = &[
-    "return", "typeof", "case", "in", "of", "instanceof", "new", "delete", "void", "throw", "else", "do",
+    "return",
+    "typeof",
+    "case",
+    "in",
+    "of",
+    "instanceof",
+    "new",
+    "delete",
+    "void",
+    "throw",
+    "else",
+    "do",
     "await",
 ];
 
@@ -196,11 +210,10 @@ impl Lexer<'_> {
             _other => {}
         }
         // `a?.5:b` is a condition, not a chain.
-        let chain_is_not = self.rest().starts_with("?.")
-            && self.rest().chars().nth(2).is_some_and(|c| c.is_ascii_digit());
-        let found = MARKS
-            .iter()
-            .find(|mark| self.rest().starts_with(**mark) && !(chain_is_not && **mark == "?."));
+        let chain_is_not =
+            self.rest().starts_with("?.") && self.rest().chars().nth(2).is_some_and(|c| c.is_ascii_digit());
+        let found =
+            MARKS.iter().find(|mark| self.rest().starts_with(**mark) && !(chain_is_not && **mark == "?."));
         let Some(mark) = found else {
             return self.wrong(at, format!("`{}` means nothing here", first.escape_debug()));
         };
@@ -414,7 +427,12 @@ fn expression_may_begin(before: Option<&Token>) -> bool {
         Some(Kind::Mark(mark)) => !matches!(*mark, ")" | "]" | "}" | "++" | "--"),
         Some(Kind::Word(word)) => BEFORE_EXPRESSION.contains(&word.as_ref()),
         Some(
-            Kind::Private(_) | Kind::Num(_) | Kind::Str(_) | Kind::Template(_) | Kind::Regex { .. } | Kind::End,
+            Kind::Private(_)
+            | Kind::Num(_)
+            | Kind::Str(_)
+            | Kind::Template(_)
+            | Kind::Regex { .. }
+            | Kind::End,
         ) => false,
     }
 }

@@ -93,9 +93,12 @@ impl Script {
         interp.depth = 0;
         let message = match thrown.as_object() {
             Some(object) if object.is_error() => interp.error_text(thrown).ok(),
-            Some(_) => builtins::json::compact(interp, thrown).ok().flatten().map(|json| json.as_str().to_owned()),
+            Some(_) => {
+                builtins::json::compact(interp, thrown).ok().flatten().map(|json| json.as_str().to_owned())
+            }
             None => interp.to_str(thrown).ok().map(|text| text.as_str().to_owned()),
         };
-        ScriptError::new(at, message.unwrap_or_else(|| "something was thrown".to_owned())).in_source(&self.source)
+        ScriptError::new(at, message.unwrap_or_else(|| "something was thrown".to_owned()))
+            .in_source(&self.source)
     }
 }

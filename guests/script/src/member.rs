@@ -120,7 +120,9 @@ impl Interp<'_> {
                 Body::Date(_) => builtins::date::method(name),
                 Body::Regex(_) => builtins::regex::method(name),
                 Body::Promise(_) => builtins::promise::method(name),
-                Body::Closure(_) | Body::Native { .. } | Body::Bound { .. } => builtins::function::method(name),
+                Body::Closure(_) | Body::Native { .. } | Body::Bound { .. } => {
+                    builtins::function::method(name)
+                }
                 Body::Namespace(namespace) => match (namespace.member)(name) {
                     Some(Member::Fn(run)) => Some(run),
                     Some(Member::Num(_)) => None,
@@ -182,7 +184,11 @@ impl Interp<'_> {
     }
 
     /// Changes a list, unless it is frozen.
-    pub(crate) fn change_array<T>(&mut self, list: &Value, change: impl FnOnce(&mut Vec<Value>) -> T) -> Eval<T> {
+    pub(crate) fn change_array<T>(
+        &mut self,
+        list: &Value,
+        change: impl FnOnce(&mut Vec<Value>) -> T,
+    ) -> Eval<T> {
         let Some(object) = list.as_object() else {
             return Err(self.type_error(format!("{} is not a list", shown(list))));
         };
@@ -199,7 +205,9 @@ impl Interp<'_> {
     pub(crate) fn set_str(&mut self, object: &Value, name: &Str, value: Value) -> Eval<()> {
         let Some(target) = object.as_object() else {
             let name = name.as_str().trim_start_matches(PRIVATE);
-            return Err(self.type_error(format!("Cannot set properties of {} (setting '{name}')", shown(object))));
+            return Err(
+                self.type_error(format!("Cannot set properties of {} (setting '{name}')", shown(object)))
+            );
         };
         if target.frozen.get() {
             return Err(self.type_error(format!("Cannot assign to '{}' of a frozen object", name.as_str())));
@@ -361,5 +369,9 @@ impl Interp<'_> {
 
 /// One unit of a text as a text; undefined behind its end.
 pub(crate) fn unit_of(text: &Str, index: usize) -> Value {
-    if index >= text.units() { Value::Undefined } else { Value::Str(text.slice(index, index.saturating_add(1))) }
+    if index >= text.units() {
+        Value::Undefined
+    } else {
+        Value::Str(text.slice(index, index.saturating_add(1)))
+    }
 }

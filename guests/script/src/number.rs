@@ -286,7 +286,11 @@ pub(crate) fn whole(text: &str, radix: u32) -> f64 {
     }
     let end = text.find(|c: char| !c.is_digit(radix)).unwrap_or(text.len());
     let Some(digits) = text.get(..end).filter(|digits| !digits.is_empty()) else { return f64::NAN };
-    let size = if radix == 10 { digits.parse().unwrap_or(f64::NAN) } else { in_radix(digits, radix).unwrap_or(f64::NAN) };
+    let size = if radix == 10 {
+        digits.parse().unwrap_or(f64::NAN)
+    } else {
+        in_radix(digits, radix).unwrap_or(f64::NAN)
+    };
     if negative { -size } else { size }
 }
 

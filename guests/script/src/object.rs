@@ -27,8 +27,15 @@ pub(crate) enum Body {
     Record(Record),
     Array(Vec<Value>),
     Closure(Closure),
-    Native { name: Str, run: NativeFn },
-    Bound { target: Rc<Object>, this: Value, args: Vec<Value> },
+    Native {
+        name: Str,
+        run: NativeFn,
+    },
+    Bound {
+        target: Rc<Object>,
+        this: Value,
+        args: Vec<Value>,
+    },
     Class(Box<ClassBody>),
     Namespace(&'static Namespace),
     Map(Table),
@@ -37,7 +44,10 @@ pub(crate) enum Body {
     Date(f64),
     Regex(Regex),
     Promise(Result<Value, Value>),
-    Iterator { items: Vec<Value>, next: usize },
+    Iterator {
+        items: Vec<Value>,
+        next: usize,
+    },
 }
 
 /// An ordinary object, an instance of a class, or an error.
@@ -164,7 +174,10 @@ impl Props {
     fn find(&self, name: &str) -> Option<usize> {
         match &self.index {
             Some(index) => index.get(name).copied(),
-            None => self.entries.iter().position(|entry| entry.as_ref().is_some_and(|(key, _)| key.as_str() == name)),
+            None => self
+                .entries
+                .iter()
+                .position(|entry| entry.as_ref().is_some_and(|(key, _)| key.as_str() == name)),
         }
     }
 
@@ -342,7 +355,8 @@ impl Drop for Object {
         });
         if first == Ok(true) {
             // One at a time: each may put more into the queue.
-            while let Ok(Some(value)) = DYING.try_with(|dying| dying.borrow_mut().as_mut().and_then(Vec::pop)) {
+            while let Ok(Some(value)) = DYING.try_with(|dying| dying.borrow_mut().as_mut().and_then(Vec::pop))
+            {
                 drop(value);
             }
             DYING.try_with(|dying| *dying.borrow_mut() = None).unwrap_or_default();
@@ -405,7 +419,8 @@ impl Heap {
             self.all.retain(|one| one.strong_count() > 0);
             self.next_sweep = self.all.len().saturating_mul(2).max(1024);
         }
-        let object = Rc::new(Object { body: RefCell::new(body), frozen: Cell::new(false), notes: RefCell::new(None) });
+        let object =
+            Rc::new(Object { body: RefCell::new(body), frozen: Cell::new(false), notes: RefCell::new(None) });
         self.all.push(Rc::downgrade(&object));
         object
     }

@@ -68,7 +68,9 @@ impl Interp<'_> {
         match Rc::get_mut(&mut left) {
             Some(text) => text.push(right),
             None => {
-                let mut text = Text::from(String::with_capacity(left.as_str().len().saturating_add(right.as_str().len())));
+                let mut text = Text::from(String::with_capacity(
+                    left.as_str().len().saturating_add(right.as_str().len()),
+                ));
                 text.push(&left);
                 text.push(right);
                 left = Rc::new(text);

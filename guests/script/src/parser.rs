@@ -21,11 +21,54 @@ pub(crate) const CHAIN_MAX: u32 = 400;
 
 /// Words that are no names.
 const RESERVED: &[&str] = &[
-    "break", "case", "catch", "class", "const", "continue", "debugger", "default", "delete", "do", "else",
-    "enum", "export", "extends", "false", "finally", "for", "function", "if", "import", "in", "instanceof",
-    "new", "null", "return", "super", "switch", "this", "throw", "true", "try", "typeof", "var", "void",
-    "while", "with", "yield", "let", "static", "implements", "interface", "package", "private", "protected",
-    "public", "eval", "arguments", "await",
+    "break",
+    "case",
+    "catch",
+    "class",
+    "const",
+    "continue",
+    "debugger",
+    "default",
+    "delete",
+    "do",
+    "else",
+    "enum",
+    "export",
+    "extends",
+    "false",
+    "finally",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "instanceof",
+    "new",
+    "null",
+    "return",
+    "super",
+    "switch",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typeof",
+    "var",
+    "void",
+    "while",
+    "with",
+    "yield",
+    "let",
+    "static",
+    "implements",
+    "interface",
+    "package",
+    "private",
+    "protected",
+    "public",
+    "eval",
+    "arguments",
+    "await",
 ];
 
 /// The name under which `export default` is kept; no source can write it.
@@ -196,7 +239,9 @@ impl<'t> Parser<'t> {
             let value = self.assignment()?;
             self.statement_end()?;
             let pattern = Pattern::Var(Var { name: DEFAULT.into(), place: Place::Nowhere }, at);
-            block.statements.push(Statement { kind: StatementKind::Let(vec![(pattern, Some(value))], true), at });
+            block
+                .statements
+                .push(Statement { kind: StatementKind::Let(vec![(pattern, Some(value))], true), at });
             self.exported = Some(DEFAULT.into());
             return Ok(());
         }
@@ -233,7 +278,8 @@ impl<'t> Parser<'t> {
             matches!(&statement.kind, StatementKind::Let(all, _)
                 if all.iter().any(|(pattern, _)| matches!(pattern, Pattern::Var(var, _) if &*var.name == "run")))
         };
-        if block.functions.iter().any(|(var, _)| &*var.name == "run") || block.statements.iter().any(declared) {
+        if block.functions.iter().any(|(var, _)| &*var.name == "run") || block.statements.iter().any(declared)
+        {
             return Ok("run".into());
         }
         Err(ScriptError::anywhere("there is no entry: write `export function run(input) { … }`"))
@@ -241,8 +287,8 @@ impl<'t> Parser<'t> {
 
     /// Function declarations go to the front of their block.
     fn statement_into(&mut self, block: &mut Block) -> Parsed<()> {
-        let is_async = self.is_word("async")
-            && matches!(self.ahead(1), Kind::Word(word) if &**word == "function");
+        let is_async =
+            self.is_word("async") && matches!(self.ahead(1), Kind::Word(word) if &**word == "function");
         if self.is_word("function") || is_async {
             let function = self.function_declaration()?;
             let var = Var { name: Rc::clone(&function.name), place: Place::Nowhere };

@@ -79,12 +79,14 @@ struct Translation<'s> {
 
 const DIGIT: &str = "0-9";
 const WORD: &str = "0-9A-Za-z_";
-const SPACE: &str = r"\t\n\x0B\x0C\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}";
+const SPACE: &str =
+    r"\t\n\x0B\x0C\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}";
 
 impl<'s> Translation<'s> {
     fn of(source: &'s str, flags: &str) -> Result<String, String> {
         let (ignores_case, dot_all) = (flags.contains('i'), flags.contains('s'));
-        let mut translation = Self { rest: source.chars().peekable(), out: String::new(), ignores_case, dot_all };
+        let mut translation =
+            Self { rest: source.chars().peekable(), out: String::new(), ignores_case, dot_all };
         translation.pattern()?;
         Ok(translation.out)
     }
@@ -114,9 +116,13 @@ impl<'s> Translation<'s> {
         self.rest.next();
         match self.rest.next() {
             Some(':') => self.out.push_str("(?:"),
-            Some('=' | '!') => return Err("looking ahead (`(?=`, `(?!`) is not supported in regular expressions".to_owned()),
+            Some('=' | '!') => {
+                return Err("looking ahead (`(?=`, `(?!`) is not supported in regular expressions".to_owned());
+            }
             Some('<') if matches!(self.rest.peek(), Some('=' | '!')) => {
-                return Err("looking behind (`(?<=`, `(?<!`) is not supported in regular expressions".to_owned());
+                return Err(
+                    "looking behind (`(?<=`, `(?<!`) is not supported in regular expressions".to_owned()
+                );
             }
             Some('<') => self.out.push_str("(?P<"),
             Some(_) | None => return Err("this group is not supported in regular expressions".to_owned()),
@@ -129,9 +135,14 @@ impl<'s> Translation<'s> {
         let rest: String = self.rest.clone().take_while(|c| *c != '}').collect();
         let closed = self.rest.clone().any(|c| c == '}');
         let mut parts = rest.split(',');
-        let number = |part: Option<&str>| part.is_none_or(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        let number =
+            |part: Option<&str>| part.is_none_or(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
         let first = parts.next().unwrap_or("");
-        let counts = closed && !first.is_empty() && number(Some(first)) && number(parts.next()) && parts.next().is_none();
+        let counts = closed
+            && !first.is_empty()
+            && number(Some(first))
+            && number(parts.next())
+            && parts.next().is_none();
         if !counts {
             self.out.push_str(r"\{");
             return;
@@ -159,7 +170,9 @@ impl<'s> Translation<'s> {
             'b' => self.out.push_str(r"(?-u:\b)"),
             'B' => self.out.push_str(r"(?-u:\B)"),
             '1'..='9' | 'k' => {
-                return Err("referring back (`\\1`, `\\k<name>`) is not supported in regular expressions".to_owned());
+                return Err(
+                    "referring back (`\\1`, `\\k<name>`) is not supported in regular expressions".to_owned()
+                );
             }
             'p' | 'P' => self.property(c)?,
             other => {

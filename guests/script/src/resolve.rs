@@ -130,7 +130,8 @@ impl Resolver {
     }
 
     fn mark_caught(&mut self, level: usize, slot: u32, name: &str) {
-        let scopes = self.functions.get_mut(level).into_iter().flat_map(|function| function.scopes.iter_mut());
+        let scopes =
+            self.functions.get_mut(level).into_iter().flat_map(|function| function.scopes.iter_mut());
         for known in scopes.flatten().filter(|known| known.slot == slot && &*known.name == name) {
             known.caught = true;
         }
@@ -186,7 +187,9 @@ impl Resolver {
         let path = match &object.kind {
             ExprKind::Var(var) if &*var.name == "regent" => name.as_str().to_owned(),
             ExprKind::Member { object: outer, name: group, .. } => match &outer.kind {
-                ExprKind::Var(var) if &*var.name == "regent" => format!("{}.{}", group.as_str(), name.as_str()),
+                ExprKind::Var(var) if &*var.name == "regent" => {
+                    format!("{}.{}", group.as_str(), name.as_str())
+                }
                 _other => return Ok(false),
             },
             _other => return Ok(false),
@@ -195,7 +198,8 @@ impl Resolver {
             return Err(ScriptError::new(expr.at, format!("there is no host function `regent.{path}`")));
         };
         self.uses.push(used);
-        expr.kind = ExprKind::Var(Var { name: format!("regent.{path}").into(), place: Place::Global(global) });
+        expr.kind =
+            ExprKind::Var(Var { name: format!("regent.{path}").into(), place: Place::Global(global) });
         Ok(true)
     }
 

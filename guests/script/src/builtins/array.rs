@@ -8,8 +8,13 @@ use crate::native::{Member, Namespace, NativeFn};
 use crate::object::Body;
 use crate::value::Value;
 
-pub(crate) static ARRAY: Namespace =
-    Namespace { name: "Array", call: Some(construct), construct: Some(construct), member, methods: Some(method) };
+pub(crate) static ARRAY: Namespace = Namespace {
+    name: "Array",
+    call: Some(construct),
+    construct: Some(construct),
+    member,
+    methods: Some(method),
+};
 
 fn member(name: &str) -> Option<Member> {
     Some(Member::Fn(match name {
@@ -107,7 +112,8 @@ fn construct(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
 
 fn from(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
     let source = arg(args, 0);
-    let is_record = source.as_object().is_some_and(|object| matches!(&*object.body.borrow(), Body::Record(_)));
+    let is_record =
+        source.as_object().is_some_and(|object| matches!(&*object.body.borrow(), Body::Record(_)));
     let items = if is_record {
         // Something with a length, like `{ length: 3 }`.
         let length = interp.get(&source, "length")?;

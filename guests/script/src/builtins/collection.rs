@@ -7,11 +7,21 @@ use crate::object::{Body, Props, Table};
 use crate::text::str_of;
 use crate::value::Value;
 
-pub(crate) static MAP: Namespace =
-    Namespace { name: "Map", call: None, construct: Some(new_map), member: map_static, methods: Some(map_method) };
+pub(crate) static MAP: Namespace = Namespace {
+    name: "Map",
+    call: None,
+    construct: Some(new_map),
+    member: map_static,
+    methods: Some(map_method),
+};
 
-pub(crate) static SET: Namespace =
-    Namespace { name: "Set", call: None, construct: Some(new_set), member: |_| None, methods: Some(set_method) };
+pub(crate) static SET: Namespace = Namespace {
+    name: "Set",
+    call: None,
+    construct: Some(new_set),
+    member: |_| None,
+    methods: Some(set_method),
+};
 
 fn map_static(name: &str) -> Option<Member> {
     (name == "groupBy").then_some(Member::Fn(group_by))
@@ -49,8 +59,12 @@ pub(crate) fn set_method(name: &str) -> Option<NativeFn> {
             Ok(interp.object(Body::Iterator { items, next: 0 }))
         },
         "union" => |interp, this, args| combined(interp, this, args, |_, _| true, true),
-        "intersection" => |interp, this, args| combined(interp, this, args, |key, other| other.get(key).is_some(), false),
-        "difference" => |interp, this, args| combined(interp, this, args, |key, other| other.get(key).is_none(), false),
+        "intersection" => {
+            |interp, this, args| combined(interp, this, args, |key, other| other.get(key).is_some(), false)
+        }
+        "difference" => {
+            |interp, this, args| combined(interp, this, args, |key, other| other.get(key).is_none(), false)
+        }
         "isSubsetOf" => |interp, this, args| {
             let other = table_of(interp, &arg(args, 0))?;
             table(interp, this, |own| own.entries().iter().all(|(key, _)| other.get(key).is_some()).into())
@@ -63,10 +77,12 @@ fn shared_method(name: &str) -> Option<NativeFn> {
     Some(match name {
         "has" => |interp, this, args| table(interp, this, |table| table.get(&arg(args, 0)).is_some().into()),
         "delete" => |interp, this, args| table(interp, this, |table| table.remove(&arg(args, 0)).into()),
-        "clear" => |interp, this, _| table(interp, this, |table| {
-            table.clear();
-            Value::Undefined
-        }),
+        "clear" => |interp, this, _| {
+            table(interp, this, |table| {
+                table.clear();
+                Value::Undefined
+            })
+        },
         "forEach" => for_each,
         _other => return None,
     })

@@ -7,8 +7,13 @@ use crate::native::{Member, Namespace, NativeFn};
 use crate::object::Body;
 use crate::value::Value;
 
-pub(crate) static DATE: Namespace =
-    Namespace { name: "Date", call: Some(as_text), construct: Some(construct), member, methods: Some(method) };
+pub(crate) static DATE: Namespace = Namespace {
+    name: "Date",
+    call: Some(as_text),
+    construct: Some(construct),
+    member,
+    methods: Some(method),
+};
 
 fn member(name: &str) -> Option<Member> {
     Some(Member::Fn(match name {
@@ -83,7 +88,9 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
         },
         "toString" => shower!(date::text),
         "toDateString" => shower!(date::date_text),
-        "toTimeString" => shower!(|ms| format!("{} GMT+0000 (Coordinated Universal Time)", date::time_text(ms))),
+        "toTimeString" => {
+            shower!(|ms| format!("{} GMT+0000 (Coordinated Universal Time)", date::time_text(ms)))
+        }
         "toUTCString" | "toGMTString" => shower!(date::utc_text),
         "toLocaleDateString" => shower!(date::locale_date),
         "toLocaleTimeString" => shower!(date::locale_time),
@@ -126,7 +133,8 @@ fn as_text(interp: &mut Interp<'_>, _this: &Value, _args: &[Value]) -> Eval {
 
 /// Year, month, day and so on, as `new Date` takes them.
 fn from_fields(interp: &mut Interp<'_>, args: &[Value]) -> Eval<Parts> {
-    let mut parts = Parts { year: f64::NAN, month: 0.0, day: 1.0, hour: 0.0, minute: 0.0, second: 0.0, ms: 0.0 };
+    let mut parts =
+        Parts { year: f64::NAN, month: 0.0, day: 1.0, hour: 0.0, minute: 0.0, second: 0.0, ms: 0.0 };
     let fields = [
         &mut parts.year,
         &mut parts.month,

@@ -103,12 +103,15 @@ pub(crate) fn list_dir(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -
     let mut out = Vec::new();
     for entry in given(interp, answer)? {
         let name = entry.path.rsplit('/').next().unwrap_or("").to_owned();
-        out.push(record(interp, vec![
-            ("name", Value::text(name)),
-            ("path", Value::text(entry.path)),
-            ("kind", Value::str(entry.kind)),
-            ("bytes", Value::Num(entry.bytes as f64)),
-        ]));
+        out.push(record(
+            interp,
+            vec![
+                ("name", Value::text(name)),
+                ("path", Value::text(entry.path)),
+                ("kind", Value::str(entry.kind)),
+                ("bytes", Value::Num(entry.bytes as f64)),
+            ],
+        ));
     }
     Ok(interp.array(out))
 }
@@ -117,11 +120,14 @@ pub(crate) fn stat(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Ev
     let path = text(interp, args, 0, "the path")?;
     let answer = interp.host.stat(&path);
     let status = given(interp, answer)?;
-    Ok(record(interp, vec![
-        ("kind", Value::str(status.kind)),
-        ("bytes", Value::Num(status.bytes as f64)),
-        ("modifiedMs", Value::Num(status.modified_ms as f64)),
-    ]))
+    Ok(record(
+        interp,
+        vec![
+            ("kind", Value::str(status.kind)),
+            ("bytes", Value::Num(status.bytes as f64)),
+            ("modifiedMs", Value::Num(status.modified_ms as f64)),
+        ],
+    ))
 }
 
 pub(crate) fn fetch(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
@@ -157,15 +163,18 @@ pub(crate) fn fetch(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> E
         super::json::parse(interp, &Value::Undefined, &[body])
     });
     let body_text = interp.native("text", |interp, this, _| interp.get(this, "body"));
-    Ok(record(interp, vec![
-        ("status", Value::Num(f64::from(response.status))),
-        ("ok", (200..300).contains(&response.status).into()),
-        ("headers", headers),
-        ("body", Value::text(response.body)),
-        ("truncated", response.truncated.into()),
-        ("json", json),
-        ("text", body_text),
-    ]))
+    Ok(record(
+        interp,
+        vec![
+            ("status", Value::Num(f64::from(response.status))),
+            ("ok", (200..300).contains(&response.status).into()),
+            ("headers", headers),
+            ("body", Value::text(response.body)),
+            ("truncated", response.truncated.into()),
+            ("json", json),
+            ("text", body_text),
+        ],
+    ))
 }
 
 pub(crate) fn log(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {

@@ -257,7 +257,9 @@ impl Reader<'_> {
 
     fn unit(&mut self) -> Result<char, String> {
         let first = self.hex().ok_or_else(|| self.unexpected())?;
-        if (0xd800..0xdc00).contains(&first) && self.text.get(self.at..).is_some_and(|rest| rest.starts_with("\\u")) {
+        if (0xd800..0xdc00).contains(&first)
+            && self.text.get(self.at..).is_some_and(|rest| rest.starts_with("\\u"))
+        {
             let before = self.at;
             self.at = self.at.saturating_add(2);
             if let Some(second) = self.hex()
@@ -300,7 +302,8 @@ fn stringify(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
 
 /// A value as JSON in one line; `None` if it has no JSON.
 pub(crate) fn compact(interp: &mut Interp<'_>, value: &Value) -> Eval<Option<Str>> {
-    let mut writer = Writer { out: String::new(), indent: String::new(), replacer: None, only: None, nest: 0 };
+    let mut writer =
+        Writer { out: String::new(), indent: String::new(), replacer: None, only: None, nest: 0 };
     let written = writer.value(interp, "", value.clone())?;
     Ok(written.then(|| Rc::new(Text::from(writer.out))))
 }
@@ -391,7 +394,11 @@ impl Writer {
         self.out.push('{');
         let mut any = false;
         for (name, part) in interp.entries_of(value)? {
-            if self.only.as_ref().is_some_and(|only| !only.iter().any(|known| known.as_str() == name.as_str())) {
+            if self
+                .only
+                .as_ref()
+                .is_some_and(|only| !only.iter().any(|known| known.as_str() == name.as_str()))
+            {
                 continue;
             }
             let before = self.out.len();

@@ -125,7 +125,11 @@ fn to_string(interp: &mut Interp<'_>, this: &Value, args: &[Value]) -> Eval {
     if !(2.0..=36.0).contains(&radix) {
         return Err(interp.range_error("toString() radix must be between 2 and 36"));
     }
-    Ok(Value::text(if radix == 10.0 { number::to_text(number) } else { number::in_other_radix(number, radix as u32) }))
+    Ok(Value::text(if radix == 10.0 {
+        number::to_text(number)
+    } else {
+        number::in_other_radix(number, radix as u32)
+    }))
 }
 
 /// In English: `1,234.5`. Of the options the numbers of fraction digits count.

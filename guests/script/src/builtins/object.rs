@@ -9,8 +9,13 @@ use crate::object::{Body, Props, Record, Table};
 use crate::text::str_of;
 use crate::value::Value;
 
-pub(crate) static OBJECT: Namespace =
-    Namespace { name: "Object", call: Some(construct), construct: Some(construct), member, methods: Some(method) };
+pub(crate) static OBJECT: Namespace = Namespace {
+    name: "Object",
+    call: Some(construct),
+    construct: Some(construct),
+    member,
+    methods: Some(method),
+};
 
 fn member(name: &str) -> Option<Member> {
     Some(Member::Fn(match name {
@@ -20,9 +25,9 @@ fn member(name: &str) -> Option<Member> {
         "fromEntries" => from_entries,
         "assign" => assign,
         "freeze" | "seal" | "preventExtensions" => freeze,
-        "isFrozen" | "isSealed" => |_, _, args| {
-            Ok(arg(args, 0).as_object().is_none_or(|object| object.frozen.get()).into())
-        },
+        "isFrozen" | "isSealed" => {
+            |_, _, args| Ok(arg(args, 0).as_object().is_none_or(|object| object.frozen.get()).into())
+        }
         "is" => is,
         "hasOwn" => |interp, _, args| {
             let name = interp.to_key(&arg(args, 1))?;
@@ -108,7 +113,8 @@ fn values(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
 fn entries(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
     let value = demanded(interp, args)?;
     let entries = interp.entries_of(&value)?;
-    let pairs = entries.into_iter().map(|(name, value)| interp.array(vec![Value::Str(name), value])).collect();
+    let pairs =
+        entries.into_iter().map(|(name, value)| interp.array(vec![Value::Str(name), value])).collect();
     Ok(interp.array(pairs))
 }
 

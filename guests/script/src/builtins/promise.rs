@@ -71,8 +71,10 @@ fn construct(interp: &mut Interp<'_>, _this: &Value, args: &[Value]) -> Eval {
         let target = function.as_object().cloned();
         target.map(|target| interp.object(Body::Bound { target, this: state.clone(), args: Vec::new() }))
     };
-    let resolve = settle(interp, |interp, this, args| note(interp, this, true, arg(args, 0))).unwrap_or_default();
-    let reject = settle(interp, |interp, this, args| note(interp, this, false, arg(args, 0))).unwrap_or_default();
+    let resolve =
+        settle(interp, |interp, this, args| note(interp, this, true, arg(args, 0))).unwrap_or_default();
+    let reject =
+        settle(interp, |interp, this, args| note(interp, this, false, arg(args, 0))).unwrap_or_default();
     let result = interp.call(&run, &Value::Undefined, &[resolve, reject]);
     let noted = state.elements().unwrap_or_default();
     match noted.as_slice() {

@@ -241,7 +241,13 @@ pub(crate) struct Around<'t> {
 }
 
 /// Fills `$1`, `$&`, `$<name>` and the like into a replacement.
-pub(crate) fn expand(out: &mut String, with: &str, found: &str, around: &Around<'_>, groups: Option<&Captures<'_>>) {
+pub(crate) fn expand(
+    out: &mut String,
+    with: &str,
+    found: &str,
+    around: &Around<'_>,
+    groups: Option<&Captures<'_>>,
+) {
     let mut rest = with;
     while let Some(at) = rest.find('$') {
         out.push_str(rest.get(..at).unwrap_or(""));
@@ -272,7 +278,8 @@ pub(crate) fn expand(out: &mut String, with: &str, found: &str, around: &Around<
                 let picked = two.filter(|number| fits(*number)).map(|number| (number, 2));
                 match picked.or_else(|| fits(one).then_some((one, 1))) {
                     Some((number, used)) => {
-                        let part = groups.and_then(|groups| groups.get(number)).map_or("", |part| part.as_str());
+                        let part =
+                            groups.and_then(|groups| groups.get(number)).map_or("", |part| part.as_str());
                         (Some(part), used)
                     }
                     None => (None, 0),

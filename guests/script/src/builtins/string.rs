@@ -36,11 +36,19 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
         "slice" => slice,
         "substring" => substring,
         "substr" => substr,
-        "toUpperCase" | "toLocaleUpperCase" => |interp, this, _| Ok(Value::text(text(interp, this)?.as_str().to_uppercase())),
-        "toLowerCase" | "toLocaleLowerCase" => |interp, this, _| Ok(Value::text(text(interp, this)?.as_str().to_lowercase())),
+        "toUpperCase" | "toLocaleUpperCase" => {
+            |interp, this, _| Ok(Value::text(text(interp, this)?.as_str().to_uppercase()))
+        }
+        "toLowerCase" | "toLocaleLowerCase" => {
+            |interp, this, _| Ok(Value::text(text(interp, this)?.as_str().to_lowercase()))
+        }
         "trim" => |interp, this, _| Ok(Value::str(text(interp, this)?.as_str().trim_matches(is_space))),
-        "trimStart" => |interp, this, _| Ok(Value::str(text(interp, this)?.as_str().trim_start_matches(is_space))),
-        "trimEnd" => |interp, this, _| Ok(Value::str(text(interp, this)?.as_str().trim_end_matches(is_space))),
+        "trimStart" => {
+            |interp, this, _| Ok(Value::str(text(interp, this)?.as_str().trim_start_matches(is_space)))
+        }
+        "trimEnd" => {
+            |interp, this, _| Ok(Value::str(text(interp, this)?.as_str().trim_end_matches(is_space)))
+        }
         "padStart" => |interp, this, args| pad(interp, this, args, true),
         "padEnd" => |interp, this, args| pad(interp, this, args, false),
         "repeat" => repeat,
@@ -51,7 +59,9 @@ pub(crate) fn method(name: &str) -> Option<NativeFn> {
         "matchAll" => by_regex::match_all,
         "search" => by_regex::search,
         "localeCompare" => locale_compare,
-        "normalize" | "toString" | "valueOf" | "toWellFormed" => |interp, this, _| Ok(text(interp, this)?.into()),
+        "normalize" | "toString" | "valueOf" | "toWellFormed" => {
+            |interp, this, _| Ok(text(interp, this)?.into())
+        }
         "hasOwnProperty" => |interp, this, args| {
             let name = interp.to_key(&arg(args, 0))?;
             Ok(interp.has_own(this, &name).into())
@@ -291,7 +301,8 @@ fn replace(interp: &mut Interp<'_>, this: &Value, args: &[Value], all: bool) -> 
                 by_regex::expand(&mut out, with.as_str(), wanted.as_str(), &around, None);
             }
             None => {
-                let found = [Value::Str(Rc::clone(&wanted)), Value::count(text.unit_at(at)), text.clone().into()];
+                let found =
+                    [Value::Str(Rc::clone(&wanted)), Value::count(text.unit_at(at)), text.clone().into()];
                 let given = interp.call(&with, &Value::Undefined, &found)?;
                 out.push_str(interp.to_str(&given)?.as_str());
             }

@@ -47,7 +47,17 @@ impl Parser<'_> {
     ) -> Parsed<Function> {
         let (params, rest) = self.params()?;
         let body = Body::Block(self.nested(Self::block)?);
-        Ok(Function { name, params, rest, body, kind, is_async, knows_itself: false, at, frame: Frame::default() })
+        Ok(Function {
+            name,
+            params,
+            rest,
+            body,
+            kind,
+            is_async,
+            knows_itself: false,
+            at,
+            frame: Frame::default(),
+        })
     }
 
     fn params(&mut self) -> Parsed<(Vec<Slot>, Option<Pattern>)> {

@@ -122,7 +122,9 @@ impl Parser<'_> {
             ExprKind::Assign { target, op: None, value } => {
                 Ok(Slot { pattern: self.as_pattern(*target)?, default: Some(*value) })
             }
-            ExprKind::AssignPattern { pattern, value } => Ok(Slot { pattern: *pattern, default: Some(*value) }),
+            ExprKind::AssignPattern { pattern, value } => {
+                Ok(Slot { pattern: *pattern, default: Some(*value) })
+            }
             kind => Ok(Slot { pattern: self.as_pattern(Expr { kind, at })?, default: None }),
         }
     }
