@@ -9,6 +9,7 @@ mod program;
 mod report;
 mod sandbox;
 mod syscall;
+mod wasm;
 
 use anyhow::{Result, bail};
 

@@ -31,6 +31,8 @@ const BARS: &[(&str, Bar)] = &[
     ("ledger.append.flatness", Bar::AtMost(1.25)),
     ("sandbox.process.true.ratio", Bar::AtMost(4.0)),
     ("sandbox.bwrap.true.ratio", Bar::AtLeast(1.0)),
+    ("wasm.instantiate_call", Bar::AtMost(10.0)),
+    ("wasm.host_call", Bar::AtMost(1.0)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
 ];

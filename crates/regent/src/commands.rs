@@ -37,7 +37,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Deny(args) => approve::deny(context, args).await,
         Command::Config(command) => config::run(context, &command),
         Command::Doctor(args) => doctor::run(context, &args).await,
-        Command::Sandbox(command) => sandbox::run(context, &command),
+        Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(context, &args),
         Command::Man(args) => man::run(&args),

@@ -8,7 +8,9 @@ use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
-use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
+#[cfg(feature = "wasm")]
+use regent_sandbox::wasm::{WasmConfig, WasmTier};
+use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
 
@@ -202,8 +204,26 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
-    let process = ProcessTier::new(floor(context));
-    Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(HostTools::new(broker))) }
+    Executors {
+        process: Some(Arc::new(ProcessTier::new(floor(context)))),
+        #[cfg(feature = "wasm")]
+        wasm: Some(wasm_tier(context)),
+        ..Executors::new(Arc::new(HostTools::new(broker)))
+    }
+}
+
+/// The WASM tier. Whoever has tools for it installs them there; until then it costs nothing.
+#[cfg(feature = "wasm")]
+fn wasm_tier(context: &Context) -> Arc<WasmTier> {
+    Arc::new(WasmTier::new(WasmConfig { cache: Some(context.paths.wasm_cache()), ..WasmConfig::default() }))
+}
+
+/// What was found about the tiers besides the process tier, by trying them.
+pub(crate) async fn other_tiers() -> Vec<Finding> {
+    vec![
+        #[cfg(feature = "wasm")]
+        regent_sandbox::wasm::finding().await,
+    ]
 }
 
 /// The least confinement that programs are run in.

@@ -83,6 +83,12 @@ impl Paths {
         self.state.join("state.db")
     }
 
+    /// Compiled WASM, for the next run.
+    #[cfg(feature = "wasm")]
+    pub(crate) fn wasm_cache(&self) -> PathBuf {
+        self.state.join("wasm")
+    }
+
     /// The counter that tells when a project's ledger was rolled back to an older copy.
     pub(crate) fn witness(&self, root: &Path) -> PathBuf {
         let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();

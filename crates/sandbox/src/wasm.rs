@@ -38,7 +38,7 @@ use compiled::Compiled;
 pub use error::WasmError;
 use machine::Machine;
 use run::Job;
-pub use self_test::{SelfTest, self_test};
+pub use self_test::{SelfTest, finding, self_test};
 
 /// The largest component that can be installed.
 pub const COMPONENT_BYTES_MAX: usize = 64 << 20;

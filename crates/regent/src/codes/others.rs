@@ -78,6 +78,18 @@ pub(super) const OTHERS: &[Code] = &[
         "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent.",
     ),
     code("budget.not_a_person", exit::DENIED, "Only a person can set budgets."),
+    code("call.cancelled", exit::INTERRUPTED, "A call that a guest made was told to stop."),
+    code("call.timed_out", exit::TEMPORARY, "A call that a guest made ran out of time."),
+    code(
+        "call.too_deep",
+        exit::DENIED,
+        "Tools that call tools that call tools: the chain is longer than the kernel allows.",
+    ),
+    code(
+        "call.truncated",
+        exit::SANDBOX,
+        "A guest asked for something that is larger than a call may return. Ask for less at once.",
+    ),
     code(
         "control.busy",
         exit::TEMPORARY,
@@ -145,6 +157,7 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("http.too_large", exit::ERROR, "The answer is larger than allowed."),
     code("http.url", exit::USAGE, "The URL can't be used."),
+    code("kv.key", exit::USAGE, "Not a key: 1 to 64 of `a-z A-Z 0-9 . _ -`, not beginning with a dot."),
     code("model.none", exit::NOT_FOUND, "No model provider is set up."),
     code(
         "path.hard_link",
@@ -215,6 +228,7 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("search.glob", exit::USAGE, "The file pattern isn't one."),
     code("search.pattern", exit::USAGE, "The regular expression isn't one, or is too large."),
+    code("secret.name", exit::USAGE, "Not the name of a secret."),
     code(
         "signal.fixed",
         exit::DENIED,
@@ -227,10 +241,21 @@ pub(super) const OTHERS: &[Code] = &[
         "The call would have to run at a tier that this machine or this build doesn't give. It is refused rather than run in less. `regent doctor` says what is missing.",
     ),
     code(
+        "tool.answer",
+        exit::ERROR,
+        "A tool that a guest called answered in a form that it should not have.",
+    ),
+    code(
+        "tool.changed",
+        exit::SANDBOX,
+        "The tool's bytes are not the ones that were agreed to. Nothing was run. Install it again if the change is meant.",
+    ),
+    code(
         "tool.unknown",
         exit::NOT_FOUND,
         "There is no tool of exactly this name. `regent tool list` shows them; names are compared byte by byte, so look-alike letters don't match.",
     ),
+    code("tool.unreadable", exit::NOT_FOUND, "The file that holds the tool's code can't be read."),
     code(
         "transform.not_a_tool",
         exit::DENIED,
@@ -254,5 +279,43 @@ pub(super) const OTHERS: &[Code] = &[
         "vfs.read_only",
         exit::DENIED,
         "This part of the agents' own file system is for reading: policy, audit trail, tools.",
+    ),
+    code("wasm.broken", exit::ERROR, "The WASM tier could not do its own part."),
+    code("wasm.busy", exit::TEMPORARY, "As many WASM guests run as may; try again."),
+    code("wasm.exit", exit::ERROR, "The guest ended itself with an exit code other than 0."),
+    code(
+        "wasm.fuel",
+        exit::SANDBOX,
+        "The guest used up the processor time that the rule gives (`cpu`), counted in instructions.",
+    ),
+    code(
+        "wasm.import",
+        exit::SANDBOX,
+        "The guest wants something from its host that is not offered. Components get `regent:host` and a WASI with nothing in it; older modules get `az::log`, `az::read_file` and `az::write_file`.",
+    ),
+    code("wasm.invalid", exit::USAGE, "The bytes are not WASM, not valid, or need what this tier has not."),
+    code("wasm.memory", exit::SANDBOX, "The guest wanted more memory than the rule gives (`memory`)."),
+    code("wasm.stack", exit::SANDBOX, "The guest's calls went deeper than its stack."),
+    code("wasm.stopped", exit::INTERRUPTED, "The guest was stopped because its call was."),
+    code("wasm.table", exit::SANDBOX, "The guest wanted larger tables than any guest gets."),
+    code(
+        "wasm.too_large",
+        exit::USAGE,
+        "The component, or the source for an interpreter, is larger than is taken.",
+    ),
+    code(
+        "wasm.trap",
+        exit::ERROR,
+        "The guest did what its code must not: divided by zero, left its memory, reached what it called unreachable.",
+    ),
+    code(
+        "wasm.unavailable",
+        exit::SANDBOX,
+        "This machine doesn't give what the WASM tier needs, such as address space (`ulimit -v`).",
+    ),
+    code(
+        "wasm.world",
+        exit::USAGE,
+        "The component exports nothing that can be called: it must be of the world `tool` or `script` of `regent:host`, or a WASI command.",
     ),
 ];

@@ -28,16 +28,17 @@ impl SandboxCommand {
     }
 }
 
-pub(crate) fn run(context: &Context, command: &SandboxCommand) -> CommandResult {
+pub(crate) async fn run(context: &Context, command: &SandboxCommand) -> CommandResult {
     match command {
-        SandboxCommand::Probe => probe(context),
+        SandboxCommand::Probe => probe(context).await,
         SandboxCommand::Explain => explain(context),
     }
 }
 
-fn probe(context: &Context) -> CommandResult {
+async fn probe(context: &Context) -> CommandResult {
     let screen = &context.screen;
-    let probe = regent_sandbox::probe();
+    let mut probe = regent_sandbox::probe().clone();
+    probe.findings.extend(compose::other_tiers().await);
     let mut text = String::new();
     for finding in &probe.findings {
         let mark = if finding.ok { screen.good("ok  ") } else { screen.warn("less") };

@@ -8,6 +8,7 @@ use regent_kernel::{Clock, Digest, Fault, Limits, SystemClock};
 use super::machine::Machine;
 use super::run::{How, Job, run};
 use super::{WasmConfig, WasmError};
+use crate::Finding;
 
 /// A component of the world `tool` that gives back what it gets; made from `hello.wat` beside it.
 const HELLO: &[u8] = include_bytes!("hello.wasm");
@@ -21,6 +22,23 @@ const LIMITS: Limits = Limits {
     file_bytes_max: 0,
     tmp_bytes_max: 0,
 };
+
+/// Whether the tier works here, in words.
+pub async fn finding() -> Finding {
+    let name = "wasm tier";
+    match self_test(1).await {
+        Ok(tested) => {
+            let run_us = tested.runs.iter().map(Duration::as_micros).max().unwrap_or(0);
+            let says =
+                format!("a guest was compiled in {} µs and ran in {run_us} µs", tested.compile.as_micros());
+            Finding { name, ok: true, says, fix: None }
+        }
+        Err(error) => {
+            let fix = matches!(error, WasmError::Unavailable(_)).then(|| "look at `ulimit -v`".to_owned());
+            Finding { name, ok: false, says: error.to_string(), fix }
+        }
+    }
+}
 
 /// What a self test found.
 #[derive(Debug, Clone)]

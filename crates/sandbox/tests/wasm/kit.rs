@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use regent_egress::{Broker, Network};
 use regent_kernel::{Digest, Outcome, Reply, SideEffect, Status, Tier, ToolSpec};
 use regent_ledger::{Kind, Reader};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_testkit::test_kernel::Builder;
 use regent_testkit::{TestKernel, run};
-use regent_tools::{HostTools, Network};
+use regent_tools::HostTools;
 use serde_json::{Value, json};
 
 pub(crate) struct World {
@@ -44,7 +45,7 @@ pub(crate) fn with_host_tools(mut builder: Builder) -> Builder {
     for spec in regent_tools::specs() {
         builder = builder.declared(spec);
     }
-    builder.host(Arc::new(HostTools::new(Network::default())))
+    builder.host(Arc::new(HostTools::new(Broker::new(Network::default(), &std::env::temp_dir()))))
 }
 
 impl World {
@@ -83,7 +84,7 @@ impl World {
         match &outcome.status {
             Status::Ok => Ok(outcome.output.text().into_owned()),
             Status::Failed(failure) => Err(format!("{}: {}", failure.code, failure.message)),
-            other => Err(format!("{other:?}")),
+            other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => Err(format!("{other:?}")),
         }
     }
 

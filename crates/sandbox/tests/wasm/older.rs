@@ -36,16 +36,14 @@ async fn run_gets_the_input_and_gives_the_output() {
 
 #[tokio::test]
 async fn files_and_lines_go_the_same_way_as_everybodys() {
-    let reads = format!(
-        r#"(data (i32.const 64) "in.txt")
+    let reads = r#"(data (i32.const 64) "in.txt")
         (func (export "run") (param i32 i32) (result i64)
           (call $log (i32.const 64) (i32.const 6))
-          (call $read (i32.const 64) (i32.const 6)))"#
-    );
+          (call $read (i32.const 64) (i32.const 6)))"#;
     let writes = r#"(data (i32.const 64) "out.txtwritten")
         (func (export "main") (result i32)
           (call $write (i32.const 64) (i32.const 7) (i32.const 71) (i32.const 7)))"#;
-    let guests = [("reads", module(&format!("{READ}{LOG}"), &reads)), ("writes", module(WRITE, writes))];
+    let guests = [("reads", module(&format!("{READ}{LOG}"), reads)), ("writes", module(WRITE, writes))];
     let world = World::new(ALLOW_ALL, &guests).await;
     assert_eq!(world.said("reads", json!({})).await, Err("tool.failed: it gave nothing back".to_owned()));
     world.put("in.txt", "content");

@@ -27,6 +27,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.extend(project(context));
     checks.extend([key(context), ledger(context), state(context), sockets(context)]);
     checks.extend(sandbox());
+    checks.extend(other_tiers().await);
     checks.extend(escapes(context).await);
     checks
 }
@@ -351,6 +352,16 @@ fn sandbox() -> Vec<Check> {
         }
     };
     probe.findings.iter().map(one).collect()
+}
+
+/// The tiers besides the process tier. One that doesn't work is refused when it is asked for; the others go on.
+async fn other_tiers() -> Vec<Check> {
+    let one = |finding: regent_sandbox::Finding| {
+        let id = format!("sandbox.{}", finding.name.replace(' ', "-"));
+        let help = finding.fix.unwrap_or_else(|| "tools that need this tier are refused".to_owned());
+        if finding.ok { Check::good(id, finding.says) } else { Check::less(id, finding.says, help) }
+    };
+    compose::other_tiers().await.into_iter().map(one).collect()
 }
 
 /// Live attempts to get out, each in a box of its own.
