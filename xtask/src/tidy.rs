@@ -14,9 +14,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
     ("egress", &["kernel"]),
-    ("tools", &["kernel", "egress"]),
+    ("tools-macros", &[]),
+    ("tools", &["kernel", "egress", "tools-macros"]),
+    ("skills", &["policy", "ledger", "kernel", "sandbox", "tools"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools"]),
+    (
+        "regent",
+        &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "skills"],
+    ),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

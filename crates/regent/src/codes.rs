@@ -118,6 +118,7 @@ codes! {
     SANDBOX_UNAVAILABLE = "sandbox.unavailable", exit::SANDBOX, "This machine doesn't give the confinement that is required, so the program was not run; there is no silent \
         fallback. `regent doctor` says what is missing and how to get it, often one sysctl for user namespaces.";
     SANDBOX_ESCAPE = "sandbox.escape", exit::SANDBOX, "A live probe got out of the sandbox, or reached something it must not. Don't run programs until this is understood.";
+    SKILL_RENAMED = "skill.renamed", exit::CONFLICT, "The place that the skill came from now holds a skill of another name, so this is no update.";
     STATE_UNUSABLE = "state.unusable", exit::ERROR, "The database of approvals, rates and budgets can't be used. Calls that need it are refused.";
     STATE_FILE = "state.file", exit::INVALID_FILE, "The file that remembers which folders you trust is damaged. Until it is removed or repaired nothing is trusted.";
     TERMINAL_NEEDED = "terminal.needed", exit::USAGE, "This would ask you something, but there is no terminal to ask on. The message names the flag that answers.";

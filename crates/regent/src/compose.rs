@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, ToolSpec, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
+use regent_skills::{Guarded, SkillError, Skills};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
 
@@ -26,6 +27,8 @@ use crate::trust::{self, Trust};
 pub(crate) struct Running {
     /// The kernel.
     pub(crate) kernel: Kernel,
+    /// The project's skills.
+    pub(crate) skills: Arc<Skills>,
     listening: control::Listening,
     reloading: Reloading,
 }
@@ -54,6 +57,8 @@ impl Running {
         regent_tools::register(&catalogue).map_err(|error| {
             Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
         })?;
+        let skills = Arc::new(skills(context, project)?);
+        admit_skills(context, &catalogue, &skills)?;
         let workspace = Workspace::open(&project.root).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -64,7 +69,7 @@ impl Running {
         let parts = Parts {
             policy,
             ledger: ledger(context, project)?,
-            executors: executors(context),
+            executors: executors(context, &skills),
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -78,7 +83,7 @@ impl Running {
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, listening, reloading: Reloading::default() })
+        Ok(Self { kernel, skills, listening, reloading: Reloading::default() })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
@@ -201,14 +206,17 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
-fn executors(context: &Context) -> Executors {
+fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
+    let host =
+        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
+    let process = Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills));
     Executors {
-        process: Some(Arc::new(ProcessTier::new(floor(context)))),
+        process: Some(Arc::new(process)),
         #[cfg(feature = "wasm")]
         wasm: Some(wasm_tier(context)),
-        ..Executors::new(Arc::new(HostTools::new(broker)))
+        ..Executors::new(Arc::new(host))
     }
 }
 
@@ -224,6 +232,47 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
         #[cfg(feature = "wasm")]
         regent_sandbox::wasm::finding().await,
     ]
+}
+
+/// The skills of a project. Where it isn't trusted, nobody asks.
+pub(crate) fn skills(context: &Context, project: &Project) -> Result<Skills, Failure> {
+    let staging = context.paths.state.join("staged");
+    Ok(Skills::open(&project.folder(), &staging, context.settings.trusted_keys())?)
+}
+
+/// The skills' own tools, and a tool for each that has something to run. One that isn't what was installed is left out, loudly.
+fn admit_skills(context: &Context, catalogue: &Catalogue, skills: &Arc<Skills>) -> Result<(), Failure> {
+    let fail = |error| Failure::new(codes::INTERNAL, format!("a tool of the skills is not usable: {error}"));
+    for tool in regent_skills::host_tools(skills) {
+        catalogue.admit(tool.spec()).map_err(fail)?;
+    }
+    for (name, checked) in skills.check_all() {
+        match checked.map(|checked| checked.spec()) {
+            Ok(Some(spec)) => drop(catalogue.admit(spec).map_err(fail)?),
+            Ok(None) => {}
+            Err(error @ (SkillError::Changed { .. } | SkillError::Package(_))) => {
+                let help = format!("`regent skill verify {name}` says more");
+                context.screen.say(&format!("regent: {}; {help}\n", crate::term::inline(&error.to_string())));
+            }
+            Err(error) => {
+                context.screen.say(&format!("regent: {}\n", crate::term::inline(&error.to_string())))
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What can be called in this project: the built-in tools, and those of its skills if the folder is trusted.
+pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
+    let mut specs = regent_tools::specs();
+    if let Ok(project) = context.project()
+        && Trust::demand(&context.paths, &project).is_ok()
+    {
+        let skills = Arc::new(skills(context, &project)?);
+        specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
+        specs.extend(skills.specs());
+    }
+    Ok(specs)
 }
 
 /// The least confinement that programs are run in.

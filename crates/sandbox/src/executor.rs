@@ -117,6 +117,21 @@ impl ProcessTier {
     }
 }
 
+impl ProcessTier {
+    /// Runs a program for a call that another executor was given: what any program is given here, changed by `prepare`, within the
+    /// limits of the permit.
+    pub async fn run(
+        &self,
+        permit: Permit<'_, tier::Process>,
+        prepare: impl FnOnce(&mut Spec),
+    ) -> Result<RawOutput, ExecuteError> {
+        let mut spec = self.spec(permit.workspace().root());
+        spec.limits = limits(&permit.limits(), None);
+        prepare(&mut spec);
+        reply(run(spec, permit.cancelled()).await)
+    }
+}
+
 /// The arguments of both tools.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

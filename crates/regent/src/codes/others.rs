@@ -234,6 +234,59 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "KILL, POLICY and TRUST can be neither masked, ignored nor handled, and STOP can't be ignored.",
     ),
+    code(
+        "skill.blocked",
+        exit::DENIED,
+        "The scan of a skill found something of high severity: a secret, text that speaks to models, characters that don't show, a script that does harm. Look at each finding (`regent skill scan`); `--accept-findings` installs it all the same.",
+    ),
+    code(
+        "skill.changed",
+        exit::DENIED,
+        "A file of the skill was changed, added or removed after it was installed. Every use compares every file with `.regent/skills.lock`, so the skill is refused until it is installed again.",
+    ),
+    code(
+        "skill.invalid",
+        exit::INVALID_FILE,
+        "The package has no usable `SKILL.md`: a head between two lines `---` with at least `name` and `description`; with a `runtime` also an `entrypoint` that is in the package.",
+    ),
+    code(
+        "skill.lock",
+        exit::INVALID_FILE,
+        "`.regent/skills.lock` can't be read. It is written by `regent skill` alone; take it from a backup, or remove it and install the skills again.",
+    ),
+    code(
+        "skill.no_file",
+        exit::NOT_FOUND,
+        "The skill has no such file; `regent skill show NAME` lists them.",
+    ),
+    code("skill.no_text", exit::ERROR, "The file is not a text, or too long to be shown."),
+    code(
+        "skill.not_granted",
+        exit::APPROVAL,
+        "The skill wants to do something that you haven't granted: at first, or because an update wants more than the version you have. On a terminal you are asked; elsewhere name each permission with `--grant`.",
+    ),
+    code(
+        "skill.package",
+        exit::DENIED,
+        "The folder or archive is not taken: a path that leads out of it, a link, a device, names that differ only in case, more files or bytes than fit, or an archive that unpacks to much more than it is. Nothing was written.",
+    ),
+    code(
+        "skill.permission",
+        exit::DENIED,
+        "What was granted to the skill can't be given to its program: more than one folder to write to, or a folder that isn't there or is a link.",
+    ),
+    code(
+        "skill.signature",
+        exit::DENIED,
+        "The package has a `SKILL.sig` that doesn't hold: it is about other content, or a key that you trust did not make it. A package that was changed after it was signed looks like this.",
+    ),
+    code("skill.swapped", exit::CONFLICT, "The package is no longer the one that was looked at; look again."),
+    code("skill.unknown", exit::NOT_FOUND, "There is no skill of that name in this project."),
+    code(
+        "skill.unreadable",
+        exit::ERROR,
+        "A file of the skill, or the place it is in, can't be read or written.",
+    ),
     code("tier.instruction", exit::DENIED, "The tool is shown to models, never run."),
     code(
         "tier.unavailable",

@@ -15,6 +15,8 @@ mod exit_codes;
 #[cfg(test)]
 mod running;
 #[cfg(test)]
+mod skills;
+#[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod world;
