@@ -265,6 +265,8 @@ pub struct Call {
     /// The recorded call that this one was made from, if a guest re-entered.
     pub(crate) parent: Option<u64>,
     pub(crate) depth: u8,
+    /// The tools that this call was made from and that may not use everything.
+    pub(crate) within: Vec<std::sync::Arc<crate::catalogue::Tool>>,
     /// Who reads the output while it comes.
     pub(crate) listener: Option<tokio::sync::mpsc::Sender<crate::syscall::Labelled>>,
 }

@@ -43,6 +43,10 @@ pub struct ToolSpec {
     /// Who vouches for it.
     #[serde(default)]
     pub origin: Origin,
+    /// What its own calls may use: capabilities of tools, names of operations, `file.*` for all that begin so. `None`: what its caller
+    /// may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub may: Option<Vec<String>>,
 }
 
 /// A blank to fill in. It has no name and no tier, so it isn't admitted as it is; what it leaves unsaid is the cautious answer.
@@ -62,6 +66,7 @@ impl Default for ToolSpec {
             version: unversioned(),
             cost: CostClass::default(),
             origin: Origin::default(),
+            may: None,
         }
     }
 }
@@ -167,6 +172,15 @@ impl Tool {
             }
             why
         })
+    }
+
+    /// Whether its own calls may use what goes by this name.
+    pub(crate) fn may_use(&self, name: &str) -> bool {
+        let covers = |granted: &String| match granted.strip_suffix('*') {
+            Some(begin) => begin.ends_with('.') && name.starts_with(begin),
+            None => granted == name,
+        };
+        self.spec.may.as_ref().is_none_or(|may| may.iter().any(covers))
     }
 
     /// The weakest tier it can run at that is at least `floor`.

@@ -87,6 +87,7 @@ impl Core {
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
         }
+        sheet.refuse_what_was_not_granted(call);
         sheet.fix_args();
         Ok(sheet)
     }
@@ -273,6 +274,32 @@ impl Core {
 impl Sheet {
     pub(crate) fn refuse(&mut self, code: &'static str, message: String, help: &str) {
         self.refusal = Some(refusal(code, message, help));
+    }
+
+    /// A tool that was granted some things reaches for no others, whoever calls it and however the call gets there.
+    fn refuse_what_was_not_granted(&mut self, call: &Call) {
+        if self.refusal.is_some() {
+            return;
+        }
+        // What declares nothing is known by its own name: it has to be granted by that.
+        let (mut own, tool) = ([call.op.name().to_owned()], self.tool.as_ref().map(|tool| tool.spec()));
+        let wanted = match tool {
+            Some(spec) if spec.capabilities.is_empty() => {
+                own = [spec.name.clone()];
+                &own[..]
+            }
+            Some(spec) => &spec.capabilities,
+            None => &own[..],
+        };
+        for limiting in &call.within {
+            let missing = wanted.iter().find(|name| !limiting.may_use(name));
+            if let Some(name) = missing {
+                let message = format!("`{}` was not granted `{name}`", limiting.spec().name);
+                let help = "make it again with that capability, if it shall have it";
+                self.refusal = Some(refusal("tool.not_granted", message, help));
+                return;
+            }
+        }
     }
 
     /// Puts the arguments into the one form that is recorded, or refuses them: what can't be written down exactly isn't done. The

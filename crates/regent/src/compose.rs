@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, ToolSpec, Workspace};
+#[cfg(feature = "wasm")]
+use regent_kernel::{BoxFuture, Digest, ExecuteError, Permit, RawOutput};
+use regent_kernel::{Catalogue, Executor, Executors, Kernel, Parts, Policy, ToolSpec, Workspace, tier};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
 use regent_policy::{Layer, LoadError, Source};
 #[cfg(feature = "wasm")]
@@ -14,6 +16,9 @@ use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec}
 use regent_skills::{Guarded, SkillError, Skills};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
+#[cfg(feature = "wasm")]
+use regent_tools::generated::ScriptTier;
+use regent_tools::generated::{Checking, Generated};
 
 use crate::codes;
 use crate::context::Context;
@@ -59,6 +64,8 @@ impl Running {
         })?;
         let skills = Arc::new(skills(context, project)?);
         admit_skills(context, &catalogue, &skills)?;
+        let generated = generated(context, project);
+        admit_generated(context, &catalogue, generated.as_ref())?;
         let workspace = Workspace::open(&project.root).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -69,7 +76,7 @@ impl Running {
         let parts = Parts {
             policy,
             ledger: ledger(context, project)?,
-            executors: executors(context, &skills),
+            executors: executors(context, &skills, generated),
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -206,16 +213,17 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
-fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
+fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Generated>>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
-    let host =
-        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
+    let added = regent_skills::host_tools(skills)
+        .into_iter()
+        .chain(generated.iter().flat_map(regent_tools::generated::host_tools));
+    let host = added.fold(HostTools::new(broker), HostTools::with_shared);
     let process = Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills));
     Executors {
         process: Some(Arc::new(process)),
-        #[cfg(feature = "wasm")]
-        wasm: Some(wasm_tier(context)),
+        wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
         ..Executors::new(Arc::new(host))
     }
 }
@@ -224,6 +232,70 @@ fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
 #[cfg(feature = "wasm")]
 fn wasm_tier(context: &Context) -> Arc<WasmTier> {
     Arc::new(WasmTier::new(WasmConfig { cache: Some(context.paths.wasm_cache()), ..WasmConfig::default() }))
+}
+
+/// Scripts run in the WASM tier.
+#[cfg(feature = "wasm")]
+#[derive(Debug)]
+struct Scripts(Arc<WasmTier>);
+
+#[cfg(feature = "wasm")]
+impl Executor<tier::Wasm> for Scripts {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Wasm>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        self.0.execute(permit)
+    }
+}
+
+#[cfg(feature = "wasm")]
+impl ScriptTier for Scripts {
+    fn install_script(
+        &self,
+        tool: &str,
+        interpreter: &[u8],
+        digest: Digest,
+        source: String,
+    ) -> Result<(), String> {
+        self.0.install_script(tool, interpreter, digest, source).map_err(|error| error.to_string())
+    }
+
+    fn remove_script(&self, tool: &str) {
+        self.0.remove(tool);
+    }
+}
+
+/// The generated tools of a project, before the tier that runs them; none where there is no such tier.
+#[cfg(feature = "wasm")]
+pub(crate) fn generated(context: &Context, project: &Project) -> Option<Arc<Generated>> {
+    let pins = context.paths.generated_pins(&project.root);
+    let tier = Arc::new(Scripts(wasm_tier(context)));
+    Some(Arc::new(Generated::new(project.folder().join("tools"), pins, tier)))
+}
+
+#[cfg(not(feature = "wasm"))]
+pub(crate) fn generated(_context: &Context, _project: &Project) -> Option<Arc<Generated>> {
+    None
+}
+
+/// The tools that make tools, and those that were made. One that isn't what was agreed to is left out, loudly.
+fn admit_generated(
+    context: &Context,
+    catalogue: &Catalogue,
+    generated: Option<&Arc<Generated>>,
+) -> Result<(), Failure> {
+    let Some(generated) = generated else { return Ok(()) };
+    for tool in regent_tools::generated::host_tools(generated) {
+        let fail =
+            |error| Failure::new(codes::INTERNAL, format!("a tool that makes tools is not usable: {error}"));
+        catalogue.admit(tool.spec()).map_err(fail)?;
+    }
+    for (name, error) in generated.admit_all(catalogue) {
+        let why = format!("{error}; `regent tool show {name}` says more");
+        context.screen.say(&format!("regent: {}\n", crate::term::inline(&why)));
+    }
+    Ok(())
 }
 
 /// What was found about the tiers besides the process tier, by trying them.
@@ -271,6 +343,10 @@ pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
         let skills = Arc::new(skills(context, &project)?);
         specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
         specs.extend(skills.specs());
+        if let Some(generated) = generated(context, &project) {
+            specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
+            specs.extend(generated.specs());
+        }
     }
     Ok(specs)
 }

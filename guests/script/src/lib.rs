@@ -6,8 +6,6 @@
 
 mod ast;
 mod builtins;
-#[cfg(target_arch = "wasm32")]
-mod component;
 mod date;
 mod error;
 mod eval;

@@ -11,6 +11,7 @@ use super::{Fault, Flow, Overflow, Reply};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::catalogue::{Catalogue, Tool};
 use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::{Target, refusal};
@@ -139,7 +140,9 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 
     fn nested(&self, op: Op) -> Call {
+        let limiting = self.frame.tool.iter().filter(|tool| tool.spec().may.is_some());
         Call {
+            within: self.frame.call.within.iter().chain(limiting).cloned().collect(),
             principal: self.frame.call.principal.clone(),
             op,
             parent: Some(self.frame.intent.seq),
@@ -149,11 +152,20 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 }
 
+impl<'s> Permit<'s, tier::Host> {
+    /// The tools that exist, for a driver that makes tools. Only drivers of ours run at this tier.
+    pub fn catalogue(&self) -> &'s Catalogue {
+        &self.frame.core.catalogue
+    }
+}
+
 /// The life of one system call; a permit can't outlive it.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) core: Arc<Core>,
     pub(crate) call: Call,
+    /// The tool that runs, as it was when the call was judged.
+    pub(crate) tool: Option<Arc<Tool>>,
     pub(crate) args: Value,
     /// What the arguments reach for, as policy judged it.
     pub(crate) targets: Vec<Target>,

@@ -7,13 +7,13 @@
 #![expect(missing_docs, reason = "the bindings are documented by the WIT that they are made from")]
 
 wit_bindgen::generate!({
-    path: "../../crates/sandbox/wit",
+    path: "../../../crates/sandbox/wit",
     world: "script",
 });
 
 use regent::host::{clock, filesystem, http, kv, logging, secrets, tools, types};
 
-use crate::{Entry, Host, HostError, Level, Limits, Request, Response, Script, Status};
+use regent_script::{Entry, Host, HostError, Level, Limits, Request, Response, Script, Status};
 
 /// What the tier's stack has room for.
 const DEPTH_MAX: u32 = 1_000;
