@@ -335,6 +335,27 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_may_use_what_it_was_granted_by_name_or_family() {
+        let tool = |may: Option<&[&str]>| {
+            let may = may.map(|words| words.iter().map(|&word| word.to_owned()).collect());
+            Catalogue::default().admit(ToolSpec { may, ..spec("1.0.0", "Counts.") }).unwrap()
+        };
+        assert!(tool(None).may_use("file.write"));
+        assert!(!tool(Some(&[])).may_use("file.read"));
+        for (granted, name, may) in [
+            ("file.read", "file.read", true),
+            ("file.read", "file.readable", false),
+            ("file.*", "file.write", true),
+            ("file.*", "file", false),
+            ("file.*", "files.write", false),
+            ("*", "file.read", false),
+            ("f*", "file.read", false),
+        ] {
+            assert_eq!(tool(Some(&[granted])).may_use(name), may, "{granted} {name}");
+        }
+    }
+
+    #[test]
     fn what_is_not_said_is_the_cautious_answer_and_a_blank_is_not_admitted() {
         assert!(matches!(Catalogue::default().admit(ToolSpec::default()), Err(AdmitError::Name(_))));
         let mut old = serde_json::to_value(spec("1.0.0", "Counts.")).unwrap();

@@ -13,6 +13,8 @@ mod envelopes;
 #[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
+mod generated;
+#[cfg(test)]
 mod running;
 #[cfg(test)]
 mod skills;
