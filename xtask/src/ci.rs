@@ -16,6 +16,11 @@ const STEPS: &[(&str, Step)] = &[
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("build", || cargo(&["build", "--workspace", "--bins", "--locked"])),
     ("test", || cargo(&["test", "--workspace", "--locked"])),
+    ("guests", || {
+        let manifest = ["--manifest-path", "guests/script/Cargo.toml", "--locked"];
+        cargo(&[&["clippy", "--all-targets"], &manifest[..], &["--", "-D", "warnings"]].concat())?;
+        cargo(&[&["test"], &manifest[..]].concat())
+    }),
     ("doc", || {
         cargo_with(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),

@@ -59,6 +59,7 @@ pub(crate) fn has(program: &str) -> bool {
 /// Installs what tests need, where that is possible; says what is missing where it isn't.
 pub(crate) fn install() -> Result<()> {
     components()?;
+    wasm_target()?;
     let missing: Vec<&str> =
         PACKAGES.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -88,6 +89,19 @@ pub(crate) fn install() -> Result<()> {
             apt(&[&["install", "-y", "-q", "--no-install-recommends"], missing.as_slice()].concat())
         })
         .with_context(|| by_hand.clone())
+}
+
+/// Without this target there is no interpreter for generated tools, and their tests would be skipped.
+fn wasm_target() -> Result<()> {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    let asked = capture(command("rustc").args(["--print", "target-libdir", "--target", TARGET]), "rustc")?;
+    if Path::new(String::from_utf8_lossy(&asked.stdout).trim()).is_dir() {
+        return Ok(());
+    }
+    if !has("rustup") {
+        bail!("install the standard library for {TARGET} first");
+    }
+    finish(command("rustup").args(["target", "add", TARGET]), "rustup target add")
 }
 
 /// rustfmt and clippy come with most toolchains, but not with the minimal one.

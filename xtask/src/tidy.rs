@@ -15,7 +15,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("sandbox", &["kernel"]),
     ("egress", &["kernel"]),
     ("tools-macros", &[]),
-    ("tools", &["kernel", "egress", "tools-macros"]),
+    ("tools", &["kernel", "egress", "tools-macros", "script"]),
     ("vault", &["kernel"]),
     ("skills", &["policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),

@@ -131,6 +131,8 @@ codes! {
     STATE_FILE = "state.file", exit::INVALID_FILE, "The file that remembers which folders you trust is damaged. Until it is removed or repaired nothing is trusted.";
     TERMINAL_NEEDED = "terminal.needed", exit::USAGE, "This would ask you something, but there is no terminal to ask on. The message names the flag that answers.";
     TOOL_FAILED = "tool.failed", exit::ERROR, "The call was allowed and made, and the tool says that it did not work.";
+    TOOL_NOT_BUILT = "tool.not_built", exit::SANDBOX, "This build has no interpreter for generated tools: the target wasm32-unknown-unknown was missing \
+        when it was built (`rustup target add wasm32-unknown-unknown`, then build again), or a feature was off.";
     TOOL_TIMED_OUT = "tool.timed_out", exit::SANDBOX, "The call was stopped when the wall clock limit of its grant ran out.";
     TOOL_CANCELLED = "tool.cancelled", exit::INTERRUPTED, "The call was stopped by a signal before it had finished.";
     USAGE = "usage", exit::USAGE, "The command line isn't one that Regent knows. `regent help` lists the commands.";

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use regent_kernel::{Denial, Fault};
 use regent_skills::SkillError;
+use regent_tools::generated::GeneratedError;
 use serde_json::{Value, json};
 
 use crate::codes::{self, Code};
@@ -147,6 +148,21 @@ impl From<Fault> for Failure {
                 sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
             }
             Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
+        }
+    }
+}
+
+impl From<GeneratedError> for Failure {
+    fn from(error: GeneratedError) -> Self {
+        let failure = Self::named(error.code(), codes::exit_of(error.code()), error.to_string());
+        match &error {
+            GeneratedError::Changed { .. } => {
+                failure.help("put back what was agreed to, or `regent tool remove` it")
+            }
+            GeneratedError::Interpreter(name) => {
+                failure.help(format!("`regent tool renew {name}` tries it again"))
+            }
+            _other => failure,
         }
     }
 }

@@ -100,6 +100,12 @@ impl Paths {
         self.state.join("witness").join(name)
     }
 
+    /// What was agreed to of a project's generated tools.
+    pub(crate) fn generated_pins(&self, root: &Path) -> PathBuf {
+        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        self.state.join("generated").join(name).with_extension("json")
+    }
+
     /// The folders that are ours alone.
     pub(crate) fn private(&self) -> [&Path; 3] {
         [&self.config, &self.data, &self.state]

@@ -42,6 +42,7 @@ extern crate self as regent_tools;
 
 mod confidentiality;
 mod fs;
+pub mod generated;
 mod host;
 mod http;
 #[doc(hidden)]

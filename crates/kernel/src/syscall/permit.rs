@@ -11,7 +11,7 @@ use super::{Fault, Flow, Overflow, Reply};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
-use crate::catalogue::Tool;
+use crate::catalogue::{Catalogue, Tool};
 use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::{Target, refusal};
@@ -148,6 +148,13 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             within: self.frame.within(),
             listener: None,
         }
+    }
+}
+
+impl<'s> Permit<'s, tier::Host> {
+    /// The tools that exist, for a driver that makes tools. Only drivers of ours run at this tier.
+    pub fn catalogue(&self) -> &'s Catalogue {
+        &self.frame.core.catalogue
     }
 }
 

@@ -292,6 +292,41 @@ pub(super) const OTHERS: &[Code] = &[
         "The tool's bytes are not the ones that were agreed to. Nothing was run. Install it again if the change is meant.",
     ),
     code(
+        "tool.example",
+        exit::ERROR,
+        "The tool was tried on its examples, and one did not come out as it should. Nothing was kept; mend the source or the example.",
+    ),
+    code(
+        "tool.interpreter",
+        exit::CONFLICT,
+        "The generated tool was tried with another interpreter than this build has, so what was agreed to is not what would run. `regent tool renew NAME` tries it again and keeps it as a new version.",
+    ),
+    code(
+        "tool.not_granted",
+        exit::DENIED,
+        "A tool reached for something that it wasn't granted when it was made. The kernel refuses that, whatever policy allows its caller. Make it again with the capability, if it shall have it.",
+    ),
+    code(
+        "tool.not_made_here",
+        exit::DENIED,
+        "The generated tool came with the folder: nobody has made or tried it here. Look at its source; then `regent tool generate` it from there.",
+    ),
+    code(
+        "tool.refused",
+        exit::USAGE,
+        "What was asked for can't be a generated tool: its name, description, schema, examples or capabilities are at fault; the message says which.",
+    ),
+    code(
+        "tool.source",
+        exit::USAGE,
+        "The source of the tool can't be used: line, column and reason are in the message. The language is a strict subset of JavaScript.",
+    ),
+    code(
+        "tool.undeclared",
+        exit::USAGE,
+        "The source uses a host function whose capability it doesn't ask for. Ask for it (`--may file.read`), or do without.",
+    ),
+    code(
         "tool.unknown",
         exit::NOT_FOUND,
         "There is no tool of exactly this name. `regent tool list` shows them; names are compared byte by byte, so look-alike letters don't match.",

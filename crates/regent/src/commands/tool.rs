@@ -1,6 +1,10 @@
 //! `regent tool`: what can be called, and calling it.
 
-use clap::{Subcommand, ValueEnum};
+mod generated;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use regent_kernel::{CostClass, Op, Origin, Outcome, SideEffect, ToolCall, ToolSpec};
 use regent_tools::{Wanted, schema};
@@ -36,6 +40,34 @@ pub(crate) enum ToolCommand {
         /// Only those that this one vouches for
         #[arg(long, value_enum)]
         origin: Option<OriginWord>,
+        /// Only those that agents or you have generated
+        #[arg(long, conflicts_with = "origin")]
+        generated: bool,
+    },
+    /// Make a tool out of a JavaScript file: checked, tried on its examples, kept as a new version
+    Generate(Making),
+    /// Show a generated tool: its source, grants, versions, and whether it is what was agreed to
+    Show {
+        /// Its name, e.g. gen.word_count
+        name: String,
+    },
+    /// Make a generated tool again from what is kept of it: tried again, as a new version
+    Renew {
+        /// Its name
+        name: String,
+    },
+    /// Go back to an earlier version of a generated tool
+    Rollback {
+        /// Its name
+        name: String,
+        /// The version; the one before the active one if none is given
+        #[arg(long, value_name = "N")]
+        to: Option<u32>,
+    },
+    /// Remove a generated tool, all its versions
+    Remove {
+        /// Its name
+        name: String,
     },
     /// Call a tool: judged by policy, confined, recorded
     Call {
@@ -49,6 +81,29 @@ pub(crate) enum ToolCommand {
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
+}
+
+/// What a generated tool is made of. The file may say it itself, in JSON, in a comment at its beginning: /* regent-tool {…} */
+#[derive(Debug, Args)]
+pub(crate) struct Making {
+    /// The source: export function run(input) { … }
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// The tool's name, e.g. gen.word_count
+    #[arg(long)]
+    name: Option<String>,
+    /// What it does, in one sentence
+    #[arg(long)]
+    description: Option<String>,
+    /// A JSON file with examples: [{"input": …, "output": …}]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    examples: Option<PathBuf>,
+    /// What it shall be granted, e.g. file.read; may be given several times
+    #[arg(long = "may", value_name = "CAPABILITY")]
+    capabilities: Vec<String>,
+    /// As an agent of this name, not as yourself
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
 }
 
 /// How tools are written down.
@@ -141,6 +196,11 @@ impl ToolCommand {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::List { .. } => "tool.list",
+            Self::Generate(_) => "tool.generate",
+            Self::Show { .. } => "tool.show",
+            Self::Renew { .. } => "tool.renew",
+            Self::Rollback { .. } => "tool.rollback",
+            Self::Remove { .. } => "tool.remove",
             Self::Call { .. } => "tool.call",
         }
     }
@@ -148,7 +208,8 @@ impl ToolCommand {
 
 pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResult {
     match command {
-        ToolCommand::List { format, tag, effect, cost, origin } => {
+        ToolCommand::List { format, tag, effect, cost, origin, generated } => {
+            let origin = if generated { Some(OriginWord::Generated) } else { origin };
             let wanted = Wanted {
                 capability: tag.as_deref(),
                 effect: effect.map(EffectWord::effect),
@@ -156,6 +217,19 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
                 origin: origin.map(OriginWord::origin),
             };
             list(context, &wanted, format)
+        }
+        ToolCommand::Generate(making) => generated::generate(context, making).await,
+        ToolCommand::Show { name } => generated::show(context, &name),
+        ToolCommand::Renew { name } => generated::renew(context, &name).await,
+        ToolCommand::Rollback { name, to } => {
+            let mut args = json!({"name": name});
+            if let (Some(to), Some(fields)) = (to, args.as_object_mut()) {
+                fields.insert("version".to_owned(), json!(to));
+            }
+            generated::run(context, "tool.rollback", args, None).await
+        }
+        ToolCommand::Remove { name } => {
+            generated::run(context, "tool.remove", json!({"name": name}), None).await
         }
         ToolCommand::Call { name, arguments, agent } => {
             let args = json::from_argument(&arguments)?;

@@ -49,6 +49,10 @@ pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
         let skills = Arc::new(open(context, &project)?);
         specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
         specs.extend(skills.specs());
+        if let Some(generated) = super::generated::open(context, &project, &skills) {
+            specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
+            specs.extend(generated.specs());
+        }
     }
     Ok(specs)
 }

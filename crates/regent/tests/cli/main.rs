@@ -12,6 +12,7 @@ mod commands;
 mod envelopes;
 #[cfg(test)]
 mod exit_codes;
+mod generated;
 #[cfg(test)]
 mod network;
 #[cfg(test)]

@@ -1,0 +1,259 @@
+//! The tools that make, roll back and remove tools.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use regent_kernel::{
+    Catalogue, Confidentiality, Digest, ExecuteError, Integrity, Label, Op, Outcome, RawOutput, Reply,
+    SideEffect, Status, Tier, ToolCall, ToolSpec,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::manifest::{Example, Manifest, Wanted, same};
+use super::{Generated, GeneratedError, Live};
+use crate::manifest::{capabilities, integer, object};
+use crate::output::{arguments, blocking};
+use crate::tool::{Context, HostTool, ToolError};
+
+const SOURCE_BYTES_MAX: u64 = 1 << 20;
+/// How much of an answer is shown when an example comes out otherwise.
+const SHOWN_BYTES_MAX: usize = 300;
+/// What these tools say is what we know.
+const OWN: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Internal };
+
+/// The tools `tool.generate`, `tool.rollback` and `tool.remove`.
+pub fn host_tools(generated: &Arc<Generated>) -> Vec<Arc<dyn HostTool>> {
+    vec![
+        Arc::new(Generate(Arc::clone(generated))),
+        Arc::new(RollBack(Arc::clone(generated))),
+        Arc::new(Remove(Arc::clone(generated))),
+    ]
+}
+
+struct Generate(Arc<Generated>);
+struct RollBack(Arc<Generated>);
+struct Remove(Arc<Generated>);
+
+fn spec(name: &str, description: &str, input: Value) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        input,
+        capabilities: capabilities(&["tool.generate"]),
+        effect: SideEffect::Write,
+        tiers: vec![Tier::Host],
+        output: OWN,
+        origin: regent_kernel::Origin::BuiltIn,
+        ..ToolSpec::default()
+    }
+}
+
+fn name_field() -> Value {
+    json!({"type": "string", "minLength": 5, "maxLength": 64, "description": "the tool's name, e.g. gen.word_count"})
+}
+
+impl HostTool for Generate {
+    fn spec(&self) -> ToolSpec {
+        let text = |most: u64, about: &str| json!({"type": "string", "minLength": 1, "maxLength": most, "description": about});
+        let example = object(
+            &["input", "output"],
+            json!({"input": {"type": "object"}, "output": {"description": "the JSON that must come back"}}),
+        );
+        spec(
+            "tool.generate",
+            "Make a tool out of source in a strict subset of JavaScript: `export function run(input) { … }` gets JSON and returns JSON. \
+             It is read, tried on every example in the WASM tier, and only then kept as a new version. No imports, no eval; the host is \
+             `regent.readFile, writeFile, appendFile, listDir, stat, fetch, callTool, kv.get, kv.set, log, now`, each of which needs its \
+             capability: file.read, file.write, file.list, network.request, memory. Returns JSON: name, version, sha256, examples.",
+            object(
+                &["name", "description", "source", "examples"],
+                json!({
+                    "name": name_field(),
+                    "description": text(2000, "one sentence: what it does and what it returns"),
+                    "source": text(SOURCE_BYTES_MAX, "the program"),
+                    "input": {"type": "object", "description": "JSON Schema of the arguments; any object if absent"},
+                    "examples": {"type": "array", "minItems": 1, "maxItems": 50, "items": example},
+                    "capabilities": {"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 64},
+                        "description": "what it shall be granted; nothing if absent"},
+                }),
+            ),
+        )
+    }
+
+    fn run<'s>(
+        &'s self,
+        permit: &'s Context<'s>,
+    ) -> regent_kernel::BoxFuture<'s, Result<RawOutput, ToolError>> {
+        Box::pin(self.0.generate(permit))
+    }
+}
+
+/// The arguments of the other two.
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
+    version: Option<u32>,
+}
+
+impl HostTool for RollBack {
+    fn spec(&self) -> ToolSpec {
+        let version =
+            integer(1, 10_000, "the version to go back to; the one before the active one if absent");
+        spec(
+            "tool.rollback",
+            "Make an earlier version of a generated tool the active one. Returns JSON: name, version, sha256.",
+            object(&["name"], json!({"name": name_field(), "version": version})),
+        )
+    }
+
+    fn run<'s>(
+        &'s self,
+        permit: &'s Context<'s>,
+    ) -> regent_kernel::BoxFuture<'s, Result<RawOutput, ToolError>> {
+        Box::pin(async move {
+            let Named { name, version } = arguments(permit)?;
+            let (registry, interpreter) = (self.0.registry.clone(), self.0.digest);
+            let kept = blocking(permit, move |_| registry.roll_back(&name, version, interpreter)).await??;
+            let told =
+                json!({"name": kept.manifest.name, "version": kept.manifest.version, "sha256": kept.digest});
+            self.0.tier.remove_script(&kept.manifest.name);
+            self.0.enact(permit.catalogue(), kept)?;
+            Ok(RawOutput::json(&told))
+        })
+    }
+}
+
+impl HostTool for Remove {
+    fn spec(&self) -> ToolSpec {
+        spec(
+            "tool.remove",
+            "Remove a generated tool, all its versions. Returns JSON: name, removed.",
+            object(&["name"], json!({"name": name_field()})),
+        )
+    }
+
+    fn run<'s>(
+        &'s self,
+        permit: &'s Context<'s>,
+    ) -> regent_kernel::BoxFuture<'s, Result<RawOutput, ToolError>> {
+        Box::pin(async move {
+            let Named { name, .. } = arguments(permit)?;
+            let (registry, gone) = (self.0.registry.clone(), name.clone());
+            blocking(permit, move |_| registry.remove(&gone)).await??;
+            self.0.forget(permit.catalogue(), &name);
+            Ok(RawOutput::json(&json!({"name": name, "removed": true})))
+        })
+    }
+}
+
+/// A tool that is being tried: callable under a name of its own until this is dropped.
+struct Trial<'t> {
+    generated: &'t Generated,
+    catalogue: &'t Catalogue,
+    name: String,
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        self.generated.forget(self.catalogue, &self.name);
+    }
+}
+
+impl Generated {
+    /// Reads, checks, tries, and only then keeps.
+    async fn generate(&self, permit: &Context<'_>) -> Result<RawOutput, ToolError> {
+        if self.interpreter.is_empty() {
+            return Err(GeneratedError::NotBuilt.into());
+        }
+        let wanted: Wanted = arguments(permit)?;
+        let (wanted, uses) = blocking(permit, move |_| wanted.check().map(|uses| (wanted, uses))).await??;
+        let manifest = Manifest {
+            format: 1,
+            name: wanted.name,
+            version: 0,
+            description: wanted.description,
+            input: wanted.input,
+            capabilities: wanted.capabilities,
+            uses,
+            examples: wanted.examples,
+            source_sha256: Digest::of(wanted.source.as_bytes()),
+            interpreter_sha256: self.digest,
+            made_ms: permit.clock().now_ms(),
+            made_by: permit.call().principal().name().to_owned(),
+        };
+        self.try_out(permit, &manifest, &wanted.source).await?;
+        let registry = self.registry.clone();
+        let kept = blocking(permit, move |_| registry.add(manifest, &wanted.source)).await??;
+        let told = json!({
+            "name": kept.manifest.name, "version": kept.manifest.version, "sha256": kept.digest,
+            "examples": kept.manifest.examples.len(), "capabilities": kept.manifest.capabilities, "uses": kept.manifest.uses,
+        });
+        self.tier.remove_script(&kept.manifest.name);
+        self.enact(permit.catalogue(), kept)?;
+        Ok(RawOutput::json(&told))
+    }
+
+    /// Runs every example where and as the tool would run: as calls of the same caller, judged and recorded.
+    async fn try_out(
+        &self,
+        permit: &Context<'_>,
+        manifest: &Manifest,
+        source: &str,
+    ) -> Result<(), ToolError> {
+        let name = format!("{}.trial-{}", manifest.name, permit.intent().seq);
+        let trial = Trial { generated: self, catalogue: permit.catalogue(), name: name.clone() };
+        let spec = Manifest { name: name.clone(), ..manifest.clone() }.spec(manifest.source_sha256);
+        permit.catalogue().admit(spec).map_err(GeneratedError::from)?;
+        let live = Live { source: source.to_owned(), kept: None, installed: AtomicBool::new(false) };
+        self.set_live(name.clone(), live);
+        for (index, example) in manifest.examples.iter().enumerate() {
+            let op = Op::RunTool(ToolCall { tool: name.clone(), args: example.input.clone() });
+            let reply = permit.syscall(op).await;
+            let reply = reply.map_err(|fault| ExecuteError::Broken(fault.to_string()))?;
+            compared(example, reply)
+                .map_err(|why| GeneratedError::Example { number: index.saturating_add(1), why })?;
+        }
+        drop(trial);
+        Ok(())
+    }
+}
+
+fn compared(example: &Example, reply: Reply) -> Result<(), String> {
+    let outcome = match reply {
+        Reply::Done(outcome) => outcome,
+        Reply::Denied(denial) => return Err(format!("denied: {}", denial.reason.message)),
+        Reply::Pending(ticket) => return Err(format!("a person would have to agree: {}", ticket.reason)),
+    };
+    match &outcome.status {
+        Status::Ok => {}
+        Status::Failed(failure) => return Err(format!("{}: {}", failure.code, failure.message)),
+        Status::TimedOut => return Err("it ran out of time".to_owned()),
+        Status::Cancelled => return Err("it was stopped".to_owned()),
+        Status::Faulted(message) => return Err(message.clone()),
+    }
+    let text = result_of(&outcome);
+    let given: Value =
+        serde_json::from_slice(text).map_err(|error| format!("the result is not JSON: {error}"))?;
+    if same(&given, &example.output) {
+        return Ok(());
+    }
+    Err(format!("expected {}, got {}", shown(&example.output), shown(&given)))
+}
+
+/// The result without the log lines that come after it.
+fn result_of(outcome: &Outcome) -> &[u8] {
+    let bytes = outcome.output.bytes();
+    let length = outcome.obtained.as_ref().and_then(|receipt| receipt.pointer("/ended/stdout_bytes"));
+    let length = length.and_then(Value::as_u64).and_then(|length| usize::try_from(length).ok());
+    length.and_then(|length| bytes.get(..length)).unwrap_or(bytes)
+}
+
+fn shown(value: &Value) -> String {
+    let mut text = value.to_string();
+    if text.len() > SHOWN_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(SHOWN_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}

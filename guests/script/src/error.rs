@@ -1,0 +1,54 @@
+//! What is wrong with a source, and where.
+
+use std::fmt;
+
+/// A source that can't be run, or a run that ended in an error that nobody caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptError {
+    /// What is wrong.
+    pub message: String,
+    /// Where, as line and column from 1; `None` where no place is at fault.
+    pub place: Option<(u32, u32)>,
+    /// The line, as it is written.
+    pub line: String,
+    at: u32,
+}
+
+/// How much of a source line is shown.
+const LINE_CHARS_MAX: usize = 120;
+
+impl ScriptError {
+    pub(crate) fn new(at: u32, message: impl Into<String>) -> Self {
+        Self { message: message.into(), place: None, line: String::new(), at }
+    }
+
+    /// Without a place.
+    pub(crate) fn anywhere(message: impl Into<String>) -> Self {
+        Self::new(u32::MAX, message)
+    }
+
+    /// Finds the line and column.
+    pub(crate) fn in_source(mut self, source: &str) -> Self {
+        let Some(before) = usize::try_from(self.at).ok().and_then(|at| source.get(..at)) else { return self };
+        let start = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
+        let line = before.bytes().filter(|byte| *byte == b'\n').count().saturating_add(1);
+        let column = before.get(start..).unwrap_or("").chars().count().saturating_add(1);
+        self.place =
+            Some((u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX)));
+        let text = source.get(start..).and_then(|rest| rest.lines().next()).unwrap_or("");
+        self.line = text.trim_end().chars().take(LINE_CHARS_MAX).collect();
+        self
+    }
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some((line, column)) = self.place {
+            write!(f, " at {line}:{column}\n  {line} | {}", self.line)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ScriptError {}
