@@ -36,6 +36,8 @@ const BARS: &[(&str, Bar)] = &[
     ("microvm.kill", Bar::AtMost(1.0)),
     ("wasm.instantiate_call", Bar::AtMost(10.0)),
     ("wasm.host_call", Bar::AtMost(1.0)),
+    ("redact.throughput", Bar::AtLeast(100.0)),
+    ("broker.request.added", Bar::AtMost(0.3)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
 ];

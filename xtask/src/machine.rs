@@ -14,6 +14,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("g++", "g++"),
     ("git", "git"),
     ("busybox", "busybox-static"),
+    ("curl", "curl"),
+    ("python3", "python3"),
 ];
 
 /// A program to be started in the workspace.

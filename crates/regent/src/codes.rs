@@ -17,6 +17,8 @@ pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
     /// A config or policy file is at fault.
     pub(crate) const INVALID_FILE: u8 = 3;
+    /// Somebody has to say who they are.
+    pub(crate) const AUTHENTICATION: u8 = 4;
     /// It isn't there.
     pub(crate) const NOT_FOUND: u8 = 5;
     /// Already there, or already running.
@@ -125,6 +127,16 @@ codes! {
     TOOL_TIMED_OUT = "tool.timed_out", exit::SANDBOX, "The call was stopped when the wall clock limit of its grant ran out.";
     TOOL_CANCELLED = "tool.cancelled", exit::INTERRUPTED, "The call was stopped by a signal before it had finished.";
     USAGE = "usage", exit::USAGE, "The command line isn't one that Regent knows. `regent help` lists the commands.";
+    VAULT_EXISTS = "vault.exists", exit::CONFLICT, "The vault has that already. `regent vault rotate` gives a secret a new value, `regent vault remove` takes it out.";
+    VAULT_IMPORT = "vault.import", exit::INVALID_FILE, "The file of secrets can't be taken in: it is neither a `.env` file nor a SOPS file that an age key of yours opens, or it was changed \
+        after it was encrypted. Nothing was taken in.";
+    VAULT_LOCKED = "vault.locked", exit::AUTHENTICATION, "The vault has a passphrase, and it was not given or is another one. At a terminal `regent` asks for it; elsewhere \
+        `--passphrase-fd N` names a descriptor to read it from. It is never taken from the command line or the environment.";
+    VAULT_NONE = "vault.none", exit::NOT_FOUND, "The vault has no secret of this name. `regent vault list` shows the names.";
+    VAULT_UNUSABLE = "vault.unusable", exit::ERROR, "The vault's file or key can't be used: missing, damaged, or open to others. Nothing was changed. Both are in your data folder and \
+        have to be files of yours with mode 0600.";
+    VAULT_VALUE = "vault.value", exit::USAGE, "A secret can't have this name, value or scope. Names are lower case letters, digits, and `.` `_` `/` `-` between them. Values have 8 to \
+        16384 bytes: shorter ones stand in ordinary text, so masking them would destroy it.";
     UNKNOWN_CODE = "explain.unknown", exit::NOT_FOUND, "There is no such error code.";
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod tool;
 pub(crate) mod trust;
+pub(crate) mod vault;
 
 use crate::cli::Command;
 use crate::context::Context;
@@ -40,6 +41,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(context, &args),
+        Command::Vault(command) => vault::run(context, command),
         Command::Man(args) => man::run(&args),
     }
 }

@@ -8,7 +8,7 @@ use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_kernel::{Executor, tier};
-use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
+use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
 use regent_policy::{Layer, LoadError, Source};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
@@ -17,13 +17,16 @@ use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
+use regent_vault::Vault;
 
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
+use crate::secrets;
 use crate::trust::{self, Trust};
+use crate::way_out::WayOut;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -65,14 +68,15 @@ impl Running {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
+        let vault = secrets::vault(context)?;
         let parts = Parts {
             policy,
-            ledger: ledger(context, project)?,
+            ledger: ledger(context, project, &vault)?,
             executors: executors(context),
             catalogue,
             workspace,
             state: Arc::new(state),
-            secrets: Arc::new(regent_kernel::NoSecrets),
+            secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,
@@ -182,11 +186,13 @@ pub(crate) fn ledger_key(paths: &Paths) -> Result<LedgerKey, Failure> {
     })
 }
 
-fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
+fn ledger(context: &Context, project: &Project, vault: &Vault) -> Result<Ledger, Failure> {
     let root = project.audit();
+    let payload_key = if context.settings.encrypts_payloads() { Some(payload_key(vault)?) } else { None };
     let options = Options {
         opened_at_ms: context.clock.now_ms(),
         witness: Some(context.paths.witness(&project.root)),
+        payload_key,
         ..Options::default()
     };
     Ledger::open(&root, ledger_key(&context.paths)?, options).map_err(|error| {
@@ -205,11 +211,18 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
+/// The key that payloads are encrypted with. It lives in the vault and has no handle.
+pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
+    let key = vault.key("ledger.payloads").map_err(secrets::failed)?;
+    Ok(PayloadKey::new(*key))
+}
+
 fn executors(context: &Context) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
+    let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
     Executors {
-        process: Some(Arc::new(ProcessTier::new(floor(context)))),
+        process: Some(Arc::new(process)),
         #[cfg(feature = "wasm")]
         wasm: Some(wasm_tier(context)),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]

@@ -300,6 +300,10 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
             Some(fix) => format!("{message}; to open it: {fix}"),
             None => message,
         })),
+        SandboxError::NoOutlet { fix } => {
+            let fix = fix.as_ref().map(|fix| format!("; to open one: {fix}")).unwrap_or_default();
+            Ok(RawOutput::failed("process.no_network", format!("{message}{fix}")))
+        }
         SandboxError::Program { .. } => Ok(RawOutput::failed("process.not_started", message)),
         SandboxError::Spec(_) => Ok(RawOutput::failed("process.refused", message)),
         SandboxError::Setup { step: Step::WorkingDirectory, .. } => {

@@ -1,5 +1,9 @@
 //! Ways round the broker, and through it.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
 use crate::servers::{Server, ok};
 use crate::world::{Setup, World, reaching};
 
@@ -226,4 +230,29 @@ async fn adv_055_a_dead_broker_is_no_network() {
     // What was under way has its outcome.
     let recorded = world.recorded().await;
     assert!(recorded.iter().any(|(_, body)| body["status"]["failed"]["code"] == "net.gone"), "{recorded:#?}");
+}
+
+#[test]
+fn an_ordinary_user_gets_the_same() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        // Then this is what every other test has just shown.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (anyone, copy) = (std::fs::Permissions::from_mode(0o755), folder.path().join("tests"));
+    std::fs::set_permissions(folder.path(), anyone.clone()).unwrap();
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    std::fs::set_permissions(&copy, anyone).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "this test runs itself again, as somebody else")]
+    let output = Command::new(&copy)
+        .args(["--skip", "an_ordinary_user_gets_the_same"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/")
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("test result: ok. 2"), "{text}");
 }

@@ -77,6 +77,11 @@ pub(super) const OTHERS: &[Code] = &[
         exit::BUDGET,
         "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent.",
     ),
+    code(
+        "budget.unknown",
+        exit::TEMPORARY,
+        "What is left of a budget can't be told now, so nothing more is spent of it.",
+    ),
     code("budget.not_a_person", exit::DENIED, "Only a person can set budgets."),
     code("call.cancelled", exit::INTERRUPTED, "A call that a guest made was told to stop."),
     code("call.timed_out", exit::TEMPORARY, "A call that a guest made ran out of time."),
@@ -137,6 +142,11 @@ pub(super) const OTHERS: &[Code] = &[
     code("http.connect", exit::TEMPORARY, "The host can't be reached."),
     code("http.header_refused", exit::DENIED, "A header that callers may not set."),
     code("http.method", exit::USAGE, "A method that isn't known."),
+    code(
+        "http.name_refused",
+        exit::DENIED,
+        "The name is too long or too random to be that of a machine: a lookup would carry it to whoever answers for it.",
+    ),
     code("http.no_such_host", exit::NOT_FOUND, "The name has no address."),
     code(
         "http.redirect_denied",
@@ -149,6 +159,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The answer leads elsewhere, and a person has to agree to going there; every hop is judged anew.",
     ),
     code("http.redirects", exit::ERROR, "The answer leads elsewhere, and again, too often."),
+    code(
+        "http.secret_leaving",
+        exit::DENIED,
+        "The value of a secret would leave in a way that nobody agreed to. Send its handle (`secret://name`) instead.",
+    ),
     code("http.timeout", exit::TEMPORARY, "The host took too long."),
     code(
         "http.tls",
@@ -200,6 +215,52 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("model.none", exit::NOT_FOUND, "No model provider is set up."),
     code(
+        "net.address_refused",
+        exit::DENIED,
+        "The host's address is private, local or a cloud's metadata. `network.allow_private` names exceptions.",
+    ),
+    code("net.broken", exit::ERROR, "The exchange or the tunnel broke off."),
+    code("net.cancelled", exit::INTERRUPTED, "The exchange was stopped."),
+    code("net.connect", exit::TEMPORARY, "The host can't be reached."),
+    code("net.gone", exit::INTERRUPTED, "The program that asked for it has ended, or no longer waits."),
+    code("net.header", exit::USAGE, "A header can't be sent as it would have to be."),
+    code(
+        "net.inspect",
+        exit::ERROR,
+        "A tunnel that policy wants opened can't be: the program doesn't trust the broker's certificate.",
+    ),
+    code("net.method", exit::USAGE, "A method that isn't known."),
+    code(
+        "net.name_refused",
+        exit::DENIED,
+        "The name is too long or too random to be that of a machine: a lookup would carry it to whoever answers for it.",
+    ),
+    code(
+        "net.no_connection",
+        exit::USAGE,
+        "Only the broker makes this call, for a program that waits. `http.fetch` makes requests.",
+    ),
+    code("net.no_such_host", exit::NOT_FOUND, "The name has no address."),
+    code(
+        "net.secret_leaving",
+        exit::DENIED,
+        "The value of a secret would leave in a way that nobody agreed to. Send its handle (`secret://name`) instead.",
+    ),
+    code("net.secret_not_text", exit::ERROR, "A secret that isn't text can't be put into a JSON body."),
+    code("net.timeout", exit::TEMPORARY, "The other side, or both, said nothing for too long."),
+    code(
+        "net.tls",
+        exit::ERROR,
+        "The host's certificate can't be trusted, or no secure connection came about.",
+    ),
+    code(
+        "net.tls_refused",
+        exit::DENIED,
+        "The tunnel isn't TLS, or its greeting is to another host than the one that was judged.",
+    ),
+    code("net.too_large", exit::ERROR, "More bytes than one exchange may move."),
+    code("net.url", exit::USAGE, "The URL can't be used."),
+    code(
         "path.hard_link",
         exit::DENIED,
         "The file has several names; one of them may be outside the workspace, so it isn't touched.",
@@ -247,6 +308,11 @@ pub(super) const OTHERS: &[Code] = &[
     code("process.killed", exit::INTERRUPTED, "The program was killed because the call was cancelled."),
     code("process.memory", exit::SANDBOX, "The program reached its memory limit."),
     code(
+        "process.no_network",
+        exit::SANDBOX,
+        "The program asked for the network, and there is no broker that it could reach.",
+    ),
+    code(
         "process.not_started",
         exit::NOT_FOUND,
         "The program can't be started inside the sandbox: it isn't in the view, or isn't a program. Programs are looked for in /usr/local/bin, /usr/bin and /bin, and in the workspace by path.",
@@ -274,6 +340,31 @@ pub(super) const OTHERS: &[Code] = &[
         "signal.fixed",
         exit::DENIED,
         "KILL, POLICY and TRUST can be neither masked, ignored nor handled, and STOP can't be ignored.",
+    ),
+    code(
+        "secret.locked",
+        exit::AUTHENTICATION,
+        "The vault that has the secret can't be opened: it wants a passphrase, or its file or key can't be used. `regent vault list` says more.",
+    ),
+    code(
+        "secret.not_found",
+        exit::NOT_FOUND,
+        "There is no secret of this name in the vault. `regent vault add NAME` puts one in; its value is typed or comes on stdin.",
+    ),
+    code(
+        "secret.not_judged",
+        exit::ERROR,
+        "A tool asked for a secret that the call's arguments have no handle to. Only what policy judged is given.",
+    ),
+    code(
+        "secret.out_of_scope",
+        exit::DENIED,
+        "Whoever put the secret into the vault has said which tools, agents and hosts it is for, and this call is none of them. `regent vault list` shows the scope.",
+    ),
+    code(
+        "secret.too_many",
+        exit::DENIED,
+        "One call has handles to more different secrets than any call needs. Make several calls of it.",
     ),
     code("tier.instruction", exit::DENIED, "The tool is shown to models, never run."),
     code(

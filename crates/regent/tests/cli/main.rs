@@ -13,7 +13,11 @@ mod envelopes;
 #[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
+mod network;
+#[cfg(test)]
 mod running;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]
