@@ -13,9 +13,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("bwrap", "bubblewrap"),
     ("g++", "g++"),
     ("git", "git"),
-    ("busybox", "busybox-static"),
     ("curl", "curl"),
     ("python3", "python3"),
+    ("busybox", "busybox-static"),
 ];
 
 /// A program to be started in the workspace.
