@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::{
-    AdmitError, ArgumentKind, Catalogue, Confidentiality, Integrity, Label, SideEffect, Tier, ToolSpec,
+    AdmitError, ArgumentKind, Catalogue, Confidentiality, CostClass, Integrity, Label, Origin, SideEffect,
+    Tier, ToolSpec,
 };
 use serde_json::{Value, json};
 
@@ -67,6 +68,9 @@ fn spec(name: &str, description: &str, capability: &str, input: Value) -> ToolSp
         reversible: false,
         tiers: vec![Tier::Host],
         output: WEB,
+        cost: CostClass::Moderate,
+        origin: Origin::BuiltIn,
+        ..ToolSpec::default()
     }
 }
 

@@ -22,6 +22,7 @@ use crate::rate;
 use crate::record::TARGETS_MAX;
 use crate::rules::narrowed;
 use crate::syscall::Fault;
+use crate::within;
 use regent_workspace::{PathError, Workspace};
 
 /// What a call may carry.
@@ -151,6 +152,9 @@ impl Core {
     pub(crate) fn decide(&self, call: &Call, sheet: &Sheet) -> Verdict {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
+        }
+        if let Some(reason) = within::beyond(call, sheet) {
+            return Verdict::Deny(reason);
         }
         self.with_facts(call, sheet, |policy, facts| {
             let own = policy.decide(&facts);

@@ -141,7 +141,14 @@ pub struct Kernel(pub(crate) Arc<Core>);
 impl Kernel {
     /// The one door. The kernel owns the running call: a caller that goes away stops waiting, the call still ends in an outcome.
     pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
-        let call = Call { principal: caller.clone(), op, parent: None, depth: 0, listener: None };
+        let call = Call {
+            principal: caller.clone(),
+            op,
+            parent: None,
+            depth: 0,
+            within: Vec::new(),
+            listener: None,
+        };
         Arc::clone(&self.0).owned(call).await
     }
 }
@@ -208,7 +215,8 @@ impl Core {
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let flow = Flow::new(call.listener.take(), facts.output_floor());
         let held = Mutex::new(reservation);
-        let frame = Frame { core, call, args, targets, limits, intent, cancel, flow, held };
+        let tool = facts.tool.clone();
+        let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
         let ended = effect::perform(&frame, grant.tier).await;
         drop(running);
 

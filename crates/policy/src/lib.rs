@@ -36,6 +36,7 @@ pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
 pub use rule::Effect;
 pub use transform::{Pattern, Transform};
+pub use tree::read_yaml;
 pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};
 pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
 

@@ -6,7 +6,7 @@ mod yaml;
 
 use serde_json::Value;
 
-use crate::finding::{Findings, Place};
+use crate::finding::{Findings, LoadError, Place};
 
 pub(crate) use self::toml::parse as parse_toml;
 pub(crate) use yaml::parse as parse_yaml;
@@ -17,6 +17,17 @@ pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
 const DEPTH_MAX: usize = 48;
 /// Most nodes, repetitions by alias included.
 const NODES_MAX: usize = 400_000;
+
+/// Reads one YAML document as JSON, as strictly as policies are read: no tags, no key twice, one document, bounded depth and size. For
+/// other files that people and strangers write, such as the head of a `SKILL.md`.
+pub fn read_yaml(text: &str, source_name: &str) -> Result<Value, LoadError> {
+    let mut findings = Findings::default();
+    let value = parse_yaml(text, &mut findings).map(|root| root.to_json(&mut findings));
+    match value {
+        Some(value) if findings.is_empty() => Ok(value),
+        Some(_) | None => Err(findings.into_error(source_name)),
+    }
+}
 
 /// A value and where it is written.
 #[derive(Debug, Clone, PartialEq)]

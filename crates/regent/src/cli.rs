@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, man, policy, run, sandbox, tool,
-    trust, vault,
+    agent, approve, audit, completions, config, demo, doctor, explain, init, man, policy, run, sandbox,
+    skill, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -47,6 +47,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(subcommand)]
+    Skill(skill::SkillCommand),
+    #[command(subcommand)]
     Policy(policy::PolicyCommand),
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -77,6 +79,7 @@ impl Cli {
             Some(Command::Trust(_)) => "trust",
             Some(Command::Run(_)) => "run",
             Some(Command::Tool(command)) => command.word(),
+            Some(Command::Skill(command)) => command.word(),
             Some(Command::Policy(command)) => command.word(),
             Some(Command::Audit(command)) => command.word(),
             Some(Command::Agent(command)) => command.word(),

@@ -3,8 +3,10 @@
 //! Codes of our own are constants of type [`Code`], so that a failure can't carry one that isn't explained. Codes that the
 //! kernel, policy and tools answer with arrive as text; a test reads their sources and demands an entry here for each.
 
+mod guests;
 mod others;
 
+use guests::GUESTS;
 use others::OTHERS;
 
 /// The exit codes.
@@ -50,6 +52,10 @@ pub(crate) struct Code {
     pub(crate) exit: u8,
     /// What `regent explain` says.
     pub(crate) text: &'static str,
+}
+
+const fn code(id: &'static str, exit: u8, text: &'static str) -> Code {
+    Code { id, exit, text }
 }
 
 macro_rules! codes {
@@ -120,6 +126,7 @@ codes! {
     SANDBOX_UNAVAILABLE = "sandbox.unavailable", exit::SANDBOX, "This machine doesn't give the confinement that is required, so the program was not run; there is no silent \
         fallback. `regent doctor` says what is missing and how to get it, often one sysctl for user namespaces.";
     SANDBOX_ESCAPE = "sandbox.escape", exit::SANDBOX, "A live probe got out of the sandbox, or reached something it must not. Don't run programs until this is understood.";
+    SKILL_RENAMED = "skill.renamed", exit::CONFLICT, "The place that the skill came from now holds a skill of another name, so this is no update.";
     STATE_UNUSABLE = "state.unusable", exit::ERROR, "The database of approvals, rates and budgets can't be used. Calls that need it are refused.";
     STATE_FILE = "state.file", exit::INVALID_FILE, "The file that remembers which folders you trust is damaged. Until it is removed or repaired nothing is trusted.";
     TERMINAL_NEEDED = "terminal.needed", exit::USAGE, "This would ask you something, but there is no terminal to ask on. The message names the flag that answers.";
@@ -147,13 +154,13 @@ pub(crate) fn find(id: &str) -> Option<Code> {
         exit: exit::DENIED,
         text,
     });
-    OWN.iter().chain(OTHERS).find(|code| code.id == id).copied().or(policy)
+    OWN.iter().chain(OTHERS).chain(GUESTS).find(|code| code.id == id).copied().or(policy)
 }
 
 /// All of them, by name.
 pub(crate) fn all() -> Vec<Code> {
     let policy = regent_policy::codes::ALL.iter().map(|(id, text)| Code { id, exit: exit::DENIED, text });
-    let mut all: Vec<Code> = OWN.iter().chain(OTHERS).copied().chain(policy).collect();
+    let mut all: Vec<Code> = OWN.iter().chain(OTHERS).chain(GUESTS).copied().chain(policy).collect();
     all.sort_by_key(|code| code.id);
     all.dedup_by_key(|code| code.id);
     all

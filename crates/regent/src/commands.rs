@@ -14,6 +14,7 @@ pub(crate) mod next;
 pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod sandbox;
+pub(crate) mod skill;
 pub(crate) mod tool;
 pub(crate) mod trust;
 pub(crate) mod vault;
@@ -31,6 +32,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Trust(args) => trust::run(context, &args),
         Command::Run(args) => run::run(context, args).await,
         Command::Tool(command) => tool::run(context, command).await,
+        Command::Skill(command) => skill::run(context, command).await,
         Command::Policy(command) => policy::run(context, command).await,
         Command::Audit(command) => audit::run(context, command).await,
         Command::Agent(command) => agent::run(context, command).await,

@@ -1,4 +1,6 @@
-//! Wires policy, ledger, state, tools and sandbox into a kernel. The only place that does.
+//! Wires policy, ledger, state, tools, skills and sandbox into a kernel. The only place that does.
+
+pub(crate) mod skills;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
+use regent_skills::{Guarded, Skills};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
 use regent_vault::Vault;
@@ -33,6 +36,8 @@ use crate::way_out::WayOut;
 pub(crate) struct Running {
     /// The kernel.
     pub(crate) kernel: Kernel,
+    /// The project's skills.
+    pub(crate) skills: Arc<Skills>,
     listening: control::Listening,
     reloading: Reloading,
 }
@@ -61,6 +66,8 @@ impl Running {
         regent_tools::register(&catalogue).map_err(|error| {
             Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
         })?;
+        let skills = Arc::new(skills::open(context, project)?);
+        skills::admit(context, &catalogue, &skills)?;
         let workspace = Workspace::open(&project.root).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -72,7 +79,7 @@ impl Running {
         let parts = Parts {
             policy,
             ledger: ledger(context, project, &vault)?,
-            executors: executors(context),
+            executors: executors(context, &skills),
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -86,7 +93,7 @@ impl Running {
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, listening, reloading: Reloading::default() })
+        Ok(Self { kernel, skills, listening, reloading: Reloading::default() })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
@@ -217,17 +224,19 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
     Ok(PayloadKey::new(*key))
 }
 
-fn executors(context: &Context) -> Executors {
+fn executors(context: &Context, skills: &Arc<Skills>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
+    let host =
+        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
     Executors {
-        process: Some(Arc::new(process)),
+        process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
         #[cfg(feature = "wasm")]
-        wasm: Some(wasm_tier(context)),
+        wasm: Some(Arc::new(Guarded::new(wasm_tier(context), Arc::clone(skills)))),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm: microvm_tier(),
-        ..Executors::new(Arc::new(HostTools::new(broker)))
+        ..Executors::new(Arc::new(host))
     }
 }
 

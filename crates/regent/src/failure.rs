@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use regent_kernel::{Denial, Fault};
+use regent_skills::SkillError;
 use serde_json::{Value, json};
 
 use crate::codes::{self, Code};
@@ -146,6 +147,34 @@ impl From<Fault> for Failure {
                 sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
             }
             Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
+        }
+    }
+}
+
+impl From<SkillError> for Failure {
+    fn from(error: SkillError) -> Self {
+        let failure = Self::named(error.code(), codes::exit_of(error.code()), error.to_string());
+        match &error {
+            SkillError::Changed { differences, .. } => {
+                let data = json!({"differences": differences});
+                failure
+                    .data(data)
+                    .help("`regent skill update` fetches it again, `regent skill remove` takes it away")
+            }
+            SkillError::NotGranted { wanted, .. } => {
+                let flags: Vec<String> = wanted.split(", ").map(|one| format!("--grant {one}")).collect();
+                failure.help(format!("if that is what you want: {}", flags.join(" ")))
+            }
+            SkillError::Blocked(_) => {
+                failure.help("look at it (`regent skill scan`); if it is what you want: --accept-findings")
+            }
+            SkillError::Unknown(_) => failure.help("`regent skill list` shows those that are installed"),
+            SkillError::Io { .. }
+            | SkillError::Package(_)
+            | SkillError::Skill(_)
+            | SkillError::Lock(_)
+            | SkillError::Signature(_)
+            | SkillError::Swapped { .. } => failure,
         }
     }
 }

@@ -67,6 +67,11 @@ impl Paths {
         self.data.join("ledger.key")
     }
 
+    /// The key that signs skills.
+    pub(crate) fn skill_key(&self) -> PathBuf {
+        self.data.join("skill.key")
+    }
+
     /// Which folders are trusted.
     pub(crate) fn trust(&self) -> PathBuf {
         self.state.join("trust.json")
@@ -181,6 +186,11 @@ impl Project {
     /// The project's settings.
     pub(crate) fn settings(&self) -> PathBuf {
         self.folder().join("config.toml")
+    }
+
+    /// What skills are installed.
+    pub(crate) fn skills_lock(&self) -> PathBuf {
+        self.folder().join("skills.lock")
     }
 
     /// The policy files that are there.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use regent_skills::TrustedKey;
 use toml_edit::{Document, DocumentMut, Item};
 
 use crate::codes;
@@ -34,6 +35,8 @@ enum Kind {
     Duration,
     /// `host:port`, separated by commas.
     Endpoints,
+    /// `name+id+key`, separated by commas.
+    Keys,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,13 @@ pub(crate) const KEYS: &[Key] = &[
         help: "the least confinement that programs are run in: `landlock-seccomp`, or `full` (with namespaces)",
         kind: Kind::Word(&["landlock-seccomp", "full"]),
         in_project: InProject::OnlyStricter,
+    },
+    Key {
+        name: "skills.trusted_keys",
+        default: "",
+        help: "keys whose signatures make a skill verified, as `regent skill sign` prints them, separated by commas",
+        kind: Kind::Keys,
+        in_project: InProject::Refused,
     },
     Key {
         name: "ui.color",
@@ -147,7 +157,7 @@ impl Settings {
         let rank = |text: &str| match key.kind {
             Kind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
             Kind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
-            Kind::Endpoints => None,
+            Kind::Endpoints | Kind::Keys => None,
         };
         if rank(&value) > rank(users) {
             self.0.insert(key.name, (value, origin));
@@ -182,7 +192,13 @@ impl Settings {
 
     /// Private addresses that may be contacted.
     pub(crate) fn allow_private(&self) -> Vec<String> {
-        endpoints(self.text("network.allow_private")).map(str::to_owned).collect()
+        items(self.text("network.allow_private")).map(str::to_owned).collect()
+    }
+
+    /// Keys whose signatures make a skill verified.
+    pub(crate) fn trusted_keys(&self) -> Vec<TrustedKey> {
+        // Checked when they were read; one that isn't a key vouches for nothing.
+        items(self.text("skills.trusted_keys")).filter_map(|key| TrustedKey::parse(key).ok()).collect()
     }
 
     /// Whether colours are wanted.
@@ -240,7 +256,7 @@ pub(crate) fn duration_ms(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(seconds)?.checked_mul(1000)
 }
 
-fn endpoints(text: &str) -> impl Iterator<Item = &str> {
+fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
@@ -256,11 +272,17 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
                 part.rsplit_once(':')
                     .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
             };
-            match endpoints(value).find(|part| !is_endpoint(part)) {
+            match items(value).find(|part| !is_endpoint(part)) {
                 None => Ok(()),
                 Some(part) => Err(format!("`{name}` can't have `{part}`; give `host:port`")),
             }
         }
+        Kind::Keys => match items(value).find(|key| TrustedKey::parse(key).is_err()) {
+            None => Ok(()),
+            Some(key) => {
+                Err(format!("`{name}` can't have `{key}`; give a key as `regent skill sign` prints it"))
+            }
+        },
     }
 }
 

@@ -91,6 +91,22 @@ impl Trust {
         Ok(names)
     }
 
+    /// Trusts one file as it is now, in a folder that is trusted: what the user has just changed by a command of ours. The others stay
+    /// as they were agreed to.
+    pub(crate) fn renew(paths: &Paths, project: &Project, file: &Path) -> Result<(), Failure> {
+        let mut trust = Self::load(paths)?;
+        let name = project.short(file).into_owned();
+        let now = digests(project)?.remove(&name);
+        if let Some(trusted) = trust.folders.get_mut(&key(project)) {
+            match now {
+                Some(digest) => drop(trusted.files.insert(name, digest)),
+                None => drop(trusted.files.remove(&name)),
+            }
+            trust.save(paths)?;
+        }
+        Ok(())
+    }
+
     /// Takes trust away again. Says whether there was any.
     pub(crate) fn revoke(paths: &Paths, project: &Project) -> Result<bool, Failure> {
         let mut trust = Self::load(paths)?;
@@ -106,10 +122,10 @@ impl Trust {
     }
 }
 
-/// The files of a project that act: its policies and its settings.
+/// The files of a project that act: its policies, its settings, and the lock of its skills.
 fn control_files(project: &Project) -> Vec<PathBuf> {
-    let settings = project.settings();
-    project.policies().into_iter().chain(settings.is_file().then_some(settings)).collect()
+    let others = [project.settings(), project.skills_lock()];
+    project.policies().into_iter().chain(others.into_iter().filter(|file| file.is_file())).collect()
 }
 
 fn digests(project: &Project) -> Result<BTreeMap<String, String>, Failure> {

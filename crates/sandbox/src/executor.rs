@@ -168,30 +168,53 @@ impl Executor<tier::Process> for ProcessTier {
             }
             let network = arguments.network;
             arguments.apply(&mut spec, &permit.limits());
-            let ended = match network {
-                true => self.run_with_way_out(spec, &permit).await,
-                false => Ok(run(spec, permit.cancelled()).await),
-            };
-            let mut ended = match ended {
-                Ok(ended) => ended,
-                Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
-            };
-            let masked = ended.as_mut().is_ok_and(|ended| scrub(&permit, ended));
-            let output = reply(ended)?;
-            // What a program with a way out says may be what the network told it.
-            let label = [(masked, MASKED), (network, FROM_THE_WEB)]
-                .into_iter()
-                .filter_map(|(holds, label)| holds.then_some(label))
-                .reduce(Label::join);
-            Ok(match label {
-                Some(label) => output.with_label(label),
-                None => output,
-            })
+            self.finish(spec, network, &permit).await
         })
     }
 }
 
 impl ProcessTier {
+    /// Runs a program for a call that another executor was given: what any program is given here, changed by `prepare`, within the
+    /// limits of the permit, and with a way out if `network`.
+    pub async fn run(
+        &self,
+        permit: Permit<'_, tier::Process>,
+        network: bool,
+        prepare: impl FnOnce(&mut Spec),
+    ) -> Result<RawOutput, ExecuteError> {
+        let mut spec = self.spec(permit.workspace().root());
+        spec.limits = limits(&permit.limits(), None);
+        prepare(&mut spec);
+        self.finish(spec, network, &permit).await
+    }
+
+    async fn finish(
+        &self,
+        spec: Spec,
+        network: bool,
+        permit: &Permit<'_, tier::Process>,
+    ) -> Result<RawOutput, ExecuteError> {
+        let ended = match network {
+            true => self.run_with_way_out(spec, permit).await,
+            false => Ok(run(spec, permit.cancelled()).await),
+        };
+        let mut ended = match ended {
+            Ok(ended) => ended,
+            Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+        };
+        let masked = ended.as_mut().is_ok_and(|ended| scrub(permit, ended));
+        let output = reply(ended)?;
+        // What a program with a way out says may be what the network told it.
+        let label = [(masked, MASKED), (network, FROM_THE_WEB)]
+            .into_iter()
+            .filter_map(|(holds, label)| holds.then_some(label))
+            .reduce(Label::join);
+        Ok(match label {
+            Some(label) => output.with_label(label),
+            None => output,
+        })
+    }
+
     /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
     async fn run_with_way_out(
         &self,

@@ -132,6 +132,7 @@ pub fn spec(name: &str) -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Host],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }
 

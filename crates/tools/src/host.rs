@@ -1,22 +1,46 @@
 //! The executor of the host tier: one driver per tool, found by name.
 
-use regent_egress::{Broker, Client};
-use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::output::{Driven, Stopped};
+use regent_egress::{Broker, Client};
+use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, ToolSpec, tier};
+
+use crate::output::Driven;
+use crate::tool::{HostTool, ToolError};
 use crate::{fs, http, process};
 
-/// Performs the built-in tools that run in this process.
-#[derive(Debug)]
+/// Performs the tools that run in this process: the built-in ones, and those that were added.
 pub struct HostTools {
     broker: Broker,
     client: Client,
+    added: BTreeMap<String, Arc<dyn HostTool>>,
 }
 
 impl HostTools {
-    /// What leaves, leaves through this broker.
+    /// The built-in tools. What leaves, leaves through this broker.
     pub fn new(broker: Broker) -> Self {
-        Self { client: broker.client(), broker }
+        Self { client: broker.client(), broker, added: BTreeMap::new() }
+            .with(fs::stat::stat())
+            .with(process::list())
+    }
+
+    /// One more tool. It still has to be admitted to the catalogue; one that has the name of another takes its place.
+    #[must_use]
+    pub fn with(self, tool: impl HostTool + 'static) -> Self {
+        self.with_shared(Arc::new(tool))
+    }
+
+    /// The same for a tool that somebody else holds too.
+    #[must_use]
+    pub fn with_shared(mut self, tool: Arc<dyn HostTool>) -> Self {
+        self.added.insert(tool.spec().name, tool);
+        self
+    }
+
+    /// What the tools that were added declare.
+    pub fn specs(&self) -> impl Iterator<Item = ToolSpec> {
+        self.added.values().map(|tool| tool.spec())
     }
 
     async fn drive(&self, permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
@@ -28,11 +52,18 @@ impl HostTools {
             "fs.edit" => fs::edit::run(permit).await,
             "fs.list" => fs::list::run(permit).await,
             "fs.search" => fs::search::run(permit).await,
-            "fs.stat" => fs::stat::run(permit),
-            "process.list" => process::list(permit).await,
             "http.fetch" => http::run(permit, &self.client).await,
-            other => Err(ExecuteError::NoDriver(other.to_owned()).into()),
+            other => match self.added.get(other) {
+                Some(tool) => tool.run(permit).await,
+                None => Err(ExecuteError::NoDriver(other.to_owned()).into()),
+            },
         }
+    }
+}
+
+impl std::fmt::Debug for HostTools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostTools").field("added", &self.added.keys()).finish_non_exhaustive()
     }
 }
 
@@ -49,8 +80,8 @@ impl Executor<tier::Host> for HostTools {
         Box::pin(async move {
             match self.drive(&permit).await {
                 Ok(raw) => Ok(raw),
-                Err(Stopped::Failed(failure)) => Ok(RawOutput::failed(&failure.code, failure.message)),
-                Err(Stopped::Broke(error)) => Err(error),
+                Err(ToolError::Failed(failure)) => Ok(RawOutput::failed(&failure.code, failure.message)),
+                Err(ToolError::Broke(error)) => Err(error),
             }
         })
     }

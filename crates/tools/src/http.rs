@@ -11,15 +11,16 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 use regent_egress::{Client, ReachError, Request, Response};
 use regent_kernel::{
-    ArgumentKind, Confidentiality, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply, Secret,
-    SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
+    ArgumentKind, Confidentiality, CostClass, Fault, Integrity, Label, Op, Outcome, Permit, RawOutput, Reply,
+    Secret, SecretError, SideEffect, Spent, Status, Tier, ToolCall, ToolSpec, endpoint, tier,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::manifest::{capabilities, integer, kinds, object};
-use crate::output::{Driven, Room, Stopped, arguments, failure};
+use crate::manifest::{built_in, capabilities, integer, kinds, object};
+use crate::output::{Driven, Room, arguments, failure};
+use crate::tool::ToolError;
 
 const BYTES_DEFAULT: u64 = 1 << 20;
 const BYTES_MAX: u64 = 8 << 20;
@@ -82,6 +83,8 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Host],
         output: WEB,
+        cost: CostClass::Moderate,
+        ..built_in()
     }
 }
 
@@ -130,13 +133,13 @@ fn keep_secrets(permit: &Permit<'_, tier::Host>, args: &Value) -> Driven<()> {
     Ok(())
 }
 
-fn unreached(error: ReachError) -> Stopped {
+fn unreached(error: ReachError) -> ToolError {
     failure(&format!("http.{}", error.word()), error.to_string()).into()
 }
 
 fn request_of(args: &Args<'_>, fill: impl Fn(&str) -> Result<Secret, SecretError>) -> Driven<Request> {
     let filled =
-        |text: &str| fill(text).map_err(|error| Stopped::from(failure(error.code(), error.to_string())));
+        |text: &str| fill(text).map_err(|error| ToolError::from(failure(error.code(), error.to_string())));
     let url = endpoint::parse(args.url).map_err(|why| failure("http.url", why))?;
     let method = Method::from_bytes(args.method.as_bytes())
         .map_err(|_| failure("http.method", "not an HTTP method"))?;

@@ -1,9 +1,9 @@
 //! The manifests of all built-in tools, and the words that they are written with.
 
-use regent_kernel::{AdmitError, ArgumentKind, Catalogue, ToolSpec};
+use regent_kernel::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, ToolSpec};
 use serde_json::{Value, json};
 
-use crate::{fs, http, process};
+use crate::{HostTool as _, fs, http, process};
 
 /// The largest whole number that every JSON reader agrees on.
 pub(crate) const INTEGER_MAX: u64 = (1 << 53) - 1;
@@ -16,8 +16,8 @@ pub fn specs() -> Vec<ToolSpec> {
         fs::edit::spec(),
         fs::list::spec(),
         fs::search::spec(),
-        fs::stat::spec(),
-        process::list_spec(),
+        fs::stat::stat().spec(),
+        process::list().spec(),
         process::exec_spec(),
         process::shell_spec(),
         http::spec(),
@@ -30,6 +30,11 @@ pub fn specs() -> Vec<ToolSpec> {
 /// Admits all built-in tools to a catalogue.
 pub fn register(catalogue: &Catalogue) -> Result<(), AdmitError> {
     specs().into_iter().try_for_each(|spec| catalogue.admit(spec).map(drop))
+}
+
+/// What the built-in tools have in common.
+pub(crate) fn built_in() -> ToolSpec {
+    ToolSpec { cost: CostClass::Cheap, origin: Origin::BuiltIn, ..ToolSpec::default() }
 }
 
 /// An object schema that names all its fields.
@@ -89,6 +94,7 @@ mod tests {
             for pointer in spec.arguments.keys() {
                 assert!(spec.input["properties"].get(&pointer[1..]).is_some(), "{} {pointer}", spec.name);
             }
+            assert_eq!((spec.origin, spec.version.as_str()), (Origin::BuiltIn, "1.0.0"), "{}", spec.name);
             for (name, field) in spec.input["properties"].as_object().unwrap() {
                 assert!(field["type"] != "integer" || field["maximum"].is_u64(), "{} {name}", spec.name);
             }

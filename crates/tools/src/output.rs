@@ -8,29 +8,10 @@ use std::task::{Context, Waker};
 use regent_kernel::{ExecuteError, Failure, PathError, Permit, tier};
 use serde::Deserialize;
 
+use crate::tool::ToolError;
+
 /// What a driver gives: a result, the tool's own failure, or a fault of ours.
-pub(crate) type Driven<T> = Result<T, Stopped>;
-
-/// Why a driver gave no result.
-#[derive(Debug)]
-pub(crate) enum Stopped {
-    /// It did not work, and the caller hears why.
-    Failed(Failure),
-    /// We broke.
-    Broke(ExecuteError),
-}
-
-impl From<Failure> for Stopped {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<ExecuteError> for Stopped {
-    fn from(error: ExecuteError) -> Self {
-        Self::Broke(error)
-    }
-}
+pub(crate) type Driven<T> = Result<T, ToolError>;
 
 /// A failure with a stable code.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {

@@ -1,13 +1,13 @@
 //! Programs: what runs now, and the manifests of the tools that start some. Starting is the process sandbox's part.
 
 use regent_kernel::{
-    Access, ArgumentKind, Confidentiality, Integrity, Label, Permit, RawOutput, SideEffect, Tier, ToolSpec,
-    shown, tier,
+    Access, ArgumentKind, Confidentiality, CostClass, Integrity, Label, SideEffect, Tier, ToolSpec, shown,
 };
 use serde_json::{Value, json};
 
-use crate::manifest::{capabilities, integer, kinds, object, path};
-use crate::output::{Driven, Room, blocking, failure};
+use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
+use crate::output::{Room, blocking, failure};
+use crate::{Context, ToolError, tool};
 
 /// Processes that are looked at.
 const PROCESSES_MAX: usize = 8192;
@@ -24,23 +24,6 @@ const STEERING: &str = "^(LD_|DYLD_|GLIBC_|GCONV_|MALLOC_|BASH|ENV$|SHELLOPTS$|I
     GO(PATH|ROOT|FLAGS|ENV|BIN|PROXY|TOOLCHAIN|CACHE|TMPDIR)$|RUSTC|RUSTDOC|RUSTFLAGS$|RUSTUP|CARGO|CC$|CXX$|MAKE|CMAKE|GIT_|\
     SSH_|SUDO_|DBUS_|PAGER$|MANPAGER$|EDITOR$|VISUAL$|BROWSER$|LESS(OPEN|CLOSE|EDIT|KEY.*)?$|TERMINFO|TERMCAP$|LOCPATH$|NLSPATH$|\
     HOSTALIASES$|RES_OPTIONS$|LOCALDOMAIN$|OPENSSL_|SSL_|CURL_|.*_[Pp][Rr][Oo][Xx][Yy]$|REGENT)";
-
-pub(crate) fn list_spec() -> ToolSpec {
-    ToolSpec {
-        name: "process.list".to_owned(),
-        description: "List the processes that run under this user on this machine. Returns JSON: processes (pid, parent, name, \
-                      state, started_ms after boot), more. Arguments and environments are not shown: they hold secrets."
-            .to_owned(),
-        input: object(&[], json!({})),
-        arguments: kinds([]),
-        capabilities: capabilities(&["process.list"]),
-        effect: SideEffect::Read,
-        idempotent: true,
-        reversible: true,
-        tiers: vec![Tier::Host],
-        output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private },
-    }
-}
 
 pub(crate) fn exec_spec() -> ToolSpec {
     program(
@@ -113,15 +96,29 @@ fn program(
         reversible: false,
         // The weakest first: policy may raise it, and a program that is static can be a guest.
         tiers: vec![Tier::Process, Tier::Microvm],
-        output: ToolSpec::UNKNOWN_OUTPUT,
+        cost: CostClass::Moderate,
+        ..built_in()
     }
 }
 
-/// `process.list`: processes of our own user, without anything that could hold a secret.
-pub(crate) async fn list(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let mut room = Room::of(permit);
+/// Arguments and environments are left out because they hold secrets; names of other users' processes are theirs.
+const PROCESSES: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
+
+/// List the processes that run under this user on this machine. Returns JSON: processes (pid, parent, name, state, started_ms after
+/// boot), more. Arguments and environments are not shown: they hold secrets.
+#[tool(
+    name = "process.list",
+    effect = "read",
+    capabilities = ["process.list"],
+    idempotent,
+    reversible,
+    cost = "cheap",
+    output = PROCESSES
+)]
+pub(crate) async fn list(context: &Context<'_>) -> Result<Value, ToolError> {
+    let mut room = Room::of(context);
     let uid = rustix::process::getuid().as_raw();
-    let (all, mut more) = blocking(permit, move |_| processes_of(uid))
+    let (all, mut more) = blocking(context, move |_| processes_of(uid))
         .await?
         .map_err(|error| failure("process.unknown", format!("the processes can't be listed: {error}")))?;
     let mut processes = Vec::new();
@@ -132,7 +129,7 @@ pub(crate) async fn list(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
         }
         processes.push(process);
     }
-    Ok(RawOutput::json(&json!({"processes": processes, "more": more})))
+    Ok(json!({"processes": processes, "more": more}))
 }
 
 fn processes_of(uid: u32) -> std::io::Result<(Vec<Value>, bool)> {

@@ -193,5 +193,6 @@ fn shell() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }

@@ -27,7 +27,14 @@ impl Kernel {
     /// The same door, for output that takes its time.
     pub fn stream(&self, caller: &Principal, op: Op) -> Stream {
         let (to, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
-        let call = Call { principal: caller.clone(), op, parent: None, depth: 0, listener: Some(to) };
+        let call = Call {
+            principal: caller.clone(),
+            op,
+            parent: None,
+            depth: 0,
+            within: Vec::new(),
+            listener: Some(to),
+        };
         Stream { chunks, reply: tokio::spawn(Arc::clone(&self.0).enter(call)) }
     }
 }

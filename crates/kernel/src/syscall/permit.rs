@@ -11,6 +11,7 @@ use super::{Fault, Flow, Overflow, Reply};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
+use crate::catalogue::Tool;
 use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::{Target, refusal};
@@ -144,6 +145,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
+            within: self.frame.within(),
             listener: None,
         }
     }
@@ -154,6 +156,8 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 pub(crate) struct Frame {
     pub(crate) core: Arc<Core>,
     pub(crate) call: Call,
+    /// The tool that runs, as it was when the call was judged.
+    pub(crate) tool: Option<Arc<Tool>>,
     pub(crate) args: Value,
     /// What the arguments reach for, as policy judged it.
     pub(crate) targets: Vec<Target>,
@@ -166,6 +170,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Whose grants hold for the calls that are made from here.
+    fn within(&self) -> Vec<Arc<Tool>> {
+        let own = self.tool.iter().filter(|tool| tool.spec().may.is_some());
+        self.call.within.iter().chain(own).cloned().collect()
+    }
+
     pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         held.map(|reserved| reserved.settle(spent))

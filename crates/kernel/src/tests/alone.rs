@@ -193,5 +193,6 @@ fn spec(name: &str) -> ToolSpec {
         reversible: true,
         tiers: vec![Tier::Host],
         output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Public },
+        ..ToolSpec::default()
     }
 }

@@ -146,6 +146,7 @@ fn catalogue() -> Catalogue {
         reversible: false,
         tiers: vec![Tier::Host],
         output: Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Public },
+        ..ToolSpec::default()
     };
     catalogue.admit(spec).unwrap();
     catalogue

@@ -1,14 +1,17 @@
 //! `regent tool`: what can be called, and calling it.
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
-use regent_kernel::{Op, Outcome, ToolCall};
+use regent_kernel::{CostClass, Op, Origin, Outcome, SideEffect, ToolCall, ToolSpec};
+use regent_tools::{Wanted, schema};
 use serde_json::{Value, json};
 
 use super::policy::tool_names;
 use crate::calls;
-use crate::compose::Running;
+use crate::codes;
+use crate::compose::{self, Running};
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::json;
 use crate::output::{CommandResult, Done, Shown};
 use crate::term;
@@ -17,7 +20,23 @@ use crate::term;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolCommand {
     /// List the tools that exist; --json has their schemas
-    List,
+    List {
+        /// As others take them: json (our own), openai, anthropic, mcp
+        #[arg(long, value_enum)]
+        format: Option<Format>,
+        /// Only those with this capability, e.g. file or file.read
+        #[arg(long, value_name = "CAPABILITY")]
+        tag: Option<String>,
+        /// Only those with this effect
+        #[arg(long, value_enum)]
+        effect: Option<EffectWord>,
+        /// Only those that cost at most this
+        #[arg(long, value_enum)]
+        cost: Option<CostWord>,
+        /// Only those that this one vouches for
+        #[arg(long, value_enum)]
+        origin: Option<OriginWord>,
+    },
     /// Call a tool: judged by policy, confined, recorded
     Call {
         /// Its name, e.g. fs.read
@@ -32,10 +51,96 @@ pub(crate) enum ToolCommand {
     },
 }
 
+/// How tools are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Our own manifests
+    Json,
+    /// Functions of the OpenAI chat API
+    Openai,
+    /// Tools of the Anthropic messages API
+    Anthropic,
+    /// Tools as MCP lists them
+    Mcp,
+}
+
+impl Format {
+    fn of(self, spec: &ToolSpec) -> Value {
+        match self {
+            Self::Json => json!(spec),
+            Self::Openai => schema::openai(spec),
+            Self::Anthropic => schema::anthropic(spec),
+            Self::Mcp => schema::mcp(spec),
+        }
+    }
+}
+
+/// What `--effect` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EffectWord {
+    None,
+    Read,
+    Write,
+    Delete,
+    Network,
+}
+
+impl EffectWord {
+    fn effect(self) -> SideEffect {
+        match self {
+            Self::None => SideEffect::None,
+            Self::Read => SideEffect::Read,
+            Self::Write => SideEffect::Write,
+            Self::Delete => SideEffect::Delete,
+            Self::Network => SideEffect::Network,
+        }
+    }
+}
+
+/// What `--cost` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostWord {
+    Free,
+    Cheap,
+    Moderate,
+    Expensive,
+}
+
+impl CostWord {
+    fn cost(self) -> CostClass {
+        match self {
+            Self::Free => CostClass::Free,
+            Self::Cheap => CostClass::Cheap,
+            Self::Moderate => CostClass::Moderate,
+            Self::Expensive => CostClass::Expensive,
+        }
+    }
+}
+
+/// What `--origin` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OriginWord {
+    BuiltIn,
+    Verified,
+    Community,
+    Generated,
+}
+
+impl OriginWord {
+    fn origin(self) -> Origin {
+        match self {
+            Self::BuiltIn => Origin::BuiltIn,
+            Self::Verified => Origin::Verified,
+            Self::Community => Origin::Community,
+            Self::Generated => Origin::Generated,
+        }
+    }
+}
+
 impl ToolCommand {
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Self::List => "tool.list",
+            Self::List { .. } => "tool.list",
             Self::Call { .. } => "tool.call",
         }
     }
@@ -43,7 +148,15 @@ impl ToolCommand {
 
 pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResult {
     match command {
-        ToolCommand::List => Ok(list(context)),
+        ToolCommand::List { format, tag, effect, cost, origin } => {
+            let wanted = Wanted {
+                capability: tag.as_deref(),
+                effect: effect.map(EffectWord::effect),
+                cost_max: cost.map(CostWord::cost),
+                origin: origin.map(OriginWord::origin),
+            };
+            list(context, &wanted, format)
+        }
         ToolCommand::Call { name, arguments, agent } => {
             let args = json::from_argument(&arguments)?;
             let running = Running::boot(context).await?;
@@ -53,8 +166,16 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
     }
 }
 
-fn list(context: &Context) -> Done {
-    let specs = regent_tools::specs();
+fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> CommandResult {
+    let mut specs = compose::skills::specs(context)?;
+    specs.retain(|spec| wanted.fits(spec));
+    if let Some(format) = format {
+        let told: Vec<Value> = specs.iter().map(|spec| format.of(spec)).collect();
+        // What others take is JSON, with or without our envelope round it.
+        let text = serde_json::to_string_pretty(&told)
+            .map_err(|error| Failure::new(codes::INTERNAL, format!("the tools can't be written: {error}")))?;
+        return Ok(Done::new(json!({"tools": told}), text));
+    }
     let mut text = String::new();
     for spec in &specs {
         let tier = spec.tiers.first().map(ToString::to_string).unwrap_or_default();
@@ -62,12 +183,12 @@ fn list(context: &Context) -> Done {
         let room = context.screen.width.saturating_sub(28).max(20);
         text.push_str(&format!(
             "{} {}  {}\n",
-            context.screen.strong(&format!("{:<14}", spec.name)),
+            context.screen.strong(&format!("{:<14}", term::inline(&spec.name))),
             context.screen.faint(&format!("{tier:<8}")),
             term::short(first, room)
         ));
     }
-    Done::new(json!({"tools": specs}), text)
+    Ok(Done::new(json!({"tools": specs}), text))
 }
 
 async fn call(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {

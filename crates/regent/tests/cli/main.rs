@@ -19,6 +19,8 @@ mod running;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
+mod skills;
+#[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod world;

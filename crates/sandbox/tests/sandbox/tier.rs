@@ -46,6 +46,7 @@ fn spec(name: &str, field: &str, kind: ArgumentKind) -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }
 

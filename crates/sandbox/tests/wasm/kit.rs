@@ -38,6 +38,7 @@ pub(crate) fn spec(name: &str) -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Wasm],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }
 

@@ -51,6 +51,7 @@ pub fn program_spec(tier: Tier) -> ToolSpec {
         reversible: false,
         tiers: vec![tier],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }
 

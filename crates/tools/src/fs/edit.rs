@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size, read_whole};
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
-use crate::manifest::{capabilities, integer, kinds, object, path};
+use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
 
 const COUNT_MAX: u64 = 10_000;
@@ -40,6 +40,7 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: true,
         tiers: vec![Tier::Host],
         output: WORKSPACE_FILE,
+        ..built_in()
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Below, Met, Tour};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::manifest::{capabilities, integer, kinds, object, path};
+use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, Room, arguments};
 
 const ENTRIES_DEFAULT: usize = 1000;
@@ -34,6 +34,7 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: true,
         tiers: vec![Tier::Host],
         output: WORKSPACE_FILE,
+        ..built_in()
     }
 }
 

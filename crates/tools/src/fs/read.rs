@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
-use crate::manifest::{INTEGER_MAX, capabilities, integer, kinds, object, path};
+use crate::manifest::{INTEGER_MAX, built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, Room, arguments, blocking, io_failure, path_failure};
 
 const BYTES_DEFAULT: u64 = 256 << 10;
@@ -38,6 +38,7 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: true,
         tiers: vec![Tier::Host],
         output: WORKSPACE_FILE,
+        ..built_in()
     }
 }
 

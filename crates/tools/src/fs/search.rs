@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Below, Met, Tour, elsewhere, read_whole};
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
-use crate::manifest::{capabilities, integer, kinds, object, path};
+use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, Room, Stop, arguments, blocking, failure};
 
 const MATCHES_DEFAULT: usize = 200;
@@ -51,6 +51,7 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: true,
         tiers: vec![Tier::Host],
         output: WORKSPACE_FILE,
+        ..built_in()
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{FILE_BYTES_MAX, check_size};
 use crate::confidentiality::WORKSPACE_FILE;
-use crate::manifest::{capabilities, kinds, object, path};
+use crate::manifest::{built_in, capabilities, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
 
 pub(crate) fn spec() -> ToolSpec {
@@ -34,6 +34,7 @@ pub(crate) fn spec() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Host],
         output: WORKSPACE_FILE,
+        ..built_in()
     }
 }
 

@@ -5,6 +5,8 @@ mod fetch;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod macros;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod world;

@@ -49,16 +49,27 @@ impl World {
     }
 
     pub(crate) async fn with(policy: &str, network: Network) -> Self {
+        Self::with_tools(policy, network, |tools| tools).await
+    }
+
+    /// With these tools besides the built-in ones.
+    pub(crate) async fn with_tools(
+        policy: &str,
+        network: Network,
+        added: impl FnOnce(HostTools) -> HostTools,
+    ) -> Self {
         let tmp = tempfile::tempdir().unwrap();
         std::fs::create_dir(tmp.path().join("ws")).unwrap();
         std::fs::create_dir(tmp.path().join("outside")).unwrap();
         std::fs::write(tmp.path().join("outside/secret"), "the secret").unwrap();
+        let tools = added(HostTools::new(Broker::new(network, tmp.path())));
         let catalogue = Catalogue::default();
         register(&catalogue).unwrap();
+        tools.specs().for_each(|spec| drop(catalogue.admit(spec).unwrap()));
         let parts = Parts {
             policy: policy_of(policy),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors::new(Arc::new(HostTools::new(Broker::new(network, tmp.path())))),
+            executors: Executors::new(Arc::new(tools)),
             catalogue,
             workspace: Workspace::open(&tmp.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),

@@ -1,0 +1,166 @@
+//! Archives, read whole and judged before anything is written: paths that lead out, links, devices, bombs.
+//!
+//! What counts as a bomb is what unpacks to more than a package may be, or to much more than it was: limits hold while reading, so that a
+//! bomb costs no more memory than a package.
+
+use std::io::{Cursor, Read};
+
+use tar::EntryType;
+
+use crate::error::SkillError;
+use crate::package::{FILE_BYTES_MAX, FILES_MAX, PACKAGE_BYTES_MAX, Package};
+
+/// Entries of an archive, folders included.
+const ENTRIES_MAX: usize = 4 * FILES_MAX;
+/// What an archive may grow by. Text grows tenfold; only emptiness grows more than this.
+const RATIO_MAX: u64 = 200;
+/// Up to this much nobody minds what the ratio is.
+const RATIO_FREE_BYTES: u64 = 1 << 20;
+
+/// Reads an archive of any kind that we know, told apart by its first bytes.
+pub(crate) fn read(bytes: &[u8]) -> Result<Package, SkillError> {
+    let most = most(bytes.len());
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return read_tar(Bounded::new(flate2::read::MultiGzDecoder::new(bytes), most));
+    }
+    if bytes.starts_with(b"PK") {
+        return read_zip(bytes, most);
+    }
+    if bytes.get(257..262).is_some_and(|mark| mark == b"ustar") {
+        return read_tar(Bounded::new(bytes, most));
+    }
+    Err(SkillError::Package("it is neither a folder nor a .tar.gz, .tar or .zip archive".to_owned()))
+}
+
+/// How much may come out of that many bytes.
+fn most(bytes: usize) -> u64 {
+    // A tar has a block before each file and fills up the last one.
+    const TAR_OVERHEAD: u64 = 2 * 1024 * ENTRIES_MAX as u64;
+    let by_ratio = (bytes as u64).saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
+    by_ratio.min(PACKAGE_BYTES_MAX + TAR_OVERHEAD)
+}
+
+fn refused(why: impl std::fmt::Display) -> SkillError {
+    SkillError::Package(format!("the archive is refused: {why}"))
+}
+
+fn read_tar(stream: impl Read) -> Result<Package, SkillError> {
+    let mut package = Package::default();
+    let mut archive = tar::Archive::new(stream);
+    let mut entries = 0_usize;
+    for entry in archive.entries().map_err(refused)? {
+        let entry = entry.map_err(refused)?;
+        entries += 1;
+        if entries > ENTRIES_MAX {
+            return Err(refused(format!("it has more than {ENTRIES_MAX} entries")));
+        }
+        let path = entry.path_bytes().into_owned();
+        let shown = || String::from_utf8_lossy(&path).escape_debug().to_string();
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            folder(&path)?;
+            continue;
+        }
+        if kind.is_pax_global_extensions() {
+            // What `git archive` writes about itself.
+            continue;
+        }
+        if !kind.is_file() && !kind.is_contiguous() {
+            return Err(refused(format!("`{}` is {}", shown(), named(kind))));
+        }
+        let executable = entry.header().mode().map_err(refused)? & 0o100 != 0;
+        let size = entry.size();
+        let bytes = content(entry, size, package.bytes_left(), &path)?;
+        package.add(&path, bytes, executable)?;
+    }
+    Ok(package)
+}
+
+fn named(kind: EntryType) -> &'static str {
+    if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_hard_link() {
+        "a hard link"
+    } else if kind.is_character_special() || kind.is_block_special() {
+        "a device"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else {
+        "of a kind that is not taken"
+    }
+}
+
+fn read_zip(bytes: &[u8], most: u64) -> Result<Package, SkillError> {
+    let mut package = Package::default();
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(refused)?;
+    if archive.len() > ENTRIES_MAX {
+        return Err(refused(format!("it has more than {ENTRIES_MAX} entries")));
+    }
+    let mut unpacked = 0_u64;
+    for index in 0..archive.len() {
+        let file = archive.by_index(index).map_err(refused)?;
+        let path = file.name_raw().to_vec();
+        let shown = || String::from_utf8_lossy(&path).escape_debug().to_string();
+        // The kind of file that Unix tools note beside the mode; others note nothing.
+        let kind = file.unix_mode().map_or(0, |mode| mode & 0o170_000);
+        if !matches!(kind, 0 | 0o100_000 | 0o040_000) || file.is_symlink() {
+            return Err(refused(format!("`{}` is a link, a device or the like", shown())));
+        }
+        if file.is_dir() || kind == 0o040_000 {
+            folder(&path)?;
+            continue;
+        }
+        let executable = file.unix_mode().is_some_and(|mode| mode & 0o100 != 0);
+        let (size, room) = (file.size(), most.saturating_sub(unpacked).min(package.bytes_left()));
+        let bytes = content(file, size, room, &path)?;
+        unpacked += bytes.len() as u64;
+        package.add(&path, bytes, executable)?;
+    }
+    Ok(package)
+}
+
+/// A folder is made when a file needs it, but its name must be fit all the same.
+fn folder(path: &[u8]) -> Result<(), SkillError> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    if path.is_empty() || path == b"." { Ok(()) } else { crate::package::checked_path(path).map(drop) }
+}
+
+/// The bytes of one file. What its header claims is checked first, what really comes is checked again.
+fn content(stream: impl Read, claimed: u64, room: u64, path: &[u8]) -> Result<Vec<u8>, SkillError> {
+    let most = room.min(FILE_BYTES_MAX);
+    let too_much = || {
+        let shown = String::from_utf8_lossy(path).escape_debug().to_string();
+        refused(format!("`{shown}` unpacks to more than fits, or to much more than it was"))
+    };
+    if claimed > most {
+        return Err(too_much());
+    }
+    let mut bytes = Vec::new();
+    stream.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(refused)?;
+    if bytes.len() as u64 > most { Err(too_much()) } else { Ok(bytes) }
+}
+
+/// A stream that ends in an error when more comes out of it than may.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R> Bounded<R> {
+    fn new(inner: R, most: u64) -> Self {
+        Self { inner, left: most }
+    }
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
+            std::io::Error::other("it unpacks to more than fits, or to much more than it was")
+        })?;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests;

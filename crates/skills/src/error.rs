@@ -1,0 +1,90 @@
+//! Why a skill can't be read, installed or used.
+
+use crate::manifest::Difference;
+
+/// Why a skill can't be read, installed or used.
+#[derive(Debug, thiserror::Error)]
+pub enum SkillError {
+    /// A file or folder can't be read or written.
+    #[error("`{place}`: {cause}")]
+    Io {
+        /// Where.
+        place: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// Not a package that is taken: a path that leads out, a link, a device, more than fits.
+    #[error("the package is refused: {0}")]
+    Package(String),
+    /// `SKILL.md` doesn't say what it has to.
+    #[error("`SKILL.md` can't be used: {0}")]
+    Skill(String),
+    /// The lock can't be read.
+    #[error("`skills.lock` is damaged: {0}")]
+    Lock(String),
+    /// There is no such skill.
+    #[error("there is no skill `{0}` here")]
+    Unknown(String),
+    /// What is there is not what was installed.
+    #[error("the skill `{name}` is not what was installed: {}", told(differences))]
+    Changed {
+        /// Which skill.
+        name: String,
+        /// What differs.
+        differences: Vec<Difference>,
+    },
+    /// A signature that doesn't hold is worse than none.
+    #[error("the signature is refused: {0}")]
+    Signature(String),
+    /// It isn't what was looked at before.
+    #[error("the package has changed since it was looked at: its digest is {found}, not {expected}")]
+    Swapped {
+        /// What was agreed to.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// It wants something that nobody has granted.
+    #[error("`{name}` wants what was not granted: {wanted}")]
+    NotGranted {
+        /// Which skill.
+        name: String,
+        /// What it wants, separated by commas.
+        wanted: String,
+    },
+    /// The scanner found something that nobody has accepted.
+    #[error("the scan found {0} that is not to be installed unseen")]
+    Blocked(String),
+}
+
+impl SkillError {
+    /// The stable word that callers and people hear.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "skill.unreadable",
+            Self::Package(_) => "skill.package",
+            Self::Skill(_) => "skill.invalid",
+            Self::Lock(_) => "skill.lock",
+            Self::Unknown(_) => "skill.unknown",
+            Self::Changed { .. } => "skill.changed",
+            Self::Signature(_) => "skill.signature",
+            Self::Swapped { .. } => "skill.swapped",
+            Self::NotGranted { .. } => "skill.not_granted",
+            Self::Blocked(_) => "skill.blocked",
+        }
+    }
+
+    pub(crate) fn io(place: &std::path::Path, cause: std::io::Error) -> Self {
+        Self::Io { place: place.display().to_string(), cause }
+    }
+}
+
+/// The first few by name; more would help nobody.
+fn told(differences: &[Difference]) -> String {
+    const TOLD_MAX: usize = 5;
+    let mut told: Vec<String> = differences.iter().take(TOLD_MAX).map(ToString::to_string).collect();
+    if differences.len() > TOLD_MAX {
+        told.push(format!("and {} more", differences.len() - TOLD_MAX));
+    }
+    told.join(", ")
+}

@@ -1,0 +1,90 @@
+//! The digest of every file of a package, and what differs.
+
+use std::collections::BTreeMap;
+
+use regent_ledger::{CanonicalJson, Digest};
+use serde::{Deserialize, Serialize};
+
+use crate::error::SkillError;
+use crate::package::Package;
+use crate::signature::SIGNATURE_FILE;
+
+/// What every file of a package was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Manifest(BTreeMap<String, FileMark>);
+
+/// What one file was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileMark {
+    /// Of its content.
+    pub sha256: Digest,
+    /// Its length.
+    pub bytes: u64,
+    /// Whether it may be run.
+    pub executable: bool,
+}
+
+/// How a package differs from its manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Difference {
+    /// The content or the mode is another.
+    Changed(String),
+    /// It wasn't there.
+    Added(String),
+    /// It is gone.
+    Missing(String),
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, what) = match self {
+            Self::Changed(path) => (path, "has changed"),
+            Self::Added(path) => (path, "was added"),
+            Self::Missing(path) => (path, "is missing"),
+        };
+        write!(f, "`{}` {what}", path.escape_debug())
+    }
+}
+
+impl Manifest {
+    /// Of a package as it is.
+    pub fn of(package: &Package) -> Self {
+        let mark = |content: &crate::package::Content| FileMark {
+            sha256: Digest::of(&content.bytes),
+            bytes: content.bytes.len() as u64,
+            executable: content.executable,
+        };
+        Self(package.files().map(|(path, content)| (path.to_owned(), mark(content))).collect())
+    }
+
+    /// The digest that stands for the whole package and that authors sign: all files but the signature itself, in the order of their
+    /// paths.
+    pub fn digest(&self) -> Result<Digest, SkillError> {
+        let signed: BTreeMap<&String, &FileMark> =
+            self.0.iter().filter(|(path, _)| path.as_str() != SIGNATURE_FILE).collect();
+        let text = CanonicalJson::of(&signed).map_err(|error| SkillError::Package(error.to_string()))?;
+        Ok(Digest::of(text.as_str().as_bytes()))
+    }
+
+    /// The files, by path.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &FileMark)> {
+        self.0.iter().map(|(path, mark)| (path.as_str(), mark))
+    }
+
+    /// What is different now.
+    pub fn differences(&self, now: &Self) -> Vec<Difference> {
+        let mut found = Vec::new();
+        for (path, mark) in &self.0 {
+            match now.0.get(path) {
+                None => found.push(Difference::Missing(path.clone())),
+                Some(other) if other != mark => found.push(Difference::Changed(path.clone())),
+                Some(_) => {}
+            }
+        }
+        found.extend(now.0.keys().filter(|path| !self.0.contains_key(*path)).cloned().map(Difference::Added));
+        found
+    }
+}

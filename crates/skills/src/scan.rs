@@ -1,0 +1,248 @@
+//! What a person should see before a package is installed: secrets left in it, text that speaks to models, characters that hide, scripts
+//! that do harm, and what it would be able to do.
+//!
+//! Patterns find what is careless and what is common, not what a careful attacker writes. They are a warning, not the defence: that is
+//! the sandbox, the grants and the policy.
+
+mod rules;
+
+use regent_vault::redact::{self, Kind};
+use serde::Serialize;
+
+use crate::package::Package;
+use crate::permission::Permission;
+use crate::skill::{Runtime, SKILL_FILE, Skill};
+use rules::{RULES, Rule};
+
+/// Findings beyond this many help nobody.
+const FINDINGS_MAX: usize = 200;
+/// Of one file that are looked at.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Of one line that is looked at.
+const LINE_BYTES_MAX: usize = 16 << 10;
+const EXCERPT_CHARS_MAX: usize = 100;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing.
+    Low,
+    /// Worth a look.
+    Medium,
+    /// Not to be installed unseen.
+    High,
+    /// Hardly ever meant well.
+    Critical,
+}
+
+impl std::fmt::Display for Severity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        })
+    }
+}
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad.
+    pub severity: Severity,
+    /// A stable word: `secret`, `injection`, `hidden`, `script`, `file`, `capability`.
+    pub kind: &'static str,
+    /// Where.
+    pub file: String,
+    /// Which line, from 1; 0 if it is about the whole file.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What is there, made inert; of a secret only its beginning.
+    pub excerpt: String,
+}
+
+/// Looks at every file of a package. The worst comes first.
+pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
+    let mut found = Vec::new();
+    capabilities(skill, &mut found);
+    for (path, content) in package.files() {
+        file(path, &content.bytes, content.executable, skill, &mut found);
+        if found.len() > FINDINGS_MAX {
+            break;
+        }
+    }
+    found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| (&a.file, a.line).cmp(&(&b.file, b.line))));
+    found.truncate(FINDINGS_MAX);
+    found
+}
+
+/// Whether a character shows as nothing, or turns the text around it.
+pub(crate) fn is_hidden(c: char) -> bool {
+    matches!(c,
+        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180E}'
+        | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}'
+        | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
+}
+
+/// Letters of other scripts that pass for Latin ones, mixed with Latin ones.
+fn is_mixed(name: &str) -> bool {
+    let foreign = |c: char| {
+        matches!(c, '\u{0370}'..='\u{03FF}' | '\u{0400}'..='\u{052F}' | '\u{0530}'..='\u{058F}' | '\u{13A0}'..='\u{13FF}'
+            | '\u{FF21}'..='\u{FF5A}' | '\u{1D400}'..='\u{1D7FF}')
+    };
+    name.split(['/', '.', '-', '_', ' '])
+        .any(|word| word.chars().any(foreign) && word.chars().any(|c| c.is_ascii_alphabetic()))
+}
+
+fn capabilities(skill: &Skill, found: &mut Vec<Finding>) {
+    let mut find = |severity, message: String| {
+        found.push(Finding {
+            severity,
+            kind: "capability",
+            file: SKILL_FILE.to_owned(),
+            line: 0,
+            message,
+            excerpt: String::new(),
+        });
+    };
+    for permission in &skill.permissions {
+        let (severity, what) = match permission {
+            Permission::Tool(name) if name == "*" => (Severity::High, "every tool there is"),
+            Permission::Network(host) if host == "*" => (Severity::Medium, "the whole network"),
+            Permission::Write(path) if path == "." => {
+                (Severity::Medium, "to write everywhere in the workspace")
+            }
+            Permission::SecretsToModels => (Severity::High, "secrets to go to remote models"),
+            Permission::PiiToModels => (Severity::Medium, "personal details to go to remote models"),
+            Permission::Shell => (Severity::Medium, "to start programs"),
+            Permission::Read(_) | Permission::Write(_) | Permission::Network(_) | Permission::Tool(_) => {
+                continue;
+            }
+        };
+        find(severity, format!("it wants {what} (`{permission}`)"));
+    }
+    if !skill.unknown.is_empty() {
+        let names: Vec<String> = skill.unknown.keys().map(|key| key.escape_debug().to_string()).collect();
+        find(Severity::Low, format!("fields that have no effect here: {}", names.join(", ")));
+    }
+}
+
+fn file(path: &str, bytes: &[u8], executable: bool, skill: &Skill, found: &mut Vec<Finding>) {
+    let mut whole = |severity, kind, message: &str| {
+        found.push(Finding {
+            severity,
+            kind,
+            file: path.to_owned(),
+            line: 0,
+            message: message.to_owned(),
+            excerpt: String::new(),
+        });
+    };
+    if is_mixed(path) {
+        whole(Severity::High, "hidden", "its name mixes letters that look alike");
+    }
+    let is_entry = skill.entrypoint.as_deref() == Some(path);
+    let is_script = executable || bytes.starts_with(b"#!") || rules::is_script(path);
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if path.split('/').any(|part| part.starts_with('.')) && (is_script || bytes.starts_with(b"\x7fELF")) {
+        whole(Severity::High, "script", "a program that hides behind a dot");
+    } else if name.starts_with('.') {
+        whole(Severity::Low, "file", "a file that listings don't show");
+    }
+    if bytes.starts_with(b"\x7fELF") || bytes.starts_with(b"MZ") || bytes.starts_with(b"\0asm") {
+        let severity = if is_entry { Severity::Low } else { Severity::Medium };
+        whole(severity, "file", "compiled code, which nobody can read");
+    } else if is_script && skill.runtime == Runtime::Instruction {
+        whole(Severity::Medium, "script", "a script in a skill that says it has nothing to run");
+    } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(&[0x1f, 0x8b]) {
+        whole(Severity::Medium, "file", "an archive, which was not looked into");
+    }
+    if !bytes.iter().take(8192).any(|byte| *byte == 0) {
+        text(path, bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes), is_script, found);
+    }
+}
+
+fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
+    secrets(path, bytes, found);
+    let text = String::from_utf8_lossy(bytes);
+    let prose = rules::is_prose(path);
+    for (number, line) in text.lines().enumerate() {
+        let line = line.get(..line.floor_char_boundary(LINE_BYTES_MAX)).unwrap_or(line);
+        let mut find = |severity, kind, message: &str, excerpt: String| {
+            found.push(Finding {
+                severity,
+                kind,
+                file: path.to_owned(),
+                line: number + 1,
+                message: message.to_owned(),
+                excerpt,
+            });
+        };
+        // A byte order mark at the very beginning is a habit, not a trick; so are the selectors of emoji.
+        let hides = |(at, c): (usize, char)| {
+            is_hidden(c)
+                && !(number == 0 && at == 0 && c == '\u{FEFF}')
+                && !matches!(c, '\u{FE0E}' | '\u{FE0F}' | '\u{200D}')
+        };
+        if let Some((_, c)) = line.char_indices().find(|&it| hides(it)) {
+            let message = format!("a character that doesn't show (U+{:04X})", u32::from(c));
+            find(Severity::High, "hidden", &message, excerpt(line));
+        }
+        for Rule { severity, kind, message, pattern, .. } in
+            RULES.iter().filter(|rule| rule.is_for(prose, is_script))
+        {
+            if pattern.is_match(line) {
+                find(*severity, kind, message, excerpt(line));
+            }
+        }
+        if found.len() > FINDINGS_MAX {
+            return;
+        }
+    }
+}
+
+/// Secrets and personal details of a text, by what they look like; never shown whole.
+fn secrets(path: &str, bytes: &[u8], found: &mut Vec<Finding>) {
+    for redact::Finding { kind, span } in redact::find(bytes).into_iter().take(FINDINGS_MAX) {
+        let severity = match kind {
+            Kind::Key | Kind::Token | Kind::PrivateKey | Kind::Password => Severity::High,
+            Kind::Card | Kind::Iban | Kind::Ssn => Severity::Medium,
+            // Authors leave an address; that is what it is for.
+            Kind::Email | Kind::Phone => continue,
+        };
+        let line =
+            bytes.get(..span.start).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count() + 1;
+        found.push(Finding {
+            severity,
+            kind: "secret",
+            file: path.to_owned(),
+            line,
+            message: format!("it looks like a {}", kind.word()),
+            excerpt: masked(bytes.get(span).unwrap_or_default()),
+        });
+    }
+}
+
+fn masked(secret: &[u8]) -> String {
+    let start: String = String::from_utf8_lossy(secret).chars().take(6).collect();
+    format!("{}…", start.escape_debug())
+}
+
+/// A line made inert, and cut.
+fn excerpt(line: &str) -> String {
+    let line = line.trim();
+    let mut out = String::new();
+    for c in line.chars().take(EXCERPT_CHARS_MAX) {
+        if c.is_control() || is_hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    if line.chars().nth(EXCERPT_CHARS_MAX).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

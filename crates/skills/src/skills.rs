@@ -1,0 +1,267 @@
+//! The skills of a project: installing, checking, removing.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{SideEffect, Tier, ToolSpec};
+use regent_ledger::Digest;
+use serde_json::json;
+
+use crate::error::SkillError;
+use crate::lock::{Lock, Locked};
+use crate::manifest::Manifest;
+use crate::package::Package;
+use crate::permission::{Permission, Permissions};
+use crate::plan::{Plan, Trust};
+use crate::signature::TrustedKey;
+use crate::skill::{Runtime, Skill};
+
+/// The skills of a project.
+#[derive(Debug)]
+pub struct Skills {
+    /// The project's `.regent`.
+    folder: PathBuf,
+    /// Where copies are made for the time of one call; not in the project, and only the user's.
+    staging: PathBuf,
+    trusted: Vec<TrustedKey>,
+    /// As it was when this process looked: what was agreed to then is what is compared with.
+    lock: Mutex<Lock>,
+}
+
+/// A skill whose every file was just compared with the lock.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// What it says of itself.
+    pub skill: Skill,
+    /// What the lock says of it.
+    pub locked: Locked,
+    /// The bytes that were compared.
+    pub package: Package,
+}
+
+/// How a package is to be installed.
+#[derive(Debug, Clone)]
+pub(crate) struct Agreed<'a> {
+    /// The digest that was looked at.
+    pub(crate) digest: Digest,
+    pub(crate) source: &'a str,
+    pub(crate) granted: &'a Permissions,
+    /// Findings that block were seen and accepted.
+    pub(crate) findings_accepted: bool,
+    /// An agent brought it.
+    pub(crate) by_agent: bool,
+}
+
+impl Skills {
+    /// The skills below a project's `.regent` folder.
+    pub fn open(folder: &Path, staging: &Path, trusted: Vec<TrustedKey>) -> Result<Self, SkillError> {
+        let lock = Lock::read(&lock_file(folder))?;
+        Ok(Self { folder: folder.to_owned(), staging: staging.to_owned(), trusted, lock: Mutex::new(lock) })
+    }
+
+    /// What the lock says, by name.
+    pub fn all(&self) -> Vec<(String, Locked)> {
+        self.lock().skills.iter().map(|(name, locked)| (name.clone(), locked.clone())).collect()
+    }
+
+    /// What the lock says of one.
+    pub fn locked(&self, name: &str) -> Option<Locked> {
+        self.lock().skills.get(name).cloned()
+    }
+
+    /// What installing a package would mean here.
+    pub fn plan(&self, package: &Package) -> Result<Plan, SkillError> {
+        Plan::of(package, &self.trusted, |name| self.locked(name))
+    }
+
+    /// Reads every file of a skill and compares it with the lock. There is no short cut by time or size: whoever can change a file can
+    /// set its time.
+    pub fn check(&self, name: &str) -> Result<Checked, SkillError> {
+        let locked = self.locked(name).ok_or_else(|| SkillError::Unknown(name.chars().take(80).collect()))?;
+        let place = self.place(name);
+        let package = Package::read(&place)?;
+        let differences = locked.files.differences(&Manifest::of(&package));
+        if !differences.is_empty() {
+            return Err(SkillError::Changed { name: name.to_owned(), differences });
+        }
+        let skill = Skill::of(&package)?;
+        if skill.name != name {
+            return Err(SkillError::Lock(format!("the skill under `{name}` is called `{}`", skill.name)));
+        }
+        Ok(Checked { skill, locked, package })
+    }
+
+    /// Installs a package that was looked at and agreed to: files first, beside the old ones and exchanged in one step, then the lock. A
+    /// crash in between leaves files that the lock doesn't know, and such a skill is refused.
+    pub(crate) fn install(&self, package: &Package, agreed: &Agreed<'_>) -> Result<Plan, SkillError> {
+        let plan = self.plan(package)?;
+        if plan.digest != agreed.digest {
+            return Err(SkillError::Swapped {
+                expected: agreed.digest.to_string(),
+                found: plan.digest.to_string(),
+            });
+        }
+        let blocking = plan.blocking().count();
+        if blocking > 0 && !agreed.findings_accepted {
+            return Err(SkillError::Blocked(format!("{blocking} of high severity")));
+        }
+        let granted = plan.granted(agreed.granted)?;
+        let trust =
+            if agreed.by_agent && plan.trust == Trust::Community { Trust::Generated } else { plan.trust };
+        let mut lock = self.exclusively()?;
+        self.put(&plan.skill.name, package)?;
+        let locked = Locked {
+            version: plan.skill.version.clone(),
+            source: agreed.source.to_owned(),
+            trust,
+            signer: plan.signer.clone(),
+            granted,
+            digest: plan.digest,
+            files: plan.manifest.clone(),
+        };
+        lock.held.skills.insert(plan.skill.name.clone(), locked);
+        lock.held.write(&lock_file(&self.folder))?;
+        Ok(Plan { trust, ..plan })
+    }
+
+    /// Takes a skill away, lock first: files without a lock are nobody's skill.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), SkillError> {
+        let mut lock = self.exclusively()?;
+        if lock.held.skills.remove(name).is_none() {
+            return Err(SkillError::Unknown(name.chars().take(80).collect()));
+        }
+        lock.held.write(&lock_file(&self.folder))?;
+        let place = self.place(name);
+        match std::fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(SkillError::io(&place, error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// All of them, each checked.
+    pub fn check_all(&self) -> Vec<(String, Result<Checked, SkillError>)> {
+        let names: Vec<String> = self.lock().skills.keys().cloned().collect();
+        names.into_iter().map(|name| (name.clone(), self.check(&name))).collect()
+    }
+
+    /// What the catalogue is told: a tool for each skill that has something to run and is what was installed.
+    pub fn specs(&self) -> Vec<ToolSpec> {
+        self.check_all().into_iter().filter_map(|(_, checked)| checked.ok()?.spec()).collect()
+    }
+
+    /// A copy of the bytes that were compared, for one call.
+    pub(crate) fn stage(&self, package: &Package) -> Result<tempfile::TempDir, SkillError> {
+        std::fs::create_dir_all(&self.staging).map_err(|error| SkillError::io(&self.staging, error))?;
+        let copy = tempfile::Builder::new().prefix("skill-").tempdir_in(&self.staging);
+        let copy = copy.map_err(|error| SkillError::io(&self.staging, error))?;
+        package.write_to(copy.path())?;
+        Ok(copy)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lock> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.folder.join("skills").join(name)
+    }
+
+    /// One at a time, over all processes; and what another process has installed meanwhile is not lost.
+    fn exclusively(&self) -> Result<Exclusive<'_>, SkillError> {
+        let folder = self.folder.join("skills");
+        let fail = |error: std::io::Error| SkillError::io(&folder, error);
+        std::fs::create_dir_all(&folder).map_err(fail)?;
+        let file = std::fs::File::open(&folder).map_err(fail)?;
+        file.lock().map_err(fail)?;
+        let mut held = self.lock();
+        *held = Lock::read(&lock_file(&self.folder))?;
+        Ok(Exclusive { held, _file: file })
+    }
+
+    fn put(&self, name: &str, package: &Package) -> Result<(), SkillError> {
+        let (folder, place) = (self.folder.join("skills"), self.place(name));
+        let fail = |error: std::io::Error| SkillError::io(&place, error);
+        let draft = tempfile::Builder::new().prefix(".new-").tempdir_in(&folder).map_err(fail)?;
+        package.write_to(draft.path())?;
+        let flags = if std::fs::symlink_metadata(&place).is_ok() {
+            rustix::fs::RenameFlags::EXCHANGE
+        } else {
+            rustix::fs::RenameFlags::NOREPLACE
+        };
+        rustix::fs::renameat_with(rustix::fs::CWD, draft.path(), rustix::fs::CWD, &place, flags)
+            .map_err(|errno| fail(errno.into()))?;
+        // What is at the draft's place now, if anything, is the old version, and goes with it.
+        match draft.close() {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(fail(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+struct Exclusive<'a> {
+    held: MutexGuard<'a, Lock>,
+    /// Closing it lets the next one in.
+    _file: std::fs::File,
+}
+
+fn lock_file(folder: &Path) -> PathBuf {
+    folder.join("skills.lock")
+}
+
+impl Checked {
+    /// The tool that runs it, if it has something to run.
+    pub fn spec(&self) -> Option<ToolSpec> {
+        spec_of(self)
+    }
+}
+
+fn spec_of(checked: &Checked) -> Option<ToolSpec> {
+    let Checked { skill, locked, .. } = checked;
+    let input = match skill.runtime {
+        Runtime::Instruction => return None,
+        Runtime::Process | Runtime::Microvm => json!({
+            "type": "object", "additionalProperties": false, "required": [],
+            "properties": {
+                "input": {"description": "what it reads from its standard input, as JSON"},
+                "args": {
+                    "type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 8192},
+                    "description": "arguments of its program",
+                },
+            },
+        }),
+        Runtime::Wasm => json!({"type": "object", "description": "what it is given, as JSON"}),
+    };
+    let mut capabilities: Vec<String> = vec!["skill.run".to_owned(), locked.trust.capability().to_owned()];
+    capabilities.extend(locked.granted.iter().filter_map(Permission::capability).map(str::to_owned));
+    capabilities.dedup();
+    let has = |test: fn(&Permission) -> bool| locked.granted.iter().any(test);
+    let effect = if has(|one| matches!(one, Permission::Network(_))) {
+        SideEffect::Network
+    } else if has(|one| matches!(one, Permission::Write(_) | Permission::Shell | Permission::Tool(_))) {
+        SideEffect::Write
+    } else if has(|one| matches!(one, Permission::Read(_))) {
+        SideEffect::Read
+    } else {
+        SideEffect::None
+    };
+    Some(ToolSpec {
+        name: format!("skill.{}", skill.name),
+        description: skill.description.clone(),
+        input,
+        capabilities,
+        effect,
+        tiers: vec![skill.runtime.tier()].into_iter().filter(|tier| *tier > Tier::Host).collect(),
+        // With the digest: what was agreed to for one content isn't agreed to for another of the same version.
+        version: format!(
+            "{}+{}",
+            skill.version,
+            locked.digest.to_string().chars().take(12).collect::<String>()
+        ),
+        origin: locked.trust.origin(),
+        may: Some(locked.granted.iter().flat_map(Permission::may).collect()),
+        ..ToolSpec::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Installing, checking, updating, removing; and what happens when files change in between.
+
+use super::*;
+
+struct World {
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join(".regent")).unwrap();
+        Self { folder }
+    }
+
+    fn skills(&self) -> Skills {
+        let root = self.folder.path();
+        Skills::open(&root.join(".regent"), &root.join("staged"), Vec::new()).unwrap()
+    }
+
+    fn file(&self, path: &str) -> PathBuf {
+        let place = self.folder.path().join(".regent/skills/pdf");
+        if path.is_empty() { place } else { place.join(path) }
+    }
+}
+
+fn package(version: &str, permissions: &str) -> Package {
+    let head = format!(
+        "---\nname: pdf\ndescription: Reads PDFs.\nversion: {version}\nruntime: process\nentrypoint: run.sh\n{permissions}---\nHow.\n"
+    );
+    Package::default().with_file("SKILL.md", head.into_bytes()).with_file("run.sh", b"cat\n".to_vec())
+}
+
+fn install(skills: &Skills, package: &Package, granted: &[&str]) -> Result<Plan, SkillError> {
+    let granted: Permissions = granted.iter().map(|one| one.parse().unwrap()).collect();
+    let digest = Manifest::of(package).digest().unwrap();
+    let agreed =
+        Agreed { digest, source: "test", granted: &granted, findings_accepted: false, by_agent: false };
+    skills.install(package, &agreed)
+}
+
+#[test]
+fn what_is_installed_is_there_for_the_next_process() {
+    let world = World::new();
+    install(&world.skills(), &package("1.0.0", "permissions: {filesystem: {read: [docs]}}\n"), &["read:."])
+        .unwrap();
+    let checked = world.skills().check("pdf").unwrap();
+    let granted: Vec<String> = checked.locked.granted.iter().map(ToString::to_string).collect();
+    assert_eq!(granted, ["read:docs"], "what it asked for, not all that was offered");
+    let spec = checked.spec().unwrap();
+    assert_eq!((spec.name.as_str(), spec.tiers.as_slice()), ("skill.pdf", &[Tier::Process][..]));
+    assert_eq!(spec.capabilities, ["skill.run", "skill.community", "file.read"]);
+    assert!(spec.version.starts_with("1.0.0+"), "{}", spec.version);
+    world.skills().remove("pdf").unwrap();
+    assert!(!world.file("").exists());
+    assert!(matches!(world.skills().check("pdf"), Err(SkillError::Unknown(_))));
+    assert!(matches!(world.skills().remove("../../etc"), Err(SkillError::Unknown(_))));
+}
+
+#[test]
+fn tampering_is_refused_by_name() {
+    use std::os::unix::fs::PermissionsExt as _;
+    type Tamper = fn(&World);
+    let cases: [(&str, Tamper); 6] = [
+        ("`run.sh` has changed", |world| {
+            let path = world.file("run.sh");
+            let times = std::fs::metadata(&path).unwrap().modified().unwrap();
+            std::fs::write(&path, "sh\n\n").unwrap();
+            // Same size, same time: there is no short cut that this could slip past.
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
+        }),
+        ("`run.sh` has changed", |world| {
+            std::fs::set_permissions(world.file("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }),
+        ("`extra.sh` was added", |world| std::fs::write(world.file("extra.sh"), "x").unwrap()),
+        ("`run.sh` is missing", |world| std::fs::remove_file(world.file("run.sh")).unwrap()),
+        ("neither a file nor a folder", |world| {
+            std::fs::remove_file(world.file("run.sh")).unwrap();
+            std::os::unix::fs::symlink("/bin/cat", world.file("run.sh")).unwrap();
+        }),
+        ("is a link", |world| {
+            std::fs::rename(world.file(""), world.folder.path().join("moved")).unwrap();
+            std::os::unix::fs::symlink(world.folder.path().join("moved"), world.file("")).unwrap();
+        }),
+    ];
+    for (why, tamper) in cases {
+        let world = World::new();
+        let skills = world.skills();
+        install(&skills, &package("1.0.0", ""), &[]).unwrap();
+        skills.check("pdf").unwrap();
+        tamper(&world);
+        let error = skills.check("pdf").unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        assert!(skills.specs().is_empty(), "{why}");
+    }
+}
+
+#[test]
+fn adv_070_an_update_that_wants_more_is_granted_again() {
+    let world = World::new();
+    let skills = world.skills();
+    let narrow = package("1.0.0", "permissions: {filesystem: {read: [docs]}}\n");
+    let wide = package(
+        "1.1.0",
+        "permissions: {filesystem: {read: [docs]}, network: allow, shell: {default: allow}}\n",
+    );
+    assert!(
+        matches!(install(&skills, &narrow, &[]), Err(SkillError::NotGranted { wanted, .. }) if wanted == "read:docs")
+    );
+    assert!(!world.file("").exists(), "nothing is written before it is granted");
+    install(&skills, &narrow, &["read:docs"]).unwrap();
+    let plan = skills.plan(&wide).unwrap();
+    let new: Vec<String> = plan.new_permissions.iter().map(ToString::to_string).collect();
+    assert_eq!(new, ["network:*", "shell"]);
+    assert!(
+        matches!(install(&skills, &wide, &["shell"]), Err(SkillError::NotGranted { wanted, .. }) if wanted == "network:*")
+    );
+    assert_eq!(skills.check("pdf").unwrap().skill.version, "1.0.0", "the old one is still in force");
+    install(&skills, &wide, &["shell", "network:*"]).unwrap();
+    assert_eq!(skills.check("pdf").unwrap().skill.version, "1.1.0");
+    // Wanting less takes away what it no longer wants; wanting it again is asked again.
+    install(&skills, &narrow, &[]).unwrap();
+    assert!(install(&skills, &wide, &[]).is_err());
+    // `allowed-tools: *` is a wish like any other, and one that the scan points at.
+    let all = package("2.0.0", "allowed-tools: '*'\n");
+    assert!(matches!(install(&skills, &all, &["tool:*"]), Err(SkillError::Blocked(_))));
+}
+
+#[test]
+fn what_was_looked_at_is_what_is_installed() {
+    let world = World::new();
+    let granted = Permissions::new();
+    let agreed = Agreed {
+        digest: Manifest::of(&package("1.0.0", "")).digest().unwrap(),
+        source: "test",
+        granted: &granted,
+        findings_accepted: true,
+        by_agent: true,
+    };
+    let swapped = package("1.0.0", "").with_file("run.sh", b"evil\n".to_vec());
+    assert!(matches!(world.skills().install(&swapped, &agreed), Err(SkillError::Swapped { .. })));
+    let plan = world.skills().install(&package("1.0.0", ""), &agreed).unwrap();
+    assert_eq!(plan.trust, Trust::Generated, "an agent brought it");
+}
+
+#[test]
+fn a_damaged_lock_is_said_to_be_one() {
+    let world = World::new();
+    let lock = world.folder.path().join(".regent/skills.lock");
+    for text in [
+        "",
+        "{",
+        "[]",
+        "{\"schema\":\"other\",\"skills\":{}}",
+        "{\"schema\":\"regent.skills/v1\",\"skills\":{},\"x\":1}",
+        "{\"schema\":\"regent.skills/v1\",\"schema\":\"regent.skills/v1\",\"skills\":{}}",
+    ] {
+        std::fs::write(&lock, text).unwrap();
+        let opened = Skills::open(&world.folder.path().join(".regent"), world.folder.path(), Vec::new());
+        assert!(matches!(opened, Err(SkillError::Lock(_))), "{text}");
+    }
+}
+
+#[test]
+fn two_at_once_lose_nothing() {
+    let world = World::new();
+    let names: Vec<String> = (0..8).map(|index| format!("s{index}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            let skills = world.skills();
+            scope.spawn(move || {
+                let text = format!("---\nname: {name}\ndescription: x\n---\n");
+                install(&skills, &Package::default().with_file("SKILL.md", text.into_bytes()), &[]).unwrap();
+            });
+        }
+    });
+    assert_eq!(world.skills().all().into_iter().map(|(name, _)| name).collect::<Vec<_>>(), names);
+    assert!(world.skills().check_all().iter().all(|(_, checked)| checked.is_ok()));
+    let left = std::fs::read_dir(world.folder.path().join(".regent/skills")).unwrap().count();
+    assert_eq!(left, names.len(), "no drafts are left");
+}
