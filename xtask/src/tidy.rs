@@ -272,8 +272,11 @@ fn code_lines(text: &str) -> usize {
     count
 }
 
-/// The type that a line declares, if it declares one.
+/// The type that a line declares, if it declares one. An associated type has its name from a trait, which may be another's.
 fn declared(code: &str) -> Option<&str> {
+    if code.starts_with("    type ") {
+        return None;
+    }
     let mut words = code.split_whitespace().skip_while(|word| word.starts_with("pub"));
     let keyword = words.next()?;
     // What a trait of others calls its own type is not ours to name.

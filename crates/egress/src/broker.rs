@@ -157,8 +157,12 @@ impl Broker {
         let result = tokio::select! {
             biased;
             () = permit.cancelled() => Err(failure("net.cancelled", "the call was told to stop")),
-            _ = gone.changed() => Err(failure("net.gone", "the program has ended, or its broker has")),
             result = driven => result,
+            // A program that closed its side and then ended has got what it wanted.
+            _ = gone.changed() => match tally.near_has_ended() {
+                true => Ok(()),
+                false => Err(failure("net.gone", "the program has ended, or its broker has")),
+            },
         };
         tally.output(result)
     }

@@ -163,7 +163,11 @@ async fn carry(
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
     let alive = Alive::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
-    let out = one_way(near_read, far_write, &alive, |bytes| tally.leave(bytes));
+    let out = async {
+        one_way(near_read, far_write, &alive, |bytes| tally.leave(bytes)).await?;
+        tally.near_ends();
+        Ok(())
+    };
     let back = one_way(far_read, near_write, &alive, |bytes| tally.come(bytes));
     tokio::try_join!(out, back).map(|_| ())
 }

@@ -2,6 +2,7 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
@@ -21,6 +22,7 @@ use crate::kernel::Core;
 use crate::rate;
 use crate::record::TARGETS_MAX;
 use crate::rules::narrowed;
+use crate::secret::Secrets;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
@@ -450,6 +452,23 @@ impl Target {
             },
             Self::Argv(argv) => Self::Argv(argv.iter().take(TARGETS_MAX).map(clip).collect()),
             Self::Secret(name) => Self::Secret(clip(name)),
+        }
+    }
+
+    /// The same as an entry shows it; `None` if that is as it is.
+    pub(crate) fn redacted(&self, secrets: &dyn Secrets) -> Option<Self> {
+        match self {
+            Self::Argv(argv) => {
+                let shown: Vec<Cow<'_, str>> = argv.iter().map(|word| secrets.redact(word)).collect();
+                let changed = shown.iter().any(|word| matches!(word, Cow::Owned(_)));
+                changed.then(|| Self::Argv(shown.into_iter().map(Cow::into_owned).collect()))
+            }
+            Self::Endpoint { scheme, host, port, method, path } => {
+                let Cow::Owned(path) = secrets.redact(path) else { return None };
+                let (scheme, host, method) = (scheme.clone(), host.clone(), method.clone());
+                Some(Self::Endpoint { scheme, host, port: *port, method, path })
+            }
+            Self::Path { .. } | Self::Secret(_) => None,
         }
     }
 

@@ -223,6 +223,7 @@ impl ProcessTier {
     ) -> Result<Result<Ended, SandboxError>, String> {
         let outlet = self.outlet.as_ref().ok_or("there is no broker here that could be reached")?;
         let outfit = outlet.outfit()?;
+        spec.env.retain(|(name, _)| outfit.env.iter().all(|(other, _)| other != name));
         spec.env.extend(outfit.env);
         spec.binds.extend(outfit.binds);
         let (sender, mut listeners) = mpsc::channel(1);

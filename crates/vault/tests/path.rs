@@ -101,6 +101,9 @@ mod tests {
         for name in TOOLS {
             catalogue.admit(spec(name)).unwrap();
         }
+        let arguments =
+            std::collections::BTreeMap::from([("/argv".to_owned(), regent_kernel::ArgumentKind::Argv)]);
+        catalogue.admit(ToolSpec { arguments, ..spec("programs") }).unwrap();
         let parts = Parts {
             policy: regent_policy::load(policy, &Source::new("test.yml", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
@@ -133,6 +136,12 @@ mod tests {
         for form in forms {
             assert!(!text.contains(form.get(4..form.len() - 4).unwrap()), "{what} has `{form}`: {text}");
         }
+    }
+
+    /// The ledger's entries, which can't be erased.
+    fn entries(kernel: &Kernel) -> String {
+        let reader = Reader::on(kernel.ledger().storage());
+        reader.entries().unwrap().map(|entry| entry.unwrap().body.to_string()).collect()
     }
 
     /// All that the ledger knows: entries and payloads.
@@ -213,7 +222,13 @@ mod tests {
         let denied = call(&kernel, "ada@example.com", json!({})).await.unwrap();
         let Reply::Denied(denial) = denied else { panic!("{denied:?}") };
         assert!(denial.reason.message.contains("ada@example.com"), "the caller hears what it said");
-        let recorded = recorded(&kernel);
+        let line = json!({"argv": ["curl", "-u", "x", "--password=hunter22", VALUE, "ordinary"]});
+        // What was revealed is known from then on, in whatever is recorded.
+        call(&kernel, "quiet", json!({"use": "secret://a"})).await.unwrap();
+        call(&kernel, "programs", line).await.unwrap();
+        let recorded = entries(&kernel);
+        assert!(recorded.contains("--password=[password:1]") && recorded.contains("ordinary"), "{recorded}");
+        clean("the entries", &recorded);
         assert!(recorded.contains("[email:1]") && !recorded.contains("ada@example"), "{recorded}");
     }
 }
