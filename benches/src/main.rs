@@ -1,11 +1,14 @@
 //! How fast is it? `cargo xtask bench [TOPIC] [--json]`. Figures are medians; ratios compare within one run.
 
+mod broker;
 mod ledger;
 mod measure;
+mod microvm;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;
 mod program;
+mod redact;
 mod report;
 mod sandbox;
 mod syscall;
@@ -22,6 +25,8 @@ const TOPICS: &[(&str, Topic)] = &[
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
+    ("redact", redact::measure),
+    ("sandbox", broker::measure),
     ("program", program::measure),
 ];
 

@@ -31,8 +31,13 @@ const BARS: &[(&str, Bar)] = &[
     ("ledger.append.flatness", Bar::AtMost(1.25)),
     ("sandbox.process.true.ratio", Bar::AtMost(4.0)),
     ("sandbox.bwrap.true.ratio", Bar::AtLeast(1.0)),
+    ("microvm.hello", Bar::AtMost(10.0)),
+    ("microvm.hello.warm.ratio", Bar::AtMost(1.5)),
+    ("microvm.kill", Bar::AtMost(1.0)),
     ("wasm.instantiate_call", Bar::AtMost(10.0)),
     ("wasm.host_call", Bar::AtMost(1.0)),
+    ("redact.throughput", Bar::AtLeast(100.0)),
+    ("broker.request.added", Bar::AtMost(0.3)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
 ];

@@ -1,4 +1,5 @@
-//! What confinement costs: `/bin/true` plain, in our process tier, and in bubblewrap, in turns; then guests of the WASM tier.
+//! What confinement costs: `/bin/true` plain, in our process tier, and in bubblewrap, in turns; then guests of the microVM
+//! and WASM tiers.
 
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,7 @@ const BWRAP: &[&str] = &[
     "/tmp", "/bin/true",
 ];
 
-/// `sandbox.*` and `wasm.*`.
+/// `sandbox.*`, `microvm.*` and `wasm.*`.
 pub fn measure(report: &mut Report) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let has_bwrap = bwrap().is_ok();
@@ -47,6 +48,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
     } else {
         report.skip("sandbox.bwrap.true", "bubblewrap is not installed, or doesn't work here");
     }
+    crate::microvm::measure(report, &runtime)?;
     crate::wasm::measure(report)
 }
 

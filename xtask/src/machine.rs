@@ -8,8 +8,15 @@ use anyhow::{Context as _, Result, bail};
 use crate::{root, say};
 
 /// Debian packages that tests need, by the program each one brings.
-const PACKAGES: &[(&str, &str)] =
-    &[("strace", "strace"), ("bwrap", "bubblewrap"), ("g++", "g++"), ("git", "git")];
+const PACKAGES: &[(&str, &str)] = &[
+    ("strace", "strace"),
+    ("bwrap", "bubblewrap"),
+    ("g++", "g++"),
+    ("git", "git"),
+    ("curl", "curl"),
+    ("python3", "python3"),
+    ("busybox", "busybox-static"),
+];
 
 /// A program to be started in the workspace.
 #[expect(clippy::disallowed_methods, reason = "chores start programs; nothing of what ships does so here")]

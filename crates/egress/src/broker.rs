@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -113,6 +113,7 @@ impl Broker {
             parent: permit.intent().seq,
             caller: permit.call().principal().clone(),
             gone,
+            room: Arc::new(Semaphore::new(self.0.reach.network.connections_max)),
             inside: None,
         });
         tokio::select! {
@@ -138,7 +139,7 @@ impl Broker {
     }
 
     async fn drive(&self, permit: &Permit<'_, tier::Host>) -> RawOutput {
-        let Some(Exchange { kind, answer, mut gone }) = self.0.table.take(permit.call()) else {
+        let Some(Exchange { kind, answer, mut gone, room: _room }) = self.0.table.take(permit.call()) else {
             let message = "no program waits for this connection; `http.fetch` makes requests";
             return RawOutput::failed("net.no_connection", message);
         };
@@ -156,8 +157,12 @@ impl Broker {
         let result = tokio::select! {
             biased;
             () = permit.cancelled() => Err(failure("net.cancelled", "the call was told to stop")),
-            _ = gone.changed() => Err(failure("net.gone", "the program has ended, or its broker has")),
             result = driven => result,
+            // A program that closed its side and then ended has got what it wanted.
+            _ = gone.changed() => match tally.near_has_ended() {
+                true => Ok(()),
+                false => Err(failure("net.gone", "the program has ended, or its broker has")),
+            },
         };
         tally.output(result)
     }
@@ -202,10 +207,13 @@ impl Executor<tier::Host> for Broker {
         permit: Permit<'s, tier::Host>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            match permit.call().op() {
-                Op::RunTool(run) if Self::drives(&run.tool) => Ok(self.drive(&permit).await),
-                op => Err(ExecuteError::NoDriver(op.name().to_owned())),
+            let op = permit.call().op();
+            if let Op::RunTool(run) = op
+                && Self::drives(&run.tool)
+            {
+                return Ok(self.drive(&permit).await);
             }
+            Err(ExecuteError::NoDriver(op.name().to_owned()))
         })
     }
 }

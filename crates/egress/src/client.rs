@@ -11,7 +11,7 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use url::Url;
 
-use crate::reach::{Reach, ReachError, Stream};
+use crate::reach::{Reach, ReachError, Stream, within};
 
 /// How large the head of a response may be.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -70,7 +70,7 @@ impl Client {
         let opened = self.0.open(&request.url).await?;
         let (mut sender, _driven) = handshake(opened.stream).await?;
         let (wire, bytes_sent) = wire_request(request)?;
-        let response = self.0.in_time(sender.send_request(wire)).await??;
+        let response = within(self.0.network.idle_ms_max, sender.send_request(wire)).await??;
         let (head, body) = response.into_parts();
         let (body, truncated) = self.body(body, bytes_max).await?;
         let (status, headers) = (head.status, head.headers);
@@ -80,7 +80,7 @@ impl Client {
     async fn body(&self, mut body: Incoming, bytes_max: u64) -> Result<(Vec<u8>, bool), ReachError> {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let mut content = Vec::new();
-        while let Some(frame) = self.0.in_time(body.frame()).await? {
+        while let Some(frame) = within(self.0.network.idle_ms_max, body.frame()).await? {
             let Ok(piece) = frame?.into_data() else { continue };
             let room = bytes_max.saturating_sub(content.len());
             content.extend_from_slice(piece.get(..room).unwrap_or(&piece));

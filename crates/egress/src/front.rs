@@ -16,7 +16,7 @@ use regent_kernel::{
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use url::Url;
 
 use crate::body::Piped;
@@ -36,6 +36,9 @@ const WHOLE_BYTES_MAX: u64 = 1 << 20;
 const PLACEHOLDERS_MAX: usize = 32;
 /// Calls that wait for their permit.
 const ASKS_MAX: usize = 64;
+
+/// The header in which a program hears what became of its wish: `allow`, `ask`, `deny`, `invalid`, or `none` if nobody judged it.
+pub(crate) const VERDICT: &str = "x-regent-verdict";
 
 /// A call that was put to the kernel.
 type Called = BoxFuture<'static, Result<Reply, Fault>>;
@@ -74,6 +77,8 @@ pub(crate) struct Front {
     pub(crate) parent: u64,
     pub(crate) caller: Principal,
     pub(crate) gone: Gone,
+    /// What one program may have at once.
+    pub(crate) room: Arc<Semaphore>,
     /// The host that it stands for, in a tunnel that was opened.
     pub(crate) inside: Option<Url>,
 }
@@ -110,7 +115,7 @@ impl Front {
     ) -> Result<(ToolCall, Kind), (StatusCode, String)> {
         let bad = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
         let url = self.target(&request).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
-        framing(request.headers()).map_err(|why| bad(why))?;
+        framing(request.headers()).map_err(bad)?;
         if request.method() == Method::CONNECT {
             let args = json!({"url": url.as_str(), "method": "CONNECT"});
             let upgrade = hyper::upgrade::on(&mut request);
@@ -148,7 +153,7 @@ impl Front {
     /// Where it leads. What the request says twice it has to say the same way.
     fn target(&self, request: &Request<Incoming>) -> Result<Url, String> {
         let uri = request.uri();
-        let url = match (&self.inside, request.method() == &Method::CONNECT) {
+        let url = match (&self.inside, request.method() == Method::CONNECT) {
             (Some(_), true) => return Err("there is no tunnel inside a tunnel".to_owned()),
             (None, true) => match uri.authority() {
                 Some(authority) if authority.port().is_some() => {
@@ -181,8 +186,12 @@ impl Front {
 
     /// Puts a call to the kernel, and waits for its driver's answer or its verdict.
     async fn put_through(&self, call: ToolCall, kind: Kind) -> Response<Piped> {
+        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
+            let text = "regent: the program has as many exchanges at once as it may\n";
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, "none", text);
+        };
         let (answer, mut answered) = oneshot::channel();
-        let exchange = Exchange { kind, answer, gone: self.gone.clone() };
+        let exchange = Exchange { kind, answer, gone: self.gone.clone(), room };
         let _place = self.broker.table().put(self.parent, &self.caller, &call, exchange);
         let (reply, promised) = oneshot::channel();
         let asked = self.asks.send(Ask { op: Op::RunTool(call), reply }).await;
@@ -291,6 +300,6 @@ fn refusal(status: StatusCode, verdict: &'static str, text: &str) -> Response<Pi
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert("x-regent-verdict", HeaderValue::from_static(verdict));
+    headers.insert(VERDICT, HeaderValue::from_static(verdict));
     response
 }

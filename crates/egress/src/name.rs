@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// Names of machines are shorter.
 const NAME_BYTES_MAX: usize = 128;
 const LABELS_MAX: usize = 10;
-/// One part of a name.
-const LABEL_BYTES_MAX: usize = 40;
+/// One part of a name, as the protocol has it.
+const LABEL_BYTES_MAX: usize = 63;
 /// From here on a part is looked at more closely.
 const LABEL_BYTES_PLAIN: usize = 30;
 /// Words and numbers stay below, random letters and digits don't.
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn adv_047_names_that_carry_messages_are_not_looked_up() {
-        let long = format!("{}.evil.test", "a".repeat(41));
+        let long = format!("{}.evil.test", "z".repeat(30));
         let many = format!("{}evil.test", "a.".repeat(10));
         let wide = format!("{}evil.test", "abcdefghijklmnopqrstuvwxyz.".repeat(5));
         let refused = [
@@ -86,6 +86,7 @@ mod tests {
             "ec2-203-0-113-25.compute-1.amazonaws.com",
             "d111111abcdef8.cloudfront.net",
             "this-is-a-long-branch-name-preview.example.com",
+            "example-production-logs-archive-eu-central-1.s3.amazonaws.com",
             "",
         ];
         for name in fine {

@@ -28,8 +28,10 @@ pub struct Network {
     pub roots: Vec<Vec<u8>>,
     /// How long connecting may take, TLS included.
     pub connect_ms_max: u64,
-    /// How long the other side may say nothing.
+    /// How long the other side of a request of ours may say nothing.
     pub idle_ms_max: u64,
+    /// How long an exchange of a program may be quiet: models think before they speak.
+    pub quiet_ms_max: u64,
     /// How long one request may take in all.
     pub total_ms_max: u64,
     /// What one exchange of a program may send. Budgets and policy may allow less.
@@ -47,6 +49,7 @@ impl Default for Network {
             roots: Vec::new(),
             connect_ms_max: 10_000,
             idle_ms_max: 15_000,
+            quiet_ms_max: 300_000,
             total_ms_max: 120_000,
             bytes_out_max: 1 << 30,
             bytes_in_max: 8 << 30,
@@ -237,13 +240,17 @@ impl Reach {
         Ok(Box::new(stream))
     }
 
-    /// Waits for the other side, but not for ever.
+    /// Waits for the other side of a program's exchange, but not for ever.
     pub(crate) async fn in_time<T>(&self, next: impl Future<Output = T>) -> Result<T, ReachError> {
-        let idle = Duration::from_millis(self.network.idle_ms_max);
-        tokio::time::timeout(idle, next)
-            .await
-            .map_err(|_| ReachError::Timeout("the other side said nothing for too long"))
+        within(self.network.quiet_ms_max, next).await
     }
+}
+
+/// Waits so long and no longer.
+pub(crate) async fn within<T>(ms_max: u64, next: impl Future<Output = T>) -> Result<T, ReachError> {
+    tokio::time::timeout(Duration::from_millis(ms_max), next)
+        .await
+        .map_err(|_| ReachError::Timeout("the other side said nothing for too long"))
 }
 
 /// The web's own authorities, compiled in, and those that the operator adds. The machine's store is not consulted: what may vouch

@@ -12,6 +12,7 @@ use url::Url;
 use crate::body::{Pieces, Piped};
 use crate::broker::Broker;
 use crate::client::{handshake, head_bytes, target_of};
+use crate::front::VERDICT;
 use crate::outgoing;
 use crate::reach::Reach;
 use crate::shown;
@@ -30,7 +31,8 @@ pub(crate) async fn run(
     let (url, method) = judged(permit.args())?;
     let Asked { headers: came, body, basic } = asked;
     outgoing::check(permit, "URL", url.as_str().as_bytes())?;
-    for value in came.values() {
+    for (name, value) in &came {
+        outgoing::check(permit, "head", name.as_str().as_bytes())?;
         outgoing::check(permit, "head", value.as_bytes())?;
     }
     let (body, rest, filled) = body_of(permit, body)?;
@@ -144,6 +146,8 @@ fn begin(
     *reply.status_mut() = head.status;
     let mut headers = head.headers;
     shown::strip(&mut headers);
+    // Only the broker says what Regent says.
+    headers.remove(VERDICT);
     if !bodyless {
         // Said anew, for what is really passed on.
         headers.remove("content-length");

@@ -13,7 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::HeaderMap;
 use hyper::upgrade::OnUpgrade;
 use regent_kernel::{Call, Op, Principal, ToolCall};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use crate::body::Piped;
 
@@ -27,6 +27,8 @@ pub(crate) struct Exchange {
     /// Where the program's answer goes.
     pub(crate) answer: oneshot::Sender<Response<Piped>>,
     pub(crate) gone: Gone,
+    /// Its place among those that one program may have at once; kept until it has ended.
+    pub(crate) room: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]

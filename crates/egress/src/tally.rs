@@ -1,7 +1,7 @@
 //! What one exchange has moved, held against what it may move; and what the ledger is told of it in the end.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use regent_kernel::{Failure, Label, Permit, RawOutput, Spent, tier};
@@ -29,6 +29,7 @@ pub(crate) struct Tally<'p> {
     bytes_in_max: u64,
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
+    near_ended: AtomicBool,
     told: Mutex<Told>,
 }
 
@@ -48,6 +49,7 @@ impl<'p> Tally<'p> {
             bytes_in_max: network.bytes_in_max,
             bytes_out: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
+            near_ended: AtomicBool::new(false),
             told: Mutex::default(),
         }
     }
@@ -71,6 +73,16 @@ impl<'p> Tally<'p> {
             return Err(failure("net.too_large", format!("it got more than {} bytes", self.bytes_in_max)));
         }
         Ok(())
+    }
+
+    /// The program has said all that it had to say.
+    pub(crate) fn near_ends(&self) {
+        self.near_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has.
+    pub(crate) fn near_has_ended(&self) -> bool {
+        self.near_ended.load(Ordering::Relaxed)
     }
 
     /// What the program was given.

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use regent_kernel::{Failure, Permit, endpoint, tier};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use url::{Host, Url};
@@ -19,10 +19,13 @@ use crate::body::Piped;
 use crate::broker::Broker;
 use crate::front::{self, Front};
 use crate::hello::{Greeting, HELLO_BYTES_MAX, greeting};
+use crate::outgoing;
 use crate::replayed::Replayed;
 use crate::table::Gone;
 use crate::tally::{Tally, failure, unreached};
 
+/// Requests of one opened tunnel at once. They follow one another, but one may begin while the one before it is being recorded.
+const REQUESTS_MAX: usize = 8;
 const CHUNK_BYTES: usize = 32 << 10;
 
 /// A tunnel that was asked for.
@@ -42,6 +45,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let text = permit.args().get("url").and_then(Value::as_str).unwrap_or_default();
     let url = endpoint::parse(text).map_err(|why| failure("net.url", why))?;
+    outgoing::check(permit, "host", url.as_str().as_bytes())?;
     if permit.args().get("inspect") == Some(&Value::Bool(true)) {
         return opened(permit, broker, wanted, &url, tally).await;
     }
@@ -139,6 +143,7 @@ async fn opened(
         parent: permit.intent().seq,
         caller: permit.call().principal().clone(),
         gone: wanted.gone,
+        room: Arc::new(Semaphore::new(REQUESTS_MAX)),
         inside: Some(url.clone()),
     });
     tokio::select! {
@@ -157,8 +162,12 @@ async fn carry(
 ) -> Result<(), Failure> {
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
-    let alive = Alive::new(Duration::from_millis(broker.reach().network.idle_ms_max));
-    let out = one_way(near_read, far_write, &alive, |bytes| tally.leave(bytes));
+    let alive = Alive::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
+    let out = async {
+        one_way(near_read, far_write, &alive, |bytes| tally.leave(bytes)).await?;
+        tally.near_ends();
+        Ok(())
+    };
     let back = one_way(far_read, near_write, &alive, |bytes| tally.come(bytes));
     tokio::try_join!(out, back).map(|_| ())
 }

@@ -1,5 +1,7 @@
 //! The system call table: everything an agent can ask for, and one principal asking for it.
 
+use std::sync::Arc;
+
 use regent_ledger::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,6 +9,7 @@ use serde_json::Value;
 use crate::agent::{AgentId, SpawnSpec};
 use crate::approval::{Answer, TicketId};
 use crate::budget::{Budget, BudgetScope};
+use crate::catalogue::Tool;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -265,8 +268,8 @@ pub struct Call {
     /// The recorded call that this one was made from, if a guest re-entered.
     pub(crate) parent: Option<u64>,
     pub(crate) depth: u8,
-    /// The tools that this call was made from and that may not use everything.
-    pub(crate) within: Vec<std::sync::Arc<crate::catalogue::Tool>>,
+    /// The tools that it is made from and that were not granted everything, the outermost first.
+    pub(crate) within: Vec<Arc<Tool>>,
     /// Who reads the output while it comes.
     pub(crate) listener: Option<tokio::sync::mpsc::Sender<crate::syscall::Labelled>>,
 }

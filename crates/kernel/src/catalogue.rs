@@ -43,9 +43,9 @@ pub struct ToolSpec {
     /// Who vouches for it.
     #[serde(default)]
     pub origin: Origin,
-    /// What its own calls may use: capabilities of tools, names of operations, `file.*` for all that begin so. `None`: what its caller
-    /// may.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What the calls that it makes may use: names of tools and operations, capabilities, and capabilities at a place (`file.read:docs`,
+    /// `network.request:example.com`). `None`: whatever its caller may.
+    #[serde(default)]
     pub may: Option<Vec<String>>,
 }
 
@@ -172,15 +172,6 @@ impl Tool {
             }
             why
         })
-    }
-
-    /// Whether its own calls may use what goes by this name.
-    pub(crate) fn may_use(&self, name: &str) -> bool {
-        let covers = |granted: &String| match granted.strip_suffix('*') {
-            Some(begin) => begin.ends_with('.') && name.starts_with(begin),
-            None => granted == name,
-        };
-        self.spec.may.as_ref().is_none_or(|may| may.iter().any(covers))
     }
 
     /// The weakest tier it can run at that is at least `floor`.
@@ -332,27 +323,6 @@ mod tests {
         assert_eq!(active(), "2.0.0");
         assert!(catalogue.activate("text.count", "1.0.0"));
         assert_eq!((active().as_str(), catalogue.all().len()), ("1.0.0", 1));
-    }
-
-    #[test]
-    fn a_tool_may_use_what_it_was_granted_by_name_or_family() {
-        let tool = |may: Option<&[&str]>| {
-            let may = may.map(|words| words.iter().map(|&word| word.to_owned()).collect());
-            Catalogue::default().admit(ToolSpec { may, ..spec("1.0.0", "Counts.") }).unwrap()
-        };
-        assert!(tool(None).may_use("file.write"));
-        assert!(!tool(Some(&[])).may_use("file.read"));
-        for (granted, name, may) in [
-            ("file.read", "file.read", true),
-            ("file.read", "file.readable", false),
-            ("file.*", "file.write", true),
-            ("file.*", "file", false),
-            ("file.*", "files.write", false),
-            ("*", "file.read", false),
-            ("f*", "file.read", false),
-        ] {
-            assert_eq!(tool(Some(&[granted])).may_use(name), may, "{granted} {name}");
-        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
@@ -21,7 +22,9 @@ use crate::kernel::Core;
 use crate::rate;
 use crate::record::TARGETS_MAX;
 use crate::rules::narrowed;
+use crate::secret::Secrets;
 use crate::syscall::Fault;
+use crate::within;
 use regent_workspace::{PathError, Workspace};
 
 /// What a call may carry.
@@ -87,7 +90,6 @@ impl Core {
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
         }
-        sheet.refuse_what_was_not_granted(call);
         sheet.fix_args();
         Ok(sheet)
     }
@@ -152,6 +154,9 @@ impl Core {
     pub(crate) fn decide(&self, call: &Call, sheet: &Sheet) -> Verdict {
         if let Some(reason) = &sheet.refusal {
             return Verdict::Deny(reason.clone());
+        }
+        if let Some(reason) = within::beyond(call, sheet) {
+            return Verdict::Deny(reason);
         }
         self.with_facts(call, sheet, |policy, facts| {
             let own = policy.decide(&facts);
@@ -274,32 +279,6 @@ impl Core {
 impl Sheet {
     pub(crate) fn refuse(&mut self, code: &'static str, message: String, help: &str) {
         self.refusal = Some(refusal(code, message, help));
-    }
-
-    /// A tool that was granted some things reaches for no others, whoever calls it and however the call gets there.
-    fn refuse_what_was_not_granted(&mut self, call: &Call) {
-        if self.refusal.is_some() {
-            return;
-        }
-        // What declares nothing is known by its own name: it has to be granted by that.
-        let (mut own, tool) = ([call.op.name().to_owned()], self.tool.as_ref().map(|tool| tool.spec()));
-        let wanted = match tool {
-            Some(spec) if spec.capabilities.is_empty() => {
-                own = [spec.name.clone()];
-                &own[..]
-            }
-            Some(spec) => &spec.capabilities,
-            None => &own[..],
-        };
-        for limiting in &call.within {
-            let missing = wanted.iter().find(|name| !limiting.may_use(name));
-            if let Some(name) = missing {
-                let message = format!("`{}` was not granted `{name}`", limiting.spec().name);
-                let help = "make it again with that capability, if it shall have it";
-                self.refusal = Some(refusal("tool.not_granted", message, help));
-                return;
-            }
-        }
     }
 
     /// Puts the arguments into the one form that is recorded, or refuses them: what can't be written down exactly isn't done. The
@@ -473,6 +452,23 @@ impl Target {
             },
             Self::Argv(argv) => Self::Argv(argv.iter().take(TARGETS_MAX).map(clip).collect()),
             Self::Secret(name) => Self::Secret(clip(name)),
+        }
+    }
+
+    /// The same as an entry shows it; `None` if that is as it is.
+    pub(crate) fn redacted(&self, secrets: &dyn Secrets) -> Option<Self> {
+        match self {
+            Self::Argv(argv) => {
+                let shown: Vec<Cow<'_, str>> = argv.iter().map(|word| secrets.redact(word)).collect();
+                let changed = shown.iter().any(|word| matches!(word, Cow::Owned(_)));
+                changed.then(|| Self::Argv(shown.into_iter().map(Cow::into_owned).collect()))
+            }
+            Self::Endpoint { scheme, host, port, method, path } => {
+                let Cow::Owned(path) = secrets.redact(path) else { return None };
+                let (scheme, host, method) = (scheme.clone(), host.clone(), method.clone());
+                Some(Self::Endpoint { scheme, host, port: *port, method, path })
+            }
+            Self::Path { .. } | Self::Secret(_) => None,
         }
     }
 

@@ -25,6 +25,7 @@ pub mod syscall;
 #[cfg(test)]
 mod tests;
 mod vfs;
+mod within;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};

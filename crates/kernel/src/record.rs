@@ -129,7 +129,7 @@ pub(crate) fn intent(
         parent: call.parent,
         policy: &stamp.policy.digest,
         session: call.principal.session(),
-        targets: clipped(&sheet.resources),
+        targets: redacted_targets(&*stamp.secrets, clipped(&sheet.resources)),
         ticket,
         tier,
         tool: sheet.tool.as_ref().map(|tool| ToolBody { digest: tool.digest_hex(), name: &tool.spec().name }),
@@ -185,6 +185,16 @@ fn redacted<'a>(secrets: &dyn Secrets, status: &'a Status) -> Cow<'a, Status> {
         },
         Status::Ok | Status::TimedOut | Status::Cancelled => Cow::Borrowed(status),
     }
+}
+
+/// A program's arguments are free text, and so is the path of a URL.
+fn redacted_targets<'a>(secrets: &dyn Secrets, targets: Cow<'a, [Target]>) -> Cow<'a, [Target]> {
+    let shown: Vec<Option<Target>> = targets.iter().map(|target| target.redacted(secrets)).collect();
+    if shown.iter().all(Option::is_none) {
+        return targets;
+    }
+    let whole = targets.iter().zip(shown);
+    Cow::Owned(whole.map(|(target, shown)| shown.unwrap_or_else(|| target.clone())).collect())
 }
 
 /// How a call ended, for its outcome.

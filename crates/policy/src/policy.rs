@@ -338,6 +338,7 @@ impl RuleSet {
     /// Narrows a grant by what the matching rules want.
     fn modify(&self, hits: &Hits, grant: &mut Grant) {
         grant.limits = grant.limits.meet(self.limits);
+        let mut changes = Vec::new();
         for rule in hits.modifiers.iter().filter_map(|at| self.rules.get(*at as usize)) {
             if let Some(limits) = rule.limits {
                 grant.limits = grant.limits.meet(limits);
@@ -345,9 +346,11 @@ impl RuleSet {
             if let Some(tier) = rule.tier {
                 grant.tier = grant.tier.max(tier);
             }
-            grant.transforms.extend(rule.transforms.iter().cloned());
+            changes.extend(rule.transforms.iter().cloned());
             grant.charges.extend(rule.charge());
         }
+        // Before those of the layers above: the user's file has the last word, or a project's could undo what it demands.
+        grant.transforms.splice(0..0, changes);
     }
 }
 

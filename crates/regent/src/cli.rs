@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     agent, approve, audit, completions, config, demo, doctor, explain, init, man, policy, run, sandbox,
-    skill, tool, trust,
+    skill, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -32,6 +32,9 @@ pub(crate) struct Global {
     /// Act as if started in this folder
     #[arg(short = 'C', long = "dir", global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
+    /// Read the vault's passphrase from this open descriptor
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) passphrase_fd: Option<u32>,
 }
 
 /// What can be asked for.
@@ -55,6 +58,8 @@ pub(crate) enum Command {
     Deny(approve::DenyArgs),
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    #[command(subcommand)]
+    Vault(vault::VaultCommand),
     Doctor(doctor::DoctorArgs),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -81,6 +86,7 @@ impl Cli {
             Some(Command::Approve(args)) => args.word(),
             Some(Command::Deny(_)) => "deny",
             Some(Command::Config(command)) => command.word(),
+            Some(Command::Vault(command)) => command.word(),
             Some(Command::Doctor(_)) => "doctor",
             Some(Command::Sandbox(command)) => command.word(),
             Some(Command::Completions(_)) => "completions",

@@ -3,8 +3,10 @@
 //! Codes of our own are constants of type [`Code`], so that a failure can't carry one that isn't explained. Codes that the
 //! kernel, policy and tools answer with arrive as text; a test reads their sources and demands an entry here for each.
 
+mod guests;
 mod others;
 
+use guests::GUESTS;
 use others::OTHERS;
 
 /// The exit codes.
@@ -17,6 +19,8 @@ pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
     /// A config or policy file is at fault.
     pub(crate) const INVALID_FILE: u8 = 3;
+    /// Somebody has to say who they are.
+    pub(crate) const AUTHENTICATION: u8 = 4;
     /// It isn't there.
     pub(crate) const NOT_FOUND: u8 = 5;
     /// Already there, or already running.
@@ -48,6 +52,10 @@ pub(crate) struct Code {
     pub(crate) exit: u8,
     /// What `regent explain` says.
     pub(crate) text: &'static str,
+}
+
+const fn code(id: &'static str, exit: u8, text: &'static str) -> Code {
+    Code { id, exit, text }
 }
 
 macro_rules! codes {
@@ -128,6 +136,16 @@ codes! {
     TOOL_TIMED_OUT = "tool.timed_out", exit::SANDBOX, "The call was stopped when the wall clock limit of its grant ran out.";
     TOOL_CANCELLED = "tool.cancelled", exit::INTERRUPTED, "The call was stopped by a signal before it had finished.";
     USAGE = "usage", exit::USAGE, "The command line isn't one that Regent knows. `regent help` lists the commands.";
+    VAULT_EXISTS = "vault.exists", exit::CONFLICT, "The vault has that already. `regent vault rotate` gives a secret a new value, `regent vault remove` takes it out.";
+    VAULT_IMPORT = "vault.import", exit::INVALID_FILE, "The file of secrets can't be taken in: it is neither a `.env` file nor a SOPS file that an age key of yours opens, or it was changed \
+        after it was encrypted. Nothing was taken in.";
+    VAULT_LOCKED = "vault.locked", exit::AUTHENTICATION, "The vault has a passphrase, and it was not given or is another one. At a terminal `regent` asks for it; elsewhere \
+        `--passphrase-fd N` names a descriptor to read it from. It is never taken from the command line or the environment.";
+    VAULT_NONE = "vault.none", exit::NOT_FOUND, "The vault has no secret of this name. `regent vault list` shows the names.";
+    VAULT_UNUSABLE = "vault.unusable", exit::ERROR, "The vault's file or key can't be used: missing, damaged, or open to others. Nothing was changed. Both are in your data folder and \
+        have to be files of yours with mode 0600.";
+    VAULT_VALUE = "vault.value", exit::USAGE, "A secret can't have this name, value or scope. Names are lower case letters, digits, and `.` `_` `/` `-` between them. Values have 8 to \
+        16384 bytes: shorter ones stand in ordinary text, so masking them would destroy it.";
     UNKNOWN_CODE = "explain.unknown", exit::NOT_FOUND, "There is no such error code.";
 }
 
@@ -138,13 +156,13 @@ pub(crate) fn find(id: &str) -> Option<Code> {
         exit: exit::DENIED,
         text,
     });
-    OWN.iter().chain(OTHERS).find(|code| code.id == id).copied().or(policy)
+    OWN.iter().chain(OTHERS).chain(GUESTS).find(|code| code.id == id).copied().or(policy)
 }
 
 /// All of them, by name.
 pub(crate) fn all() -> Vec<Code> {
     let policy = regent_policy::codes::ALL.iter().map(|(id, text)| Code { id, exit: exit::DENIED, text });
-    let mut all: Vec<Code> = OWN.iter().chain(OTHERS).copied().chain(policy).collect();
+    let mut all: Vec<Code> = OWN.iter().chain(OTHERS).chain(GUESTS).copied().chain(policy).collect();
     all.sort_by_key(|code| code.id);
     all.dedup_by_key(|code| code.id);
     all

@@ -17,6 +17,7 @@ pub(crate) mod sandbox;
 pub(crate) mod skill;
 pub(crate) mod tool;
 pub(crate) mod trust;
+pub(crate) mod vault;
 
 use crate::cli::Command;
 use crate::context::Context;
@@ -42,6 +43,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(context, &args),
+        Command::Vault(command) => vault::run(context, command),
         Command::Man(args) => man::run(&args),
     }
 }

@@ -1,31 +1,37 @@
-//! Wires policy, ledger, state, tools and sandbox into a kernel. The only place that does.
+//! Wires policy, ledger, state, tools, skills and sandbox into a kernel. The only place that does.
+
+#[cfg(feature = "wasm")]
+pub(crate) mod generated;
+pub(crate) mod skills;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-#[cfg(feature = "wasm")]
-use regent_kernel::{BoxFuture, Digest, ExecuteError, Permit, RawOutput};
-use regent_kernel::{Catalogue, Executor, Executors, Kernel, Parts, Policy, ToolSpec, Workspace, tier};
-use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
+use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+use regent_kernel::{Executor, tier};
+use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
 use regent_policy::{Layer, LoadError, Source};
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
-use regent_skills::{Guarded, SkillError, Skills};
+use regent_skills::{Guarded, Skills};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
-#[cfg(feature = "wasm")]
-use regent_tools::generated::ScriptTier;
-use regent_tools::generated::{Checking, Generated};
+use regent_vault::Vault;
 
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
+use crate::secrets;
 use crate::trust::{self, Trust};
+use crate::way_out::WayOut;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -62,10 +68,12 @@ impl Running {
         regent_tools::register(&catalogue).map_err(|error| {
             Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
         })?;
-        let skills = Arc::new(skills(context, project)?);
-        admit_skills(context, &catalogue, &skills)?;
-        let generated = generated(context, project);
-        admit_generated(context, &catalogue, generated.as_ref())?;
+        let skills = Arc::new(skills::open(context, project)?);
+        skills::admit(context, &catalogue, &skills)?;
+        #[cfg(feature = "wasm")]
+        let generated = generated::open(context, project, &skills);
+        #[cfg(feature = "wasm")]
+        generated::admit(context, &catalogue, &generated)?;
         let workspace = Workspace::open(&project.root).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -73,14 +81,20 @@ impl Running {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
+        let vault = secrets::vault(context)?;
         let parts = Parts {
             policy,
-            ledger: ledger(context, project)?,
-            executors: executors(context, &skills, generated),
+            ledger: ledger(context, project, &vault)?,
+            executors: executors(
+                context,
+                &skills,
+                #[cfg(feature = "wasm")]
+                &generated,
+            ),
             catalogue,
             workspace,
             state: Arc::new(state),
-            secrets: Arc::new(regent_kernel::NoSecrets),
+            secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
             session: session_word()?,
@@ -190,11 +204,13 @@ pub(crate) fn ledger_key(paths: &Paths) -> Result<LedgerKey, Failure> {
     })
 }
 
-fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
+fn ledger(context: &Context, project: &Project, vault: &Vault) -> Result<Ledger, Failure> {
     let root = project.audit();
+    let payload_key = if context.settings.encrypts_payloads() { Some(payload_key(vault)?) } else { None };
     let options = Options {
         opened_at_ms: context.clock.now_ms(),
         witness: Some(context.paths.witness(&project.root)),
+        payload_key,
         ..Options::default()
     };
     Ledger::open(&root, ledger_key(&context.paths)?, options).map_err(|error| {
@@ -213,17 +229,30 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
-fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Generated>>) -> Executors {
+/// The key that payloads are encrypted with. It lives in the vault and has no handle.
+pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
+    let key = vault.key("ledger.payloads").map_err(secrets::failed)?;
+    Ok(PayloadKey::new(*key))
+}
+
+fn executors(
+    context: &Context,
+    skills: &Arc<Skills>,
+    #[cfg(feature = "wasm")] generated: &Arc<regent_tools::generated::Generated>,
+) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
-    let added = regent_skills::host_tools(skills)
-        .into_iter()
-        .chain(generated.iter().flat_map(regent_tools::generated::host_tools));
-    let host = added.fold(HostTools::new(broker), HostTools::with_shared);
-    let process = Guarded::new(ProcessTier::new(floor(context)), Arc::clone(skills));
+    let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
+    let host =
+        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
+    #[cfg(feature = "wasm")]
+    let host = regent_tools::generated::host_tools(generated).into_iter().fold(host, HostTools::with_shared);
     Executors {
-        process: Some(Arc::new(process)),
-        wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
+        process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
+        #[cfg(feature = "wasm")]
+        wasm: Some(Arc::new(regent_tools::generated::Checking(Arc::clone(generated)))),
+        #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+        microvm: microvm_tier(),
         ..Executors::new(Arc::new(host))
     }
 }
@@ -234,68 +263,10 @@ fn wasm_tier(context: &Context) -> Arc<WasmTier> {
     Arc::new(WasmTier::new(WasmConfig { cache: Some(context.paths.wasm_cache()), ..WasmConfig::default() }))
 }
 
-/// Scripts run in the WASM tier.
-#[cfg(feature = "wasm")]
-#[derive(Debug)]
-struct Scripts(Arc<WasmTier>);
-
-#[cfg(feature = "wasm")]
-impl Executor<tier::Wasm> for Scripts {
-    fn execute<'s>(
-        &'s self,
-        permit: Permit<'s, tier::Wasm>,
-    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
-        self.0.execute(permit)
-    }
-}
-
-#[cfg(feature = "wasm")]
-impl ScriptTier for Scripts {
-    fn install_script(
-        &self,
-        tool: &str,
-        interpreter: &[u8],
-        digest: Digest,
-        source: String,
-    ) -> Result<(), String> {
-        self.0.install_script(tool, interpreter, digest, source).map_err(|error| error.to_string())
-    }
-
-    fn remove_script(&self, tool: &str) {
-        self.0.remove(tool);
-    }
-}
-
-/// The generated tools of a project, before the tier that runs them; none where there is no such tier.
-#[cfg(feature = "wasm")]
-pub(crate) fn generated(context: &Context, project: &Project) -> Option<Arc<Generated>> {
-    let pins = context.paths.generated_pins(&project.root);
-    let tier = Arc::new(Scripts(wasm_tier(context)));
-    Some(Arc::new(Generated::new(project.folder().join("tools"), pins, tier)))
-}
-
-#[cfg(not(feature = "wasm"))]
-pub(crate) fn generated(_context: &Context, _project: &Project) -> Option<Arc<Generated>> {
-    None
-}
-
-/// The tools that make tools, and those that were made. One that isn't what was agreed to is left out, loudly.
-fn admit_generated(
-    context: &Context,
-    catalogue: &Catalogue,
-    generated: Option<&Arc<Generated>>,
-) -> Result<(), Failure> {
-    let Some(generated) = generated else { return Ok(()) };
-    for tool in regent_tools::generated::host_tools(generated) {
-        let fail =
-            |error| Failure::new(codes::INTERNAL, format!("a tool that makes tools is not usable: {error}"));
-        catalogue.admit(tool.spec()).map_err(fail)?;
-    }
-    for (name, error) in generated.admit_all(catalogue) {
-        let why = format!("{error}; `regent tool show {name}` says more");
-        context.screen.say(&format!("regent: {}\n", crate::term::inline(&why)));
-    }
-    Ok(())
+/// The microVM tier, where there is a hypervisor. Whether it works is tried with the first guest, which is refused if not.
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+fn microvm_tier() -> Option<Arc<dyn Executor<tier::Microvm>>> {
+    microvm::is_offered().then(|| Arc::new(MicrovmTier::new()) as Arc<dyn Executor<tier::Microvm>>)
 }
 
 /// What was found about the tiers besides the process tier, by trying them.
@@ -303,52 +274,9 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
     vec![
         #[cfg(feature = "wasm")]
         regent_sandbox::wasm::finding().await,
+        #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+        microvm::finding(),
     ]
-}
-
-/// The skills of a project. Where it isn't trusted, nobody asks.
-pub(crate) fn skills(context: &Context, project: &Project) -> Result<Skills, Failure> {
-    let staging = context.paths.state.join("staged");
-    Ok(Skills::open(&project.folder(), &staging, context.settings.trusted_keys())?)
-}
-
-/// The skills' own tools, and a tool for each that has something to run. One that isn't what was installed is left out, loudly.
-fn admit_skills(context: &Context, catalogue: &Catalogue, skills: &Arc<Skills>) -> Result<(), Failure> {
-    let fail = |error| Failure::new(codes::INTERNAL, format!("a tool of the skills is not usable: {error}"));
-    for tool in regent_skills::host_tools(skills) {
-        catalogue.admit(tool.spec()).map_err(fail)?;
-    }
-    for (name, checked) in skills.check_all() {
-        match checked.map(|checked| checked.spec()) {
-            Ok(Some(spec)) => drop(catalogue.admit(spec).map_err(fail)?),
-            Ok(None) => {}
-            Err(error @ (SkillError::Changed { .. } | SkillError::Package(_))) => {
-                let help = format!("`regent skill verify {name}` says more");
-                context.screen.say(&format!("regent: {}; {help}\n", crate::term::inline(&error.to_string())));
-            }
-            Err(error) => {
-                context.screen.say(&format!("regent: {}\n", crate::term::inline(&error.to_string())))
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What can be called in this project: the built-in tools, and those of its skills if the folder is trusted.
-pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
-    let mut specs = regent_tools::specs();
-    if let Ok(project) = context.project()
-        && Trust::demand(&context.paths, &project).is_ok()
-    {
-        let skills = Arc::new(skills(context, &project)?);
-        specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
-        specs.extend(skills.specs());
-        if let Some(generated) = generated(context, &project) {
-            specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
-            specs.extend(generated.specs());
-        }
-    }
-    Ok(specs)
 }
 
 /// The least confinement that programs are run in.

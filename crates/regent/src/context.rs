@@ -28,6 +28,8 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     /// The word that results are marked with: `regent.<command>`.
     pub(crate) schema: String,
+    /// Where the vault's passphrase can be read, if it is given so.
+    pub(crate) passphrase_fd: Option<u32>,
 }
 
 impl Context {
@@ -55,6 +57,7 @@ impl Context {
             cwd,
             clock: Arc::new(SystemClock::default()),
             schema: schema.to_owned(),
+            passphrase_fd: global.passphrase_fd,
         })
     }
 

@@ -12,10 +12,12 @@ mod json;
 mod output;
 mod paths;
 mod reload;
+mod secrets;
 mod settings;
 mod start;
 mod term;
 mod trust;
+mod way_out;
 
 fn main() -> std::process::ExitCode {
     start::run(std::env::args_os().collect())

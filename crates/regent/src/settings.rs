@@ -55,9 +55,16 @@ pub(crate) const KEYS: &[Key] = &[
         in_project: InProject::OnlyStricter,
     },
     Key {
+        name: "ledger.encrypt",
+        default: "false",
+        help: "encrypt the payloads of the ledger (arguments and results) with a key that the vault keeps: `true` or `false`",
+        kind: Kind::Word(&["false", "true"]),
+        in_project: InProject::OnlyStricter,
+    },
+    Key {
         name: "network.allow_private",
         default: "",
-        help: "private addresses that `http.fetch` may contact, as `host:port`, separated by commas",
+        help: "private addresses that `http.fetch` and programs may contact, as `host:port`, separated by commas",
         kind: Kind::Endpoints,
         in_project: InProject::Refused,
     },
@@ -176,6 +183,11 @@ impl Settings {
     /// Whether programs need namespaces.
     pub(crate) fn needs_namespaces(&self) -> bool {
         self.text("sandbox.floor") != "landlock-seccomp"
+    }
+
+    /// Whether payloads are encrypted.
+    pub(crate) fn encrypts_payloads(&self) -> bool {
+        self.text("ledger.encrypt") != "false"
     }
 
     /// Private addresses that may be contacted.
@@ -312,7 +324,7 @@ fn scalar(item: &Item) -> Option<String> {
             let parts: Option<Vec<&str>> = array.iter().map(toml_edit::Value::as_str).collect();
             parts.map(|parts| parts.join(","))
         }
-        None => item.as_str().map(str::to_owned),
+        None => item.as_str().map(str::to_owned).or_else(|| item.as_bool().map(|truth| truth.to_string())),
     }
 }
 

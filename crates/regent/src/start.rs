@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use rustix::mm::MlockAllFlags;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 use crate::cli::Cli;
 use crate::codes;
@@ -13,9 +15,11 @@ use crate::commands;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{Color, CommandResult, Screen};
+use crate::secrets;
 
 /// Runs the program.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    close_to_others();
     install_panic_hook();
     // The shell's completion script calls us with this set; it is asked for before anything else so that Tab stays quick.
     if std::env::var_os("COMPLETE").is_some() {
@@ -80,13 +84,26 @@ fn usage(error: &clap::Error, json: bool) -> u8 {
     Screen::new(true, Color::Never).finish("regent", Err(failure))
 }
 
+/// What this process holds is for nobody else: no debugger of another process of this user, no core file, and, where the machine
+/// lets us, no swap. What fails costs protection and nothing else; `regent doctor` tells.
+fn close_to_others() {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).ok();
+    // With a limit, memory that is asked for later would be refused.
+    if rustix::process::getrlimit(Resource::Memlock).current.is_none() {
+        let touched = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+        rustix::mm::mlockall(touched).ok();
+    }
+}
+
 /// A panic is a defect of ours. The person gets an apology and a code, not a dump.
 fn install_panic_hook() {
     let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|set| set != "0");
-    let standard = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if wants_backtrace {
-            standard(panic);
+            // What panicked may quote anything.
+            let text = format!("{panic}\n{}\n", std::backtrace::Backtrace::force_capture());
+            Screen::new(false, Color::Never).say(&secrets::scrubbed(&text));
             return;
         }
         let place = panic.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();

@@ -18,6 +18,12 @@ pub enum SandboxError {
         /// What a person can do about it, when we know.
         fix: Option<String>,
     },
+    /// The host gives no network namespace, so there is no way out that could be guarded. Nothing was run.
+    #[error("there is no network namespace here, so no way out that leads only to the broker")]
+    NoOutlet {
+        /// What a person can do about it, when we know.
+        fix: Option<String>,
+    },
     /// The specification contradicts itself or the host. Nothing was run.
     #[error("the sandbox specification is not usable: {0}")]
     Spec(String),

@@ -117,36 +117,21 @@ impl ProcessTier {
     }
 }
 
-impl ProcessTier {
-    /// Runs a program for a call that another executor was given: what any program is given here, changed by `prepare`, within the
-    /// limits of the permit.
-    pub async fn run(
-        &self,
-        permit: Permit<'_, tier::Process>,
-        prepare: impl FnOnce(&mut Spec),
-    ) -> Result<RawOutput, ExecuteError> {
-        let mut spec = self.spec(permit.workspace().root());
-        spec.limits = limits(&permit.limits(), None);
-        prepare(&mut spec);
-        reply(run(spec, permit.cancelled()).await)
-    }
-}
-
 /// The arguments of both tools.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
-    argv: Option<Vec<String>>,
-    command: Option<String>,
-    cwd: Option<PathBuf>,
+pub(crate) struct Arguments {
+    pub(crate) argv: Option<Vec<String>>,
+    pub(crate) command: Option<String>,
+    pub(crate) cwd: Option<PathBuf>,
     #[serde(default)]
-    env: BTreeMap<String, String>,
-    stdin: Option<String>,
-    timeout_ms: Option<u64>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) stdin: Option<String>,
+    pub(crate) timeout_ms: Option<u64>,
     #[serde(default)]
-    terminal: bool,
+    pub(crate) terminal: bool,
     #[serde(default)]
-    network: bool,
+    pub(crate) network: bool,
 }
 
 impl Executor<tier::Process> for ProcessTier {
@@ -183,30 +168,53 @@ impl Executor<tier::Process> for ProcessTier {
             }
             let network = arguments.network;
             arguments.apply(&mut spec, &permit.limits());
-            let ended = match network {
-                true => self.run_with_way_out(spec, &permit).await,
-                false => Ok(run(spec, permit.cancelled()).await),
-            };
-            let mut ended = match ended {
-                Ok(ended) => ended,
-                Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
-            };
-            let masked = ended.as_mut().is_ok_and(|ended| scrub(&permit, ended));
-            let output = reply(ended)?;
-            // What a program with a way out says may be what the network told it.
-            let label = [(masked, MASKED), (network, FROM_THE_WEB)]
-                .into_iter()
-                .filter_map(|(holds, label)| holds.then_some(label))
-                .reduce(Label::join);
-            Ok(match label {
-                Some(label) => output.with_label(label),
-                None => output,
-            })
+            self.finish(spec, network, &permit).await
         })
     }
 }
 
 impl ProcessTier {
+    /// Runs a program for a call that another executor was given: what any program is given here, changed by `prepare`, within the
+    /// limits of the permit, and with a way out if `network`.
+    pub async fn run(
+        &self,
+        permit: Permit<'_, tier::Process>,
+        network: bool,
+        prepare: impl FnOnce(&mut Spec),
+    ) -> Result<RawOutput, ExecuteError> {
+        let mut spec = self.spec(permit.workspace().root());
+        spec.limits = limits(&permit.limits(), None);
+        prepare(&mut spec);
+        self.finish(spec, network, &permit).await
+    }
+
+    async fn finish(
+        &self,
+        spec: Spec,
+        network: bool,
+        permit: &Permit<'_, tier::Process>,
+    ) -> Result<RawOutput, ExecuteError> {
+        let ended = match network {
+            true => self.run_with_way_out(spec, permit).await,
+            false => Ok(run(spec, permit.cancelled()).await),
+        };
+        let mut ended = match ended {
+            Ok(ended) => ended,
+            Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+        };
+        let masked = ended.as_mut().is_ok_and(|ended| scrub(permit, ended));
+        let output = reply(ended)?;
+        // What a program with a way out says may be what the network told it.
+        let label = [(masked, MASKED), (network, FROM_THE_WEB)]
+            .into_iter()
+            .filter_map(|(holds, label)| holds.then_some(label))
+            .reduce(Label::join);
+        Ok(match label {
+            Some(label) => output.with_label(label),
+            None => output,
+        })
+    }
+
     /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
     async fn run_with_way_out(
         &self,
@@ -215,6 +223,7 @@ impl ProcessTier {
     ) -> Result<Result<Ended, SandboxError>, String> {
         let outlet = self.outlet.as_ref().ok_or("there is no broker here that could be reached")?;
         let outfit = outlet.outfit()?;
+        spec.env.retain(|(name, _)| outfit.env.iter().all(|(other, _)| other != name));
         spec.env.extend(outfit.env);
         spec.binds.extend(outfit.binds);
         let (sender, mut listeners) = mpsc::channel(1);
@@ -255,7 +264,8 @@ impl Arguments {
 }
 
 /// What a secret had to be masked in.
-const MASKED: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
+pub(crate) const MASKED: Label =
+    Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Secret };
 
 /// Takes secrets out of both streams before they are put together: the receipt counts what is left.
 fn scrub(permit: &Permit<'_, tier::Process>, ended: &mut Ended) -> bool {
@@ -314,6 +324,10 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
             Some(fix) => format!("{message}; to open it: {fix}"),
             None => message,
         })),
+        SandboxError::NoOutlet { fix } => {
+            let fix = fix.as_ref().map(|fix| format!("; to open one: {fix}")).unwrap_or_default();
+            Ok(RawOutput::failed("process.no_network", format!("{message}{fix}")))
+        }
         SandboxError::Program { .. } => Ok(RawOutput::failed("process.not_started", message)),
         SandboxError::Spec(_) => Ok(RawOutput::failed("process.refused", message)),
         SandboxError::Setup { step: Step::WorkingDirectory, .. } => {

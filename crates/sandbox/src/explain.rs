@@ -137,9 +137,10 @@ impl Shown {
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.confinement {
-            Confinement::Full => {
-                writeln!(f, "a box of its own: namespaces, own root, Landlock, seccomp, no network")?
-            }
+            Confinement::Full => writeln!(
+                f,
+                "a box of its own: namespaces, own root, Landlock, seccomp, no network of its own"
+            )?,
             Confinement::LandlockSeccomp => {
                 writeln!(
                     f,

@@ -1,4 +1,4 @@
-//! Where untrusted code runs: the process tier, and the WASM tier (feature `wasm`).
+//! Where untrusted code runs: the process tier, the WASM tier (feature `wasm`) and the microVM tier (feature `microvm`).
 //!
 //! [`run`] starts a program in a box of its own: namespaces, a minimal root file system, Landlock, seccomp, limits,
 //! no network of its own, nothing inherited. [`probe()`] tells what this host really gives, [`Obtained`] what a run really got;
@@ -27,6 +27,8 @@ mod executor;
 mod explain;
 mod grants;
 mod launch;
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+pub mod microvm;
 mod mounts;
 mod outlet;
 mod plan;

@@ -100,9 +100,8 @@ fn receive(channel: BorrowedFd<'_>) -> Result<Option<TcpListener>, Errno> {
     let mut byte = [0];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
-    let listener = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _other => None,
+    let listener = ancillary.drain().find_map(|message| {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message { descriptors.next() } else { None }
     });
     Ok(listener.map(TcpListener::from))
 }

@@ -148,6 +148,7 @@ fn closed(error: &SandboxError) -> Closed {
         | SandboxError::Unavailable { .. }
         | SandboxError::Spec(_)
         | SandboxError::Program { .. }
+        | SandboxError::NoOutlet { .. }
         | SandboxError::Host { .. } => None,
     };
     Closed { reason: error.to_string(), fix }

@@ -15,7 +15,7 @@ use crate::plan::{self, Means};
 use crate::planted::Watch;
 use crate::probe;
 use crate::probes::Builtin;
-use crate::spec::{Floor, Spec};
+use crate::spec::Spec;
 use crate::sys;
 use crate::wire::{RECORD_BYTES, Record, got};
 
@@ -63,8 +63,7 @@ pub(crate) async fn run_with(
 ) -> Result<Ended, SandboxError> {
     plan::check(spec)?;
     if spec.listener.is_some() && means.confinement != Confinement::Full {
-        let reason = "there is no network namespace, so no way out that only leads to the broker".to_owned();
-        return Err(SandboxError::Unavailable { needed: Floor::Full, reason, fix: probe::fix_of_full() });
+        return Err(SandboxError::NoOutlet { fix: probe::fix_of_full() });
     }
     let began = Instant::now();
     let watch = Watch::before(spec);

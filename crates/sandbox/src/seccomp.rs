@@ -55,9 +55,33 @@ pub(crate) fn allowed(profile: Profile) -> usize {
     table(profile).iter().filter(|answer| !matches!(answer, Answer::Errno(_))).count()
 }
 
+/// The filter for a thread that runs a guest and does nothing else: it may run that one virtual processor, ring that one bell, and
+/// keep its own memory. Everything else answers `EPERM`.
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+pub(crate) fn guest_thread(vcpu_fd: u32, bell_fd: u32) -> Vec<sock_filter> {
+    const KVM_RUN: u32 = 0xae80;
+    let is = |argument, value| Check::Is { argument, value };
+    let no_code = Answer::Checked(vec![Check::NoBits { argument: 2, mask: libc::PROT_EXEC.cast_unsigned() }]);
+    let mut table = Vec::new();
+    put(&mut table, lists::GUEST_THREAD.iter().map(|&call| (call, Answer::Allow)), EPERM);
+    let checked = [
+        (libc::SYS_ioctl, Answer::Checked(vec![is(0, vcpu_fd), is(1, KVM_RUN)])),
+        (libc::SYS_write, Answer::Checked(vec![is(0, bell_fd)])),
+        (libc::SYS_mmap, no_code.clone()),
+        (libc::SYS_mprotect, no_code),
+    ];
+    put(&mut table, checked, EPERM);
+    compile(&table, EPERM)
+}
+
 /// Builds the filter for a profile.
 fn program(profile: Profile) -> Vec<sock_filter> {
-    let ranges = ranges(&table(profile));
+    compile(&table(profile), ENOSYS)
+}
+
+/// Turns a table into a filter; numbers past its end answer `rest`.
+fn compile(table: &[Answer], rest: u32) -> Vec<sock_filter> {
+    let ranges = ranges(table, rest);
     let mut code = vec![
         load(4), // seccomp_data.arch
         jump_if_equal(ARCH, 1, 0),
@@ -99,6 +123,12 @@ enum Check {
     NoneOf {
         argument: u32,
         values: &'static [u32],
+    },
+    /// Exactly this number.
+    #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+    Is {
+        argument: u32,
+        value: u32,
     },
     /// A null pointer: here both halves count.
     Null {
@@ -216,23 +246,28 @@ fn table(profile: Profile) -> Vec<Answer> {
     let allowed = ALLOWED.iter().chain(ALLOWED_LEGACY).map(|&call| (call, Answer::Allow));
     let refused = REFUSED.iter().chain(REFUSED_LEGACY).map(|&call| (call, Answer::Errno(EPERM)));
     let mut table = Vec::new();
-    for (call, answer) in allowed.chain(checked(profile)).chain(refused) {
+    put(&mut table, allowed.chain(checked(profile)).chain(refused), ENOSYS);
+    table
+}
+
+/// Puts answers into a table, which grows with `rest`.
+fn put(table: &mut Vec<Answer>, answers: impl IntoIterator<Item = (c_long, Answer)>, rest: u32) {
+    for (call, answer) in answers {
         let Ok(index) = usize::try_from(call) else { continue };
         if table.len() <= index {
-            table.resize(index + 1, Answer::Errno(ENOSYS));
+            table.resize(index + 1, Answer::Errno(rest));
         }
         if let Some(slot) = table.get_mut(index) {
             *slot = answer;
         }
     }
-    table
 }
 
 /// Neighbours with the same answer share a range, named by its first call number.
-fn ranges(table: &[Answer]) -> Vec<(u32, Answer)> {
+fn ranges(table: &[Answer], rest: u32) -> Vec<(u32, Answer)> {
     let mut ranges: Vec<(u32, Answer)> = Vec::new();
-    let rest = core::iter::once(&Answer::Errno(ENOSYS));
-    for (number, answer) in (0u32..).zip(table.iter().chain(rest)) {
+    let rest = Answer::Errno(rest);
+    for (number, answer) in (0u32..).zip(table.iter().chain([&rest])) {
         if ranges.last().is_none_or(|(_, last)| last != answer) {
             ranges.push((number, answer.clone()));
         }
@@ -281,6 +316,10 @@ fn check(check: &Check) -> Vec<sock_filter> {
         }
         Check::SomeBit { argument, mask } => {
             vec![load_argument(argument), jump_if_any(mask, 1, 0), refuse]
+        }
+        #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+        Check::Is { argument, value } => {
+            vec![load_argument(argument), jump_if_equal(value, 1, 0), refuse]
         }
         Check::Null { argument } => vec![
             load_argument(argument),

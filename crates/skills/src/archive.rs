@@ -56,15 +56,17 @@ fn read_tar(stream: impl Read) -> Result<Package, SkillError> {
         }
         let path = entry.path_bytes().into_owned();
         let shown = || String::from_utf8_lossy(&path).escape_debug().to_string();
-        match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Continuous => {}
-            EntryType::Directory => {
-                folder(&path)?;
-                continue;
-            }
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            folder(&path)?;
+            continue;
+        }
+        if kind.is_pax_global_extensions() {
             // What `git archive` writes about itself.
-            EntryType::XGlobalHeader => continue,
-            other => return Err(refused(format!("`{}` is {}", shown(), named(other)))),
+            continue;
+        }
+        if !kind.is_file() && !kind.is_contiguous() {
+            return Err(refused(format!("`{}` is {}", shown(), named(kind))));
         }
         let executable = entry.header().mode().map_err(refused)? & 0o100 != 0;
         let size = entry.size();
@@ -75,13 +77,16 @@ fn read_tar(stream: impl Read) -> Result<Package, SkillError> {
 }
 
 fn named(kind: EntryType) -> &'static str {
-    match kind {
-        EntryType::Symlink => "a symbolic link",
-        EntryType::Link => "a hard link",
-        EntryType::Char | EntryType::Block => "a device",
-        EntryType::Fifo => "a FIFO",
-        EntryType::GNUSparse => "a sparse file",
-        _other => "of a kind that is not taken",
+    if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_hard_link() {
+        "a hard link"
+    } else if kind.is_character_special() || kind.is_block_special() {
+        "a device"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else {
+        "of a kind that is not taken"
     }
 }
 

@@ -64,15 +64,56 @@ impl Executor<tier::Process> for Guarded<ProcessTier> {
                 Ok(copy) => copy,
                 Err(error) => return Err(ExecuteError::Broken(error.to_string())),
             };
+            let network = checked.locked.granted.iter().any(|one| matches!(one, Permission::Network(_)));
             let shown = match Shown::of(&checked.locked.granted, permit.workspace()) {
                 Ok(shown) => shown,
                 Err(why) => return Ok(RawOutput::failed("skill.permission", why)),
             };
-            let ended =
-                self.tier.run(permit, |spec| prepare(spec, &checked, arguments, copy.path(), shown)).await;
+            let ended = self
+                .tier
+                .run(permit, network, |spec| prepare(spec, &checked, arguments, copy.path(), shown))
+                .await;
             drop(copy);
             ended
         })
+    }
+}
+
+#[cfg(feature = "wasm")]
+impl Executor<tier::Wasm> for Guarded<Arc<regent_sandbox::wasm::WasmTier>> {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Wasm>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            match self.checked(permit.call().op()).await {
+                None => {}
+                Some(Ok(checked)) => {
+                    if let Err(error) = self.make_ready(checked).await {
+                        return Ok(RawOutput::failed(error.code(), error.to_string()));
+                    }
+                }
+                Some(Err(error)) => return Ok(RawOutput::failed(error.code(), error.to_string())),
+            }
+            self.tier.execute(permit).await
+        })
+    }
+}
+
+#[cfg(feature = "wasm")]
+impl Guarded<Arc<regent_sandbox::wasm::WasmTier>> {
+    /// Gives the tier the bytes that were compared, unless it has them.
+    async fn make_ready(&self, checked: Checked) -> Result<(), regent_sandbox::wasm::WasmError> {
+        use regent_sandbox::wasm::WasmError;
+        let tool = format!("skill.{}", checked.skill.name);
+        let tier = Arc::clone(&self.tier);
+        let ready = tokio::task::spawn_blocking(move || {
+            let entry = checked.skill.entrypoint.as_deref().unwrap_or_default();
+            let wasm = checked.package.file(entry).unwrap_or_default();
+            let digest = regent_kernel::Digest::of(wasm);
+            if tier.digest_of(&tool) == Some(digest) { Ok(()) } else { tier.install(&tool, wasm, digest) }
+        });
+        ready.await.unwrap_or_else(|torn| Err(WasmError::Broken(torn.to_string())))
     }
 }
 

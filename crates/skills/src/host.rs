@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use regent_kernel::{Class, Confidentiality, Integrity, Label, RawOutput};
 use regent_ledger::Digest;
+use regent_tools::macros::schemars::JsonSchema;
 use regent_tools::{Context, HostTool, ToolError, tool};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::SkillError;
 use crate::package::Package;
-use crate::permission::Permissions;
+use crate::permission::{PermissionError, Permissions};
 use crate::skill::SKILL_FILE;
 use crate::skills::{Agreed, Skills};
 
@@ -89,30 +91,46 @@ async fn read(
     Ok(RawOutput::new(text.to_vec()).with_label(checked.locked.trust.label()))
 }
 
+/// What was looked at before it is installed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "regent_tools::macros::schemars", inline)]
+struct LookedAt {
+    /// the digest of the package; another one is refused
+    digest: String,
+    /// where it came from, for updates
+    #[schemars(length(max = 4096))]
+    source: String,
+    /// install although the scan found something of high severity
+    #[serde(default)]
+    accept_findings: bool,
+}
+
 /// Install a skill from a folder or an archive that was looked at before. Returns JSON: name, version, trust, granted.
 ///
 /// - path: the folder or archive
-/// - digest: the digest of the package that was looked at; another one is refused
+/// - looked_at: what was seen there
 /// - grant: what it may do, e.g. `read:docs`; all that it wants has to be granted
-/// - source: where it came from, for updates
-/// - accept_findings: install although the scan found something of high severity
-#[tool(name = "skill.install", effect = "write", capabilities = ["skill.manage"], idempotent, reversible, cost = "cheap")]
+#[tool(
+    name = "skill.install",
+    effect = "write",
+    capabilities = ["skill.manage"],
+    idempotent,
+    reversible,
+    cost = "cheap"
+)]
 async fn install(
     #[state] skills: &Arc<Skills>,
     #[arg(path = "read")] path: String,
-    digest: String,
+    looked_at: LookedAt,
     #[schemars(length(max = 128))] grant: Vec<String>,
-    #[schemars(length(max = 4096))] source: String,
-    accept_findings: Option<bool>,
     context: &Context<'_>,
 ) -> Result<Value, ToolError> {
     let invalid = |error: String| ToolError::failed("args.invalid", error);
+    let LookedAt { digest, source, accept_findings } = looked_at;
     let digest: Digest =
         digest.parse().map_err(|error: regent_ledger::DigestError| invalid(error.to_string()))?;
-    let granted = grant
-        .iter()
-        .map(|one| one.parse())
-        .collect::<Result<Permissions, crate::permission::PermissionError>>();
+    let granted = grant.iter().map(|one| one.parse()).collect::<Result<Permissions, PermissionError>>();
     let granted = granted.map_err(|error| invalid(error.to_string()))?;
     // Resolved and judged already: relative is inside the workspace.
     let place = context.workspace().root().join(Path::new(&path));
@@ -123,7 +141,7 @@ async fn install(
             digest,
             source: &source,
             granted: &granted,
-            findings_accepted: accept_findings.unwrap_or(false),
+            findings_accepted: accept_findings,
             by_agent,
         };
         let plan = skills.install(&Package::read(&place)?, &agreed)?;

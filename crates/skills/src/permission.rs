@@ -25,6 +25,9 @@ pub enum Permission {
     SecretsToModels,
 }
 
+/// Ways to the network.
+const NETWORK: &[&str] = &["network.request", "network.connect"];
+
 /// A set of them.
 pub type Permissions = BTreeSet<Permission>;
 
@@ -44,6 +47,23 @@ impl Permission {
                 own == "*" || own == wanted
             }
             (own, wanted) => own == wanted,
+        }
+    }
+
+    /// What its holder's own calls may use, in the catalogue's words.
+    pub(crate) fn may(&self) -> Vec<String> {
+        let at = |capabilities: &[&str], place: &str| {
+            capabilities.iter().map(|capability| format!("{capability}:{place}")).collect()
+        };
+        let plain = |capabilities: &[&str]| capabilities.iter().map(|&one| one.to_owned()).collect();
+        match self {
+            Self::Read(path) => at(&["file.read", "file.list", "file.search"], path),
+            Self::Write(path) => at(&["file.write"], path),
+            Self::Network(host) if host == "*" => plain(NETWORK),
+            Self::Network(host) => at(NETWORK, host),
+            Self::Shell => plain(&["process.exec"]),
+            Self::Tool(name) => plain(&[name.as_str()]),
+            Self::PiiToModels | Self::SecretsToModels => Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod rules;
 
+use regent_vault::redact::{self, Kind};
 use serde::Serialize;
 
 use crate::package::Package;
@@ -165,6 +166,7 @@ fn file(path: &str, bytes: &[u8], executable: bool, skill: &Skill, found: &mut V
 }
 
 fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
+    secrets(path, bytes, found);
     let text = String::from_utf8_lossy(bytes);
     let prose = rules::is_prose(path);
     for (number, line) in text.lines().enumerate() {
@@ -189,9 +191,6 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
             let message = format!("a character that doesn't show (U+{:04X})", u32::from(c));
             find(Severity::High, "hidden", &message, excerpt(line));
         }
-        for secret in secrets(line) {
-            find(Severity::High, "secret", &format!("it looks like {}", secret.0), secret.1);
-        }
         for Rule { severity, kind, message, pattern, .. } in
             RULES.iter().filter(|rule| rule.is_for(prose, is_script))
         {
@@ -205,13 +204,30 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
     }
 }
 
-/// Secrets of a line: what each looks like, and its beginning.
-fn secrets(line: &str) -> Vec<(String, String)> {
-    rules::secrets(line).map(|(kind, text)| (kind.to_owned(), masked(text))).collect()
+/// Secrets and personal details of a text, by what they look like; never shown whole.
+fn secrets(path: &str, bytes: &[u8], found: &mut Vec<Finding>) {
+    for redact::Finding { kind, span } in redact::find(bytes).into_iter().take(FINDINGS_MAX) {
+        let severity = match kind {
+            Kind::Key | Kind::Token | Kind::PrivateKey | Kind::Password => Severity::High,
+            Kind::Card | Kind::Iban | Kind::Ssn => Severity::Medium,
+            // Authors leave an address; that is what it is for.
+            Kind::Email | Kind::Phone => continue,
+        };
+        let line =
+            bytes.get(..span.start).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count() + 1;
+        found.push(Finding {
+            severity,
+            kind: "secret",
+            file: path.to_owned(),
+            line,
+            message: format!("it looks like a {}", kind.word()),
+            excerpt: masked(bytes.get(span).unwrap_or_default()),
+        });
+    }
 }
 
-fn masked(secret: &str) -> String {
-    let start: String = secret.chars().take(6).collect();
+fn masked(secret: &[u8]) -> String {
+    let start: String = String::from_utf8_lossy(secret).chars().take(6).collect();
     format!("{}…", start.escape_debug())
 }
 

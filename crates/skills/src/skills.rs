@@ -258,6 +258,7 @@ fn spec_of(checked: &Checked) -> Option<ToolSpec> {
             locked.digest.to_string().chars().take(12).collect::<String>()
         ),
         origin: locked.trust.origin(),
+        may: Some(locked.granted.iter().flat_map(Permission::may).collect()),
         ..ToolSpec::default()
     })
 }

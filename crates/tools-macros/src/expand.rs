@@ -154,7 +154,7 @@ impl Tool {
                 version: #version.into(),
                 cost: ::regent_tools::macros::CostClass::#cost,
                 origin: ::regent_tools::macros::Origin::BuiltIn,
-                may: ::core::option::Option::None,
+                may: ::std::option::Option::None,
             }
         }
     }

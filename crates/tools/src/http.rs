@@ -107,6 +107,7 @@ fn get() -> &'static str {
 
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
     let args: Args<'_> = arguments(permit)?;
+    keep_secrets(permit, permit.args())?;
     let request = request_of(&args, |text| permit.filled(text))?;
     let bytes_max = args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::of(permit).bytes_left() as u64);
     let response = tokio::select! {
@@ -116,10 +117,20 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Dri
     };
     let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
     if let Some(next) = redirect(&args, &request, &response)? {
+        keep_secrets(permit, &next)?;
         return hop(permit, next, spent).await;
     }
     let label = label_of(&request, &response);
     Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
+}
+
+/// A value that was revealed leaves only where we put it, not where an agent or a server did.
+fn keep_secrets(permit: &Permit<'_, tier::Host>, args: &Value) -> Driven<()> {
+    if permit.scrub(&mut args.to_string().into_bytes()) {
+        let message = "the request would send the value of a secret; give its handle (secret://name) instead";
+        return Err(failure("http.secret_leaving", message).into());
+    }
+    Ok(())
 }
 
 fn unreached(error: ReachError) -> ToolError {

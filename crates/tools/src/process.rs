@@ -94,7 +94,8 @@ fn program(
         effect: SideEffect::Write,
         idempotent: false,
         reversible: false,
-        tiers: vec![Tier::Process],
+        // The weakest first: policy may raise it, and a program that is static can be a guest.
+        tiers: vec![Tier::Process, Tier::Microvm],
         cost: CostClass::Moderate,
         ..built_in()
     }

@@ -46,6 +46,13 @@ pub(crate) struct FileId {
     modified: (i64, i64),
 }
 
+/// What was read of a vault, how it is locked, and which file it was.
+pub(crate) struct Content {
+    pub(crate) bytes: Zeroizing<Vec<u8>>,
+    pub(crate) id: FileId,
+    pub(crate) lock: Lock,
+}
+
 impl Files {
     pub(crate) fn new(folder: &Path) -> Self {
         Self {
@@ -101,10 +108,7 @@ impl Files {
     }
 
     /// The content, and which file it is of. `None` if there is no vault yet.
-    pub(crate) fn read(
-        &self,
-        passphrase: Option<&Secret>,
-    ) -> Result<Option<(Zeroizing<Vec<u8>>, FileId, Lock)>, VaultError> {
+    pub(crate) fn read(&self, passphrase: Option<&Secret>) -> Result<Option<Content>, VaultError> {
         let Some((sealed, id)) = self.sealed()? else { return Ok(None) };
         let decryptor = Decryptor::new(sealed.as_slice()).map_err(corrupt)?;
         let lock = match (decryptor.is_scrypt(), passphrase) {
@@ -129,7 +133,7 @@ impl Files {
         // The content is shorter than what it was sealed in, so the buffer never moves.
         let mut content = Zeroizing::new(Vec::with_capacity(sealed.len()));
         reader.read_to_end(&mut content).map_err(|_| VaultError::Corrupt("it was damaged".to_owned()))?;
-        Ok(Some((content, id, lock)))
+        Ok(Some(Content { bytes: content, id, lock }))
     }
 
     /// Puts new content in the place of the old. Until the new file is on disk under its name the old one is what is there.

@@ -2,6 +2,7 @@
 
 mod error;
 mod file;
+pub mod import;
 pub mod redact;
 mod scope;
 mod scrub;

@@ -91,19 +91,17 @@ impl Scrubber {
     /// Where values stand; what overlaps is one.
     fn spans(&self, bytes: &[u8]) -> Vec<Masked> {
         let Some(automaton) = &self.automaton else { return Vec::new() };
-        let mut found: Vec<Masked> = automaton
-            .find_overlapping_iter(bytes)
-            .map(|hit| Masked { span: hit.span().range(), name: self.name_of(hit.pattern().as_usize()) })
-            .collect();
-        found.sort_unstable_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
-        let mut merged: Vec<Masked> = Vec::with_capacity(found.len());
-        for one in found {
-            match merged.last_mut() {
-                Some(last) if one.span.start < last.span.end => {
-                    last.span.end = last.span.end.max(one.span.end)
+        // They come by their ends, and are put together as they come: a text full of parts of a value must not fill the memory.
+        let mut merged: Vec<Masked> = Vec::new();
+        for hit in automaton.find_overlapping_iter(bytes) {
+            let mut one = Masked { span: hit.span().range(), name: self.name_of(hit.pattern().as_usize()) };
+            while let Some(last) = merged.pop_if(|last| one.span.start < last.span.end) {
+                if last.span.start < one.span.start {
+                    one.name = last.name;
                 }
-                Some(_) | None => merged.push(one),
+                one.span = last.span.start.min(one.span.start)..last.span.end.max(one.span.end);
             }
+            merged.push(one);
         }
         merged
     }

@@ -9,7 +9,7 @@ use regent_kernel::{Scrubbed, Secret, SecretError, Secrets, Usage, is_secret_nam
 use zeroize::Zeroizing;
 
 use crate::error::VaultError;
-use crate::file::{FileId, Files, Lock, PASSPHRASE_CHARS_MIN};
+use crate::file::{Content, FileId, Files, Lock, PASSPHRASE_CHARS_MIN};
 use crate::redact;
 use crate::scope::Scope;
 use crate::scrub::Scrubber;
@@ -203,7 +203,7 @@ impl Vault {
     fn read(&self) -> Result<(Store, Option<FileId>, Lock), VaultError> {
         let passphrase = self.passphrase.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(match self.files.read(passphrase.as_ref())? {
-            Some((content, id, lock)) => (Store::read(&content)?, Some(id), lock),
+            Some(Content { bytes, id, lock }) => (Store::read(&bytes)?, Some(id), lock),
             None => (Store::empty(), None, Lock::Key),
         })
     }
@@ -262,9 +262,12 @@ impl Vault {
 impl Secrets for Vault {
     fn reveal(&self, name: &str, usage: &Usage<'_>) -> Result<Secret, SecretError> {
         let missing = || SecretError::NotFound(name.to_owned());
-        let locked = |error: VaultError| match error {
-            VaultError::NotFound(_) => missing(),
-            other => SecretError::Locked(other.to_string()),
+        let locked = |error: VaultError| {
+            if matches!(error, VaultError::NotFound(_)) {
+                missing()
+            } else {
+                SecretError::Locked(error.to_string())
+            }
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let store = self.current(&mut open).map_err(locked)?;
@@ -289,7 +292,12 @@ impl Secrets for Vault {
     }
 
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        redact::text(text)
+        let mut bytes = text.as_bytes().to_vec();
+        if !self.scrub(&mut bytes) {
+            return redact::text(text);
+        }
+        let scrubbed = String::from_utf8_lossy(&bytes).into_owned();
+        Cow::Owned(redact::text(&scrubbed).into_owned())
     }
 }
 

@@ -101,6 +101,8 @@ fn lines_of_code_leave_out_blanks_comments_and_tests() {
 fn names_are_read_from_declarations() {
     assert_eq!(declared("pub(crate) struct SessionInfo<'a> {"), Some("SessionInfo"));
     assert_eq!(declared("let info = 3;"), None);
+    assert_eq!(declared("type Data = u8;"), Some("Data"));
+    assert_eq!(declared("    type Data = u8;"), None);
     assert_eq!(banned_word("SessionInfo").as_deref(), Some("Info"));
     assert_eq!(banned_word("Information"), None);
 }

@@ -57,6 +57,27 @@ async fn python_and_large_bodies_pass_both_ways() {
     assert!(said.starts_with("300") || said.starts_with("301"), "{said}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn several_requests_on_one_connection_and_answers_without_a_body() {
+    let server = Server::new(|request| match request.split(' ').next() {
+        Some("DELETE") => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
+        Some("HEAD") => {
+            b"HTTP/1.1 200 OK\r\ncontent-length: 12345\r\nx-regent-verdict: deny\r\n\r\n".to_vec()
+        }
+        _other => ok("hello"),
+    });
+    let at = server.at();
+    let world = World::new(Setup { network: reaching(&[&at]), ..Setup::default() }).await;
+    assert_eq!(
+        world.out(&format!("curl -sS http://{at}/a http://{at}/b http://{at}/c")).await,
+        "hellohellohello"
+    );
+    let said = world.out(&format!("curl -sSI http://{at}/; curl -sSi -X DELETE http://{at}/")).await;
+    assert!(said.contains("content-length: 12345") && said.contains("204 No Content"), "{said}");
+    assert!(!said.contains("x-regent-verdict"), "only the broker says what Regent says: {said}");
+    assert_eq!(world.recorded().await.len(), 10);
+}
+
 const SOME: &str = "
 version: 1
 limits: { wall: 20s, output: 1MiB }

@@ -83,7 +83,7 @@ pub(crate) fn reaching(addresses: &[&str]) -> Network {
     Network {
         allow_private: addresses.iter().map(|&address| address.to_owned()).collect(),
         connect_ms_max: 5_000,
-        idle_ms_max: 5_000,
+        quiet_ms_max: 5_000,
         ..Network::default()
     }
 }
@@ -130,7 +130,7 @@ impl World {
     pub(crate) async fn call(&self, tool: &str, args: Value) -> Outcome {
         match self.reply(tool, args).await {
             Reply::Done(outcome) => outcome,
-            other => panic!("{other:?}"),
+            other @ (Reply::Denied(_) | Reply::Pending(_)) => panic!("{other:?}"),
         }
     }
 
@@ -167,17 +167,14 @@ impl World {
         let entries = reader.entries().unwrap().map(Result::unwrap);
         let mut own = Vec::new();
         entries
-            .filter(|entry| match entry.kind {
-                Kind::Intent => {
-                    let ours =
-                        entry.body["tool"]["name"].as_str().is_some_and(|name| name.starts_with("net."));
-                    if ours {
-                        own.push(entry.seq);
-                    }
-                    ours
+            .filter(|entry| {
+                let ours = entry.body["tool"]["name"].as_str().is_some_and(|name| name.starts_with("net."));
+                if entry.kind == Kind::Intent && ours {
+                    own.push(entry.seq);
+                    return true;
                 }
-                Kind::Outcome => entry.body["intent"].as_u64().is_some_and(|intent| own.contains(&intent)),
-                _ => false,
+                let of = entry.body["intent"].as_u64();
+                entry.kind == Kind::Outcome && of.is_some_and(|intent| own.contains(&intent))
             })
             .map(|entry| (entry.kind, entry.body))
             .collect()

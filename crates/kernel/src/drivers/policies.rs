@@ -21,7 +21,7 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
         op: op.clone(),
         parent: Some(permit.intent().seq),
         depth: permit.call().depth,
-        within: Vec::new(),
+        within: permit.call().within.clone(),
         listener: None,
     };
     let sheet = core.facts(&call).await.map_err(broken)?;

@@ -140,13 +140,12 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 
     fn nested(&self, op: Op) -> Call {
-        let limiting = self.frame.tool.iter().filter(|tool| tool.spec().may.is_some());
         Call {
-            within: self.frame.call.within.iter().chain(limiting).cloned().collect(),
             principal: self.frame.call.principal.clone(),
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),
+            within: self.frame.within(),
             listener: None,
         }
     }
@@ -178,6 +177,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Whose grants hold for the calls that are made from here.
+    fn within(&self) -> Vec<Arc<Tool>> {
+        let own = self.tool.iter().filter(|tool| tool.spec().may.is_some());
+        self.call.within.iter().chain(own).cloned().collect()
+    }
+
     pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         held.map(|reserved| reserved.settle(spent))

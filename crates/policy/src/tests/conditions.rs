@@ -45,6 +45,21 @@ fn conditions() {
         ("{ program: '{git,ls}' }", "{ tool: t, argv: [ls, -l] }", true),
         ("{ program: git }", "{ tool: t, argv: [./git] }", false),
         ("{ program: /opt/git }", "{ tool: t, argv: [/opt/git] }", true),
+        ("{ secret: 'github/*' }", "{ tool: t, secret: github/token }", true),
+        ("{ secret: 'github/*' }", "{ tool: t, args: { h: [ 'Bearer secret://github/token.' ] } }", true),
+        ("{ secret: 'github/*' }", "{ tool: t, secret: [github/token, aws] }", false),
+        ("{ secret: [github/token, aws] }", "{ tool: t, secret: [github/token, aws] }", true),
+        ("{ secret: 'github/*' }", "{ tool: t }", false),
+        // A secret is not granted in passing.
+        ("{ tool: t }", "{ tool: t, secret: aws }", false),
+        ("{ tool: t, capability: '*' }", "{ tool: t, secret: aws }", false),
+        ("{ any: [{ tool: t }, { secret: other }] }", "{ tool: t, secret: aws }", false),
+        ("{ any: [{ tool: t, secret: aws }, { tool: x }] }", "{ tool: t, secret: aws }", true),
+        ("{ all: [{ tool: t }, { secret: aws }] }", "{ tool: t, secret: aws }", true),
+        // One condition has to name them all: half here and half there is nobody's decision.
+        ("{ any: [{ secret: aws }, { secret: github }] }", "{ tool: t, secret: [aws, github] }", false),
+        // What is no tool call has no handles.
+        ("{ op: model.infer }", "{ op: model.infer, args: { messages: 'secret://aws' } }", true),
         ("{ tier: process }", "{ tool: t, tier: process }", true),
         ("{ tier: { min: process } }", "{ tool: t, tier: wasm }", true),
         ("{ tier: { min: process } }", "{ tool: t, tier: host }", false),

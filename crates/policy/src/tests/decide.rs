@@ -328,3 +328,19 @@ fn adv_009_names_are_shown_escaped() {
     };
     assert!(!reason.message.contains(['\n', '\u{1b}']), "{:?}", reason.message);
 }
+
+#[test]
+fn what_the_user_changes_a_project_can_not_change_back() {
+    let line = |change: &str| {
+        format!("  - {{ id: r, effect: allow, match: {{ tool: t }}, set: {{ /x: {change} }} }}\n")
+    };
+    let user = rules(&line("{ value: 1 }"));
+    for change in ["{ value: 2 }", "{ remove: true }"] {
+        let both = Policy::layered(user.clone(), Some(rules(&line(change))));
+        let mut args = serde_json::json!({"x": 0});
+        for transform in granted(&both, "{ tool: t, args: { x: 0 } }").transforms {
+            transform.apply(&mut args);
+        }
+        assert_eq!(args, serde_json::json!({"x": 1}), "{change}");
+    }
+}

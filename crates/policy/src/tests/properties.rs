@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::source;
+use crate::condition::secrets;
 use crate::policy::{Hits, Mode};
 use crate::rule::Effect;
 use crate::{
@@ -72,6 +73,7 @@ fn condition() -> BoxedStrategy<(&'static str, Value)> {
         pick(&["read", "write"]).prop_map(|value| ("access", value)),
         pick(&["example.com", "*.example.com", "*", "a.example.com"]).prop_map(|value| ("host", value)),
         pick(&["GET", "POST"]).prop_map(|value| ("method", value)),
+        pick(&["aws", "github/*", "*", "github/token"]).prop_map(|value| ("secret", value)),
         pick(&["git", "/usr/bin/git", "g*", "{ls,git}"]).prop_map(|value| ("program", value)),
         prop::sample::select(vec![
             json!(["git", "..."]),
@@ -189,6 +191,8 @@ fn call() -> impl Strategy<Value = Value> {
         json!({"n": 2.0, "l": [1, 2]}),
         json!({"n": "1", "m": {"k": "ab"}}),
         json!({"s": "y", "l": []}),
+        json!({"s": "Bearer secret://github/token"}),
+        json!({"l": ["secret://aws", {"k": "secret://github/x secret://aws"}]}),
     ]);
     let label = prop::sample::select(vec![
         json!({}),
@@ -221,6 +225,21 @@ fn call() -> impl Strategy<Value = Value> {
         call["labels"] = labels;
         call
     })
+}
+
+/// Takes every `secret:` out of a condition; branches that are empty then go with it.
+fn strip_secrets(condition: &mut Value) {
+    let Some(fields) = condition.as_object_mut() else { return };
+    fields.remove("secret");
+    for key in ["any", "all"] {
+        if let Some(branches) = fields.get_mut(key).and_then(Value::as_array_mut) {
+            branches.iter_mut().for_each(strip_secrets);
+            branches.retain(|branch| branch.as_object().is_some_and(|branch| !branch.is_empty()));
+            if branches.is_empty() {
+                fields.remove(key);
+            }
+        }
+    }
 }
 
 fn parsed(call: &Value) -> CallSketch {
@@ -269,7 +288,9 @@ fn plainly(policy: &Policy, facts: &Facts<'_>) -> (u8, Option<String>, Limits, T
         (Some(deny), _, _) => (2, Some(deny)),
         (None, Some(ask), _) => (1, Some(ask)),
         (None, None, Some(allow)) => (0, Some(allow)),
-        (None, None, None) => (if set.mode == Mode::Permissive { 0 } else { 2 }, None),
+        (None, None, None) => {
+            (if set.mode == Mode::Permissive && secrets(facts).next().is_none() { 0 } else { 2 }, None)
+        }
     };
     match set.mode {
         Mode::Strict | Mode::Permissive => (answer.0, answer.1, limits, tier),
@@ -359,6 +380,34 @@ proptest! {
         let after = decided(&policy, &call, 0);
         // Where an ask catches the new part, a person decides about the whole; nothing is let through unseen.
         prop_assert!(strictness(&before) == 0 || strictness(&after) > 0, "{before:?} became {after:?}");
+    }
+
+    #[test]
+    fn a_secret_is_granted_by_a_rule_that_names_it_and_by_nothing_else(text in policy_text(&["strict", "permissive"], 10), mut call in call(), name in prop::sample::select(&["aws", "github/token", "other"][..])) {
+        // Rules without `secret:` can't let a call with a secret through, whatever else they say.
+        let mut file: Value = serde_json::from_str(&text).unwrap();
+        for rule in file["rules"].as_array_mut().unwrap() {
+            for side in ["match", "unless"] {
+                strip_secrets(&mut rule[side]);
+                if rule[side].as_object().is_none_or(serde_json::Map::is_empty) {
+                    rule.as_object_mut().unwrap().remove(side);
+                }
+            }
+        }
+        call["secret"] = json!(name);
+        call["tool"] = json!("fs.read");
+        if let Some(fields) = call.as_object_mut() {
+            fields.remove("op");
+        }
+        let verdict = decided(&loaded(&file.to_string(), Layer::User), &call, 0);
+        prop_assert!(strictness(&verdict) > 0, "{verdict:?}");
+        // And adding a secret never makes a call more acceptable.
+        let policy = loaded(&text, Layer::User);
+        let with = strictness(&decided(&policy, &call, 0));
+        if with == 0 {
+            let named = policy.sets()[0].rules.iter().any(|rule| rule.when.iter().any(|clause| clause.text.contains("secret") || clause.text.contains("any") || clause.text.contains("all")));
+            prop_assert!(named);
+        }
     }
 
     #[test]

@@ -1,10 +1,6 @@
-//! Codes that the kernel, its approvals and budgets, the sandbox and the built-in tools answer with.
+//! Codes that the kernel, its approvals and budgets, the process tier and the built-in tools answer with.
 
-use super::{Code, exit};
-
-const fn code(id: &'static str, exit: u8, text: &'static str) -> Code {
-    Code { id, exit, text }
-}
+use super::{Code, code, exit};
 
 /// All of them, by name.
 pub(super) const OTHERS: &[Code] = &[
@@ -77,6 +73,11 @@ pub(super) const OTHERS: &[Code] = &[
         exit::BUDGET,
         "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent.",
     ),
+    code(
+        "budget.unknown",
+        exit::TEMPORARY,
+        "What is left of a budget can't be told now, so nothing more is spent of it.",
+    ),
     code("budget.not_a_person", exit::DENIED, "Only a person can set budgets."),
     code("call.cancelled", exit::INTERRUPTED, "A call that a guest made was told to stop."),
     code("call.timed_out", exit::TEMPORARY, "A call that a guest made ran out of time."),
@@ -137,6 +138,11 @@ pub(super) const OTHERS: &[Code] = &[
     code("http.connect", exit::TEMPORARY, "The host can't be reached."),
     code("http.header_refused", exit::DENIED, "A header that callers may not set."),
     code("http.method", exit::USAGE, "A method that isn't known."),
+    code(
+        "http.name_refused",
+        exit::DENIED,
+        "The name is too long or too random to be that of a machine: a lookup would carry it to whoever answers for it.",
+    ),
     code("http.no_such_host", exit::NOT_FOUND, "The name has no address."),
     code(
         "http.redirect_denied",
@@ -149,6 +155,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The answer leads elsewhere, and a person has to agree to going there; every hop is judged anew.",
     ),
     code("http.redirects", exit::ERROR, "The answer leads elsewhere, and again, too often."),
+    code(
+        "http.secret_leaving",
+        exit::DENIED,
+        "The value of a secret would leave in a way that nobody agreed to. Send its handle (`secret://name`) instead.",
+    ),
     code("http.timeout", exit::TEMPORARY, "The host took too long."),
     code(
         "http.tls",
@@ -157,7 +168,6 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("http.too_large", exit::ERROR, "The answer is larger than allowed."),
     code("http.url", exit::USAGE, "The URL can't be used."),
-    code("kv.key", exit::USAGE, "Not a key: 1 to 64 of `a-z A-Z 0-9 . _ -`, not beginning with a dot."),
     code("model.none", exit::NOT_FOUND, "No model provider is set up."),
     code(
         "path.hard_link",
@@ -202,9 +212,15 @@ pub(super) const OTHERS: &[Code] = &[
     code("pipe.too_many", exit::DENIED, "There are as many pipes as the kernel allows."),
     code("pipe.unknown", exit::NOT_FOUND, "There is no such pipe."),
     code("process.cwd", exit::NOT_FOUND, "The working folder is not there inside the sandbox."),
+    code("process.cpu", exit::SANDBOX, "The program used up the processor time that the rule gives (`cpu`)."),
     code("process.exit", exit::ERROR, "The program ran and ended with an exit code other than 0."),
     code("process.killed", exit::INTERRUPTED, "The program was killed because the call was cancelled."),
     code("process.memory", exit::SANDBOX, "The program reached its memory limit."),
+    code(
+        "process.no_network",
+        exit::SANDBOX,
+        "The program asked for the network, and there is no broker that it could reach.",
+    ),
     code(
         "process.not_started",
         exit::NOT_FOUND,
@@ -235,57 +251,29 @@ pub(super) const OTHERS: &[Code] = &[
         "KILL, POLICY and TRUST can be neither masked, ignored nor handled, and STOP can't be ignored.",
     ),
     code(
-        "skill.blocked",
-        exit::DENIED,
-        "The scan of a skill found something of high severity: a secret, text that speaks to models, characters that don't show, a script that does harm. Look at each finding (`regent skill scan`); `--accept-findings` installs it all the same.",
+        "secret.locked",
+        exit::AUTHENTICATION,
+        "The vault that has the secret can't be opened: it wants a passphrase, or its file or key can't be used. `regent vault list` says more.",
     ),
     code(
-        "skill.changed",
-        exit::DENIED,
-        "A file of the skill was changed, added or removed after it was installed. Every use compares every file with `.regent/skills.lock`, so the skill is refused until it is installed again.",
-    ),
-    code(
-        "skill.invalid",
-        exit::INVALID_FILE,
-        "The package has no usable `SKILL.md`: a head between two lines `---` with at least `name` and `description`; with a `runtime` also an `entrypoint` that is in the package.",
-    ),
-    code(
-        "skill.lock",
-        exit::INVALID_FILE,
-        "`.regent/skills.lock` can't be read. It is written by `regent skill` alone; take it from a backup, or remove it and install the skills again.",
-    ),
-    code(
-        "skill.no_file",
+        "secret.not_found",
         exit::NOT_FOUND,
-        "The skill has no such file; `regent skill show NAME` lists them.",
-    ),
-    code("skill.no_text", exit::ERROR, "The file is not a text, or too long to be shown."),
-    code(
-        "skill.not_granted",
-        exit::APPROVAL,
-        "The skill wants to do something that you haven't granted: at first, or because an update wants more than the version you have. On a terminal you are asked; elsewhere name each permission with `--grant`.",
+        "There is no secret of this name in the vault. `regent vault add NAME` puts one in; its value is typed or comes on stdin.",
     ),
     code(
-        "skill.package",
-        exit::DENIED,
-        "The folder or archive is not taken: a path that leads out of it, a link, a device, names that differ only in case, more files or bytes than fit, or an archive that unpacks to much more than it is. Nothing was written.",
-    ),
-    code(
-        "skill.permission",
-        exit::DENIED,
-        "What was granted to the skill can't be given to its program: more than one folder to write to, or a folder that isn't there or is a link.",
-    ),
-    code(
-        "skill.signature",
-        exit::DENIED,
-        "The package has a `SKILL.sig` that doesn't hold: it is about other content, or a key that you trust did not make it. A package that was changed after it was signed looks like this.",
-    ),
-    code("skill.swapped", exit::CONFLICT, "The package is no longer the one that was looked at; look again."),
-    code("skill.unknown", exit::NOT_FOUND, "There is no skill of that name in this project."),
-    code(
-        "skill.unreadable",
+        "secret.not_judged",
         exit::ERROR,
-        "A file of the skill, or the place it is in, can't be read or written.",
+        "A tool asked for a secret that the call's arguments have no handle to. Only what policy judged is given.",
+    ),
+    code(
+        "secret.out_of_scope",
+        exit::DENIED,
+        "Whoever put the secret into the vault has said which tools, agents and hosts it is for, and this call is none of them. `regent vault list` shows the scope.",
+    ),
+    code(
+        "secret.too_many",
+        exit::DENIED,
+        "One call has handles to more different secrets than any call needs. Make several calls of it.",
     ),
     code("tier.instruction", exit::DENIED, "The tool is shown to models, never run."),
     code(
@@ -367,43 +355,5 @@ pub(super) const OTHERS: &[Code] = &[
         "vfs.read_only",
         exit::DENIED,
         "This part of the agents' own file system is for reading: policy, audit trail, tools.",
-    ),
-    code("wasm.broken", exit::ERROR, "The WASM tier could not do its own part."),
-    code("wasm.busy", exit::TEMPORARY, "As many WASM guests run as may; try again."),
-    code("wasm.exit", exit::ERROR, "The guest ended itself with an exit code other than 0."),
-    code(
-        "wasm.fuel",
-        exit::SANDBOX,
-        "The guest used up the processor time that the rule gives (`cpu`), counted in instructions.",
-    ),
-    code(
-        "wasm.import",
-        exit::SANDBOX,
-        "The guest wants something from its host that is not offered. Components get `regent:host` and a WASI with nothing in it; older modules get `az::log`, `az::read_file` and `az::write_file`.",
-    ),
-    code("wasm.invalid", exit::USAGE, "The bytes are not WASM, not valid, or need what this tier has not."),
-    code("wasm.memory", exit::SANDBOX, "The guest wanted more memory than the rule gives (`memory`)."),
-    code("wasm.stack", exit::SANDBOX, "The guest's calls went deeper than its stack."),
-    code("wasm.stopped", exit::INTERRUPTED, "The guest was stopped because its call was."),
-    code("wasm.table", exit::SANDBOX, "The guest wanted larger tables than any guest gets."),
-    code(
-        "wasm.too_large",
-        exit::USAGE,
-        "The component, or the source for an interpreter, is larger than is taken.",
-    ),
-    code(
-        "wasm.trap",
-        exit::ERROR,
-        "The guest did what its code must not: divided by zero, left its memory, reached what it called unreachable.",
-    ),
-    code(
-        "wasm.unavailable",
-        exit::SANDBOX,
-        "This machine doesn't give what the WASM tier needs, such as address space (`ulimit -v`).",
-    ),
-    code(
-        "wasm.world",
-        exit::USAGE,
-        "The component exports nothing that can be called: it must be of the world `tool` or `script` of `regent:host`, or a WASI command.",
     ),
 ];

@@ -145,7 +145,7 @@ async fn give(context: &Context, running: &Running, id: &str, answer: Answer) ->
 /// Ids of open questions, for completion. What can't be read completes nothing.
 fn open_ids() -> Vec<CompletionCandidate> {
     let asked = || -> Option<Vec<OpenQuestion>> {
-        let global = crate::cli::Global { json: true, no_color: true, dir: None };
+        let global = crate::cli::Global { json: true, no_color: true, dir: None, passphrase_fd: None };
         let context = Context::new(&global, "regent.complete").ok()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(async {

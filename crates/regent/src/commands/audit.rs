@@ -14,10 +14,11 @@ use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
 use serde_json::{Value, json};
 
 use crate::codes;
-use crate::compose::{Running, error_chain};
+use crate::compose::{self, Running, error_chain};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, CommandResult, Done, Shown};
+use crate::secrets;
 use crate::term;
 
 /// See, verify and prove what has happened
@@ -274,7 +275,7 @@ fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResul
         let Some(entry) = entry else { continue };
         out.push_str(&lines::one(&context.screen, &entry));
         out.push_str(&lines::body(&context.screen, &entry));
-        let content = payload_of(&reader, &entry, payload)?;
+        let content = payload_of(context, &reader, &entry, payload)?;
         if let Some(content) = &content {
             out.push_str(&lines::payload(&context.screen, payload, content, context.screen.width));
         }
@@ -296,11 +297,23 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
 }
 
 /// What an entry's reference stands for; `None` if it names none, or it was erased.
-fn payload_of(reader: &Reader, entry: &Entry, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+fn payload_of(
+    context: &Context,
+    reader: &Reader,
+    entry: &Entry,
+    name: &str,
+) -> Result<Option<Vec<u8>>, Failure> {
     let reference =
         entry.body.get(name).and_then(|reference| reference.get("sha256")).and_then(Value::as_str);
     let Some(Ok(digest)) = reference.map(str::parse::<Digest>) else { return Ok(None) };
-    reader.payload(&digest, None).map_err(|error| unreadable(&error))
+    match reader.payload(&digest, None) {
+        // Spoilt, or encrypted: the vault's key tells.
+        Err(ReadError::Payload(_)) => {
+            let key = compose::payload_key(&*secrets::vault(context)?)?;
+            reader.payload(&digest, Some(&key)).map_err(|error| unreadable(&error))
+        }
+        read => read.map_err(|error| unreadable(&error)),
+    }
 }
 
 fn backup(context: &Context, folder: &std::path::Path, to: &std::path::Path) -> CommandResult {

@@ -18,7 +18,7 @@ use crate::term;
 /// Run a program in the sandbox, under policy and ledger
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours; it has no network and none of your environment."
+    after_help = "Example: regent run -- cargo test\n\nThe program sees the project and nothing else of yours, and none of your environment. It has no network of its own: it may ask the broker for connections, and policy judges each."
 )]
 pub(crate) struct RunArgs {
     /// As an agent of this name, not as yourself: `agent ps` shows it, `agent signal` reaches it, rules about agents hold for it
@@ -27,6 +27,9 @@ pub(crate) struct RunArgs {
     /// Stop it after this time, e.g. 90s or 10m; policy may stop it earlier
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
+    /// No way out: it can't even ask for connections
+    #[arg(long)]
+    no_network: bool,
     /// Give it what comes on stdin
     #[arg(short = 'i', long)]
     stdin: bool,
@@ -59,6 +62,9 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
         })?;
         set("timeout_ms", json!(ms));
     }
+    if !args.no_network && has_way_out(context) {
+        set("network", json!(true));
+    }
     if args.stdin {
         let mut text = String::new();
         std::io::stdin()
@@ -71,6 +77,16 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
         set("terminal", json!(true));
     }
     Ok(fields)
+}
+
+/// Where namespaces are closed there is no way out that could be guarded; the program runs without, and the person hears it.
+fn has_way_out(context: &Context) -> bool {
+    let open = regent_sandbox::probe().full.is_none();
+    if !open {
+        let less = "regent: no network for the program, because user namespaces are closed here; `regent doctor` says more\n";
+        context.screen.say(less);
+    }
+    open
 }
 
 async fn confined(

@@ -121,7 +121,7 @@ pub(crate) async fn run(context: &Context, command: SkillCommand) -> CommandResu
 fn installed(context: &Context) -> Result<(Project, Skills), Failure> {
     let project = context.project()?;
     Trust::demand(&context.paths, &project)?;
-    let skills = compose::skills(context, &project)?;
+    let skills = compose::skills::open(context, &project)?;
     Ok((project, skills))
 }
 

@@ -241,7 +241,7 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
 }
 
 fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> CommandResult {
-    let mut specs = compose::specs(context)?;
+    let mut specs = compose::skills::specs(context)?;
     specs.retain(|spec| wanted.fits(spec));
     if let Some(format) = format {
         let told: Vec<Value> = specs.iter().map(|spec| format.of(spec)).collect();

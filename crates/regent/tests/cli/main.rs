@@ -15,7 +15,11 @@ mod exit_codes;
 #[cfg(test)]
 mod generated;
 #[cfg(test)]
+mod network;
+#[cfg(test)]
 mod running;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod skills;
 #[cfg(test)]

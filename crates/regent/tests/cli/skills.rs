@@ -47,7 +47,7 @@ fn a_signed_skill_from_its_author_to_a_confined_call() {
 
     let called = world.run(&["tool", "call", "skill.greeter", r#"{"input": {"who": "you"}}"#]);
     assert_eq!(called.code, 0, "{called:?}");
-    assert_eq!(called.stdout, "got {\"who\":\"you\"}\nthe docs\ncan not write\n");
+    assert!(called.stdout.starts_with("got {\"who\":\"you\"}\nthe docs\ncan not write\n"), "{called:?}");
     assert!(!world.project("docs/planted").exists());
     let read = world.run(&["--json", "tool", "call", "skill.read", r#"{"name": "greeter"}"#]).json();
     assert_eq!(read.pointer("/data/label/integrity"), Some(&json!("signed_skill")));

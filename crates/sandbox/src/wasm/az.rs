@@ -14,6 +14,7 @@ use super::WasmError;
 use super::compiled::Spoken;
 use super::guest::{Guest, charge};
 use super::host;
+use super::machine::CARRIED_BYTES_MAX;
 
 /// A module, linked and waiting.
 pub(super) struct Adapted {
@@ -151,9 +152,10 @@ fn text(caller: &mut Caller<'_, Guest>, start: i32, len: i32) -> Option<String> 
     String::from_utf8(copy(memory.data(&*caller), offset(start), offset(len))?).ok()
 }
 
-/// A copy of a part of the guest's memory, if there is such a part.
+/// A copy of a part of the guest's memory, if there is such a part and it isn't more than may be handed over.
 fn copy(memory: &[u8], start: usize, len: usize) -> Option<Vec<u8>> {
-    memory.get(start..start.checked_add(len)?).map(<[u8]>::to_vec)
+    let part = memory.get(start..start.checked_add(len)?)?;
+    (len <= CARRIED_BYTES_MAX).then(|| part.to_vec())
 }
 
 /// A guest's pointers and lengths are unsigned, whatever their type says.

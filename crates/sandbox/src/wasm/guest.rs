@@ -14,8 +14,6 @@ const CALL_FUEL: u64 = 1_000;
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Elements of all tables of a guest together.
 const TABLE_ELEMENTS_MAX: usize = 200_000;
-/// Things that a guest may hold at once: timers.
-const RESOURCES_MAX: usize = 1_024;
 
 /// One guest.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ pub(super) struct Guest {
 impl Guest {
     pub(super) fn new(tool: &str, clock: &Arc<dyn Clock>, limits: &Limits) -> Self {
         let mut resources = ResourceTable::new();
-        resources.set_max_capacity(RESOURCES_MAX);
+        resources.set_max_capacity(super::machine::HANDLES_PER_GUEST_MAX);
         Self {
             tool: tool.to_owned(),
             door: Door::default(),

@@ -28,6 +28,10 @@ const FIBER_BYTES_MAX: usize = 1 << 20;
 const FIBERS_PER_GUEST_MAX: u32 = 2;
 /// Cleared by hand rather than by the system when a place is given back: what small guests touch.
 const KEPT_RESIDENT_BYTES: usize = 128 << 10;
+/// What a guest may hand over at once, in a call or as its result: as much as a call of the kernel may carry.
+pub(super) const CARRIED_BYTES_MAX: usize = 16 << 20;
+/// Handles (streams, timers) that a guest may hold at once.
+pub(super) const HANDLES_PER_GUEST_MAX: usize = 1_024;
 /// What a millisecond of processor time is in fuel. One unit is about one instruction; a slow machine gets less done, not more.
 pub(super) const FUEL_PER_MS: u64 = 1_000_000;
 
@@ -76,6 +80,8 @@ impl Machine {
     pub(super) fn store(&self, guest: Guest, limits: &Limits) -> wasmtime::Result<Store<Guest>> {
         let mut store = Store::new(&self.vm, guest);
         store.limiter(|guest| &mut guest.held);
+        store.set_hostcall_fuel(CARRIED_BYTES_MAX);
+        store.set_max_component_handles(HANDLES_PER_GUEST_MAX);
         store.set_fuel(fuel(limits))?;
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);

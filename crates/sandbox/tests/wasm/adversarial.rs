@@ -202,6 +202,52 @@ async fn adv_042_a_storm_of_host_calls_runs_out_of_fuel_and_all_are_recorded() {
     assert!(nested > 100, "{nested}");
 }
 
+/// What a guest hands over is copied into our own memory: a little at a time.
+#[tokio::test]
+async fn adv_042_a_guest_hands_over_only_so_much_at_once() {
+    let grow = "(if (i32.eq (memory.grow (i32.const 4096)) (i32.const -1)) (then unreachable))";
+    let log = r#"(import "regent:host/logging@0.1.0" "log" (func $log (param i32 i32 i32)))"#;
+    let shout = format!(
+        "{grow} (call $log (i32.const 0) (i32.const 0) (i32.const 200000000))
+        (call $say (i32.const 0) (i32.const 0) (i32.const 0))"
+    );
+    let large = format!("{grow} (call $say (i32.const 0) (i32.const 8192) (i32.const 200000000))");
+    let read = r#"(import "regent:host/filesystem@0.1.0" "read-file" (func $read (param i32 i32 i32)))"#;
+    let path = format!(
+        "{grow} (call $read (i32.const 8192) (i32.const 200000000) (i32.const 4096)) (call $pass_on)"
+    );
+    let guests =
+        [("shout", tool(log, "", &shout)), ("large", tool("", "", &large)), ("path", tool(read, "", &path))];
+    let world = World::new(ALLOW_ALL, &guests).await;
+    for (name, _) in &guests {
+        let said = world.said(name, json!({})).await.unwrap_err();
+        assert!(said.starts_with("wasm.trap: too much "), "{name}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn adv_042_handles_are_counted() {
+    let text = r#"(component
+  (import "wasi:io/streams@0.2.0" (instance $streams (export "output-stream" (type (sub resource)))))
+  (alias export $streams "output-stream" (type $stream))
+  (import "wasi:cli/stdout@0.2.0" (instance $stdout
+    (alias outer 1 $stream (type $stream))
+    (export "output-stream" (type $named (eq $stream)))
+    (export "get-stdout" (func (result (own $named))))))
+  (core func $get (canon lower (func $stdout "get-stdout")))
+  (core module $guest
+    (import "stdout" "get" (func $get (result i32)))
+    (memory (export "memory") 1)
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 2048)
+    (func (export "run") (param i32 i32) (result i32) (loop $again (drop (call $get)) (br $again)) unreachable))
+  (core instance $guest (instantiate $guest (with "stdout" (instance (export "get" (func $get))))))
+  (func (export "run") (param "input" string) (result (result string (error string)))
+    (canon lift (core func $guest "run") (memory $guest "memory") (realloc (func $guest "realloc")))))"#;
+    let world = World::new(ALLOW_ALL, &[("hoards", wat::parse_str(text).unwrap())]).await;
+    let said = world.said("hoards", json!({})).await.unwrap_err();
+    assert!(said.starts_with("wasm.trap: "), "{said}");
+}
+
 #[tokio::test]
 async fn adv_046_there_are_no_sockets() {
     let items = r#"
@@ -237,6 +283,19 @@ async fn adv_048_private_addresses_are_refused_to_guests_too() {
         assert!(said.as_ref().is_err_and(|why| why.starts_with("tool.failed: ")), "{host}: {said:?}");
     }
     assert!(listener.accept().is_err(), "a guest reached the host");
+}
+
+/// A guest that names a secret is a caller that uses one: a rule that doesn't speak of secrets doesn't allow it.
+#[tokio::test]
+async fn adv_052_a_guest_can_not_use_a_secret_that_policy_does_not_give() {
+    let args = r#"{\"url\":\"http://127.0.0.1:1/\",\"headers\":{\"authorization\":\"secret://api\"}}"#;
+    let length = args.replace('\\', "").len();
+    let body = format!(
+        "(call $call (i32.const 64) (i32.const 10) (i32.const 74) (i32.const {length}) (i32.const 4096)) (call $pass_on)"
+    );
+    let world = World::new(ALLOW_ALL, &[("leaks", tool(CALL, &format!("http.fetch{args}"), &body))]).await;
+    let said = world.said("leaks", json!({})).await.unwrap_err();
+    assert!(said.starts_with("tool.failed: policy."), "{said}");
 }
 
 /// Told to stop in the middle of a nested call, the guest is gone, and the nested call still ends in an outcome.

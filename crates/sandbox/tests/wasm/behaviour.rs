@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Confidentiality, Integrity, ManualClock, Status};
-use regent_testkit::ALLOW_ALL;
+use regent_kernel::{Confidentiality, Digest, Integrity, ManualClock, Status};
+use regent_sandbox::wasm::{WasmConfig, WasmTier};
+use regent_testkit::{ALLOW_ALL, TestKernel};
 use serde_json::json;
 
 use crate::guests::{component, courier, echo, endless, reader, script, tool};
@@ -229,9 +230,7 @@ async fn one_interpreter_serves_many_scripts() {
 /// On one thread: a guest that never ends must let others have it.
 #[tokio::test(flavor = "current_thread")]
 async fn a_busy_guest_lets_others_run() {
-    let world = Arc::new(
-        World::new(ALLOW_ALL_FOR_A_SECOND, &[("spins", endless("", "", "")), ("same", echo())]).await,
-    );
+    let world = Arc::new(World::new(SHORT, &[("spins", endless("", "", "")), ("same", echo())]).await);
     let spinning = {
         let world = Arc::clone(&world);
         tokio::spawn(async move { world.outcome("spins", json!({})).await.status })
@@ -244,23 +243,40 @@ async fn a_busy_guest_lets_others_run() {
     assert_eq!(spinning.await.unwrap(), Status::TimedOut);
 }
 
-const ALLOW_ALL_FOR_A_SECOND: &str = "\
+const SHORT: &str = "\
 version: 1
 limits: { wall: 1500ms }
 rules:
   - { id: everything, effect: allow }
 ";
 
+/// The only place is taken by a guest that waits for another guest.
 #[tokio::test]
 async fn a_call_waits_for_a_place_but_not_for_ever() {
-    // Each of them waits for the next: with all places taken, the innermost hears that.
-    let world = World::new(ALLOW_ALL, &[("round", courier("round")), ("same", echo())]).await;
-    let calls = (0..8).map(|_| world.said("round", json!({})));
-    let mut said = Vec::new();
-    for call in calls.collect::<Vec<_>>() {
-        said.push(call.await);
+    let tier = Arc::new(WasmTier::new(WasmConfig { guests_max: 1, ..WasmConfig::default() }));
+    let mut builder = TestKernel::builder();
+    for (name, wasm) in [("same", echo()), ("to-same", courier("same"))] {
+        tier.install(name, &wasm, Digest::of(&wasm)).unwrap();
+        builder = builder.declared(spec(name));
     }
-    assert!(said.iter().all(Result::is_err), "{said:?}");
+    let world = World { kernel: builder.wasm(tier.clone()).boot().await.unwrap(), tier };
+    assert_eq!(world.said("to-same", json!({})).await, Err("tool.failed: wasm.busy".to_owned()));
+    assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
+}
+
+/// Its time is over while a call that it made is still running: its stack is taken down in the middle of that.
+#[tokio::test]
+async fn a_guest_that_waits_for_a_call_is_stopped_too() {
+    let tier = Arc::new(WasmTier::new(WasmConfig::default()));
+    let mut builder = TestKernel::builder().policy(SHORT);
+    for (name, wasm) in [("same", echo()), ("to-hangs", courier("hangs"))] {
+        tier.install(name, &wasm, Digest::of(&wasm)).unwrap();
+        builder = builder.declared(spec(name));
+    }
+    let world = World { kernel: builder.wasm(tier.clone()).boot().await.unwrap(), tier };
+    let outcome = world.outcome("to-hangs", json!({})).await;
+    assert_eq!(outcome.status, Status::TimedOut);
+    assert_eq!(outcome.obtained.unwrap()["ended"]["host_calls"], 1);
     assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use regent_kernel::{Digest, Op, Tier};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
+use regent_sandbox::{Floor, ProcessTier};
 use regent_testkit::contract::HOG_BYTES;
 use regent_testkit::test_kernel::{Builder, SetupError};
 use regent_testkit::{ALLOW_ALL, Exam, Task, executor_contract, run};
@@ -70,6 +71,22 @@ impl Exam for Guests {
 async fn the_wasm_tier_passes_the_executors_exam() {
     let failed = executor_contract(&Guests).await.unwrap();
     assert_eq!(failed, Vec::<String>::new());
+}
+
+/// A box is made by copying this process, which by then has a pool of guests and handlers for their traps in it.
+#[tokio::test]
+async fn programs_and_guests_live_in_one_kernel() {
+    let traps = tool("", "", "unreachable");
+    let world = World::with(ALLOW_ALL, &[("same", echo()), ("traps", traps)], |builder| {
+        builder.process(Arc::new(ProcessTier::new(Floor::LandlockSeccomp)))
+    })
+    .await;
+    for _ in 0..3 {
+        assert_eq!(world.said("same", json!({})).await, Ok("{}".to_owned()));
+        assert!(world.said("traps", json!({})).await.unwrap_err().starts_with("wasm.trap: "));
+        let program = json!({"argv": ["/bin/sh", "-c", "echo from a box"]});
+        assert_eq!(world.said("process.exec", program).await, Ok("from a box\n".to_owned()));
+    }
 }
 
 const PROGRAM: &str = r#"

@@ -204,21 +204,6 @@ pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     PATTERNS.iter().filter_map(rule).collect()
 });
 
-/// What looks like a secret in a line.
-pub(super) fn secrets(line: &str) -> impl Iterator<Item = (&'static str, &str)> {
-    SECRETS.iter().filter_map(move |(kind, pattern)| pattern.find(line).map(|found| (*kind, found.as_str())))
-}
-
-static SECRETS: LazyLock<Vec<(&'static str, Regex)>> = LazyLock::new(|| {
-    const KINDS: &[(&str, &str)] = &[
-        ("a private key", r"-----BEGIN ([A-Z]+ )*PRIVATE KEY"),
-        ("a key of AWS", r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
-        ("a token of GitHub", r"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{40,})\b"),
-        ("a key of a model provider", r"\bsk-(ant-|proj-)?[A-Za-z0-9_-]{24,}\b"),
-    ];
-    KINDS.iter().filter_map(|(kind, pattern)| Some((*kind, Regex::new(pattern).ok()?))).collect()
-});
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use regent_kernel::{
     ArgumentKind, Confidentiality, CostClass, Integrity, Label, Op, Origin, RawOutput, Reply, SideEffect,
-    Tier, ToolCall,
+    Tier, ToolCall, ToolSpec,
 };
 use regent_tools::{Context, HostTool, HostTools, Network, ToolError, tool};
 use serde::{Deserialize, Serialize};
@@ -148,6 +148,45 @@ rules:
     assert_eq!(world.call("text.relay", json!({"path": "open/a"})).await.how, "ok");
     let heard = world.call("text.relay", json!({"path": "shut/b"})).await;
     assert_eq!(heard.how, "failed text.denied", "{}", heard.message);
+}
+
+/// A tool that was granted only this.
+struct Narrow<T>(T, &'static [&'static str]);
+
+impl<T: HostTool> HostTool for Narrow<T> {
+    fn spec(&self) -> ToolSpec {
+        let may = self.1.iter().map(|&word| word.to_owned()).collect();
+        ToolSpec { may: Some(may), ..self.0.spec() }
+    }
+
+    fn run<'s>(&'s self, permit: &'s Context<'s>) -> regent_tools::macros::Running<'s> {
+        self.0.run(permit)
+    }
+}
+
+#[tokio::test]
+async fn a_tool_does_no_more_than_it_was_granted_whatever_policy_allows() {
+    let cases: [(&'static [&'static str], &str, &str); 9] = [
+        (&[], "open/a", "failed text.denied"),
+        (&["*"], "shut/b", "ok"),
+        (&["fs.read"], "shut/b", "ok"),
+        (&["file.read"], "shut/b", "ok"),
+        (&["file.read:open"], "open/a", "ok"),
+        (&["file.read:open"], "shut/b", "failed text.denied"),
+        (&["file.read:op"], "open/a", "failed text.denied"),
+        (&["file.read:."], "open/a", "ok"),
+        (&["file.write:.", "network.request"], "open/a", "failed text.denied"),
+    ];
+    for (may, path, how) in cases {
+        let narrow = |tools: HostTools| tools.with(Narrow(relay(String::new()), may));
+        let world = World::with_tools(ALLOW_ALL, Network::default(), narrow).await;
+        world.put("open/a", "A");
+        world.put("shut/b", "B");
+        let heard = world.call("text.relay", json!({"path": path})).await;
+        assert_eq!(heard.how, how, "{may:?} {path}: {}", heard.message);
+        // What it may not do for itself, its caller still may.
+        assert_eq!(world.call("fs.read", json!({"path": "shut/b"})).await.how, "ok");
+    }
 }
 
 #[tokio::test]

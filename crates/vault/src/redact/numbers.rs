@@ -124,7 +124,8 @@ fn stands_alone(bytes: &[u8], start: usize) -> bool {
 fn ends(bytes: &[u8], end: usize) -> bool {
     let next = bytes.get(end).copied();
     let after = bytes.get(end.saturating_add(1)).is_some_and(u8::is_ascii_digit);
-    !is_word(next) && !(next.is_some_and(|byte| b".,-/:%".contains(&byte)) && after) && next != Some(b'%')
+    let goes_on = next.is_some_and(|byte| b".,-/:".contains(&byte)) && after;
+    !is_word(next) && !goes_on && next != Some(b'%')
 }
 
 /// Up to so many digits, grouped by one kind of separator or none: where they end, and how long each group is.
@@ -206,7 +207,7 @@ fn luhn(digits: &[u8]) -> bool {
             if at % 2 == 0 { u32::from(*digit) } else { twice / 10 + twice % 10 }
         })
         .sum();
-    sum % 10 == 0 && digits.iter().any(|digit| *digit != 0)
+    sum.is_multiple_of(10) && digits.iter().any(|digit| *digit != 0)
 }
 
 fn iban(bytes: &[u8], start: usize) -> Option<Finding> {

@@ -8,6 +8,8 @@ use zeroize::Zeroizing;
 const PATTERN_BYTES_MIN: usize = 4;
 /// A line of a value with several is a value of its own from this length.
 const LINE_BYTES_MIN: usize = 16;
+/// The end of a value that was broken into lines is recognised from this length.
+const PIECE_BYTES_MIN: usize = 8;
 /// Where `base64`, `openssl` and `xxd` break lines.
 const BASE64_COLUMNS: [usize; 2] = [76, 64];
 const HEX_COLUMNS: usize = 60;
@@ -170,7 +172,7 @@ fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<Pattern>) {
 /// What is longer than a line stands in several. A last piece that is too short to tell is left out.
 fn pieces(text: &[u8], columns: usize, all: &mut Vec<Pattern>) {
     if text.len() > columns {
-        let long = text.chunks(columns).filter(|piece| piece.len() >= LINE_BYTES_MIN);
+        let long = text.chunks(columns).filter(|piece| piece.len() >= PIECE_BYTES_MIN);
         all.extend(long.map(|piece| Zeroizing::new(piece.to_vec())));
     }
 }

@@ -47,7 +47,7 @@ fn usual_forms() {
         "p@ss/w0rd+&quot;ü\\&amp;&lt;k&gt;=".to_owned(),
     ];
     for form in cases {
-        for text in [format!("{form}"), format!("before {form} after"), format!("x{form}{form}y")] {
+        for text in [form.clone(), format!("before {form} after"), format!("x{form}{form}y")] {
             let (shown, masked) = scrubbed(&scrubber, text.as_bytes());
             assert!(masked, "not found: {text}");
             assert!(shown.contains("[secret:t]"), "{shown}");
@@ -84,7 +84,7 @@ fn long_values_in_lines() {
         let wrapped: Vec<&str> =
             encoded.as_bytes().chunks(columns).map(|line| std::str::from_utf8(line).unwrap()).collect();
         let (shown, _) = scrubbed(&scrubber, wrapped.join("\n").as_bytes());
-        assert!(shown.replace("[secret:k]", "").trim().len() < 16, "{shown}");
+        assert!(shown.replace("[secret:k]", "").trim().len() < 8, "{shown}");
     }
     let indented: String = key.lines().map(|line| format!("    {line}\n")).collect();
     let (shown, _) = scrubbed(&scrubber, indented.as_bytes());
@@ -106,6 +106,12 @@ fn values_within_values_are_masked_whole() {
     assert_eq!(scrubbed(&scrubber, b"abcdefgh-ijklmnop.").0, "[secret:long].");
     assert_eq!(scrubbed(&scrubber, b"abcdefgh-ijklmnop-qrstuv.").0, "[secret:long].");
     assert_eq!(scrubbed(&scrubber, b"xijklmnopx").0, "x[secret:short]x");
+}
+
+#[test]
+fn a_text_full_of_a_value_is_one_mask() {
+    let scrubber = scrubber(&[("a", "aaaaaaaa")]);
+    assert_eq!(scrubbed(&scrubber, &[b'a'; 100_000]).0, "[secret:a]");
 }
 
 #[test]

@@ -84,7 +84,8 @@ fn targets(body: &Value) -> String {
             let part = |name: &str| endpoint.get(name).and_then(Value::as_str).unwrap_or_default();
             format!("{} {}://{}{}", part("method"), part("scheme"), part("host"), part("path"))
         });
-        path.or(argv).or(host).unwrap_or_else(|| target.to_string())
+        let secret = target.get("secret").and_then(Value::as_str).map(|name| format!("secret://{name}"));
+        path.or(argv).or(host).or(secret).unwrap_or_else(|| target.to_string())
     });
     term::short(&shown.collect::<Vec<_>>().join(", "), 80)
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use regent_ledger::{LedgerKey, LedgerVerdict, VerifyOptions};
 use regent_policy::{Level, Mode};
 use regent_store::SqliteState;
+use regent_vault::{Vault, VaultError};
+use rustix::process::{DumpableBehavior, Resource};
 
 use super::Check;
 use super::fix::Fix;
@@ -25,9 +27,17 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.push(settings(context));
     checks.extend(policies(context));
     checks.extend(project(context));
-    checks.extend([key(context), ledger(context), state(context), sockets(context)]);
+    checks.extend([
+        key(context),
+        ledger(context),
+        vault(context),
+        closed(),
+        state(context),
+        sockets(context),
+    ]);
     checks.extend(sandbox());
     checks.extend(other_tiers().await);
+    checks.push(egress().await);
     checks.extend(escapes(context).await);
     checks
 }
@@ -271,6 +281,46 @@ fn key(context: &Context) -> Check {
     }
 }
 
+/// The vault is there or isn't, opens, and nobody else can read it or its key.
+fn vault(context: &Context) -> Check {
+    let vault = Vault::new(&context.paths.data, None);
+    let shown = vault.path().display().to_string();
+    let found = vault.exists().and_then(|exists| Ok((exists, vault.has_passphrase()?)));
+    let said = match found {
+        Ok((false, _)) => Ok("there is no vault yet; `regent vault add` makes one".to_owned()),
+        Ok((true, true)) => Ok(format!("{shown} has a passphrase")),
+        Ok((true, false)) => {
+            vault.list().map(|all| format!("{shown} opens with its key and has {} secrets", all.len()))
+        }
+        Err(error) => Err(error),
+    };
+    match said {
+        Ok(says) => Check::good("vault", says),
+        Err(VaultError::Exposed(path)) => {
+            let help = format!("chmod 600 {}", path.display());
+            Check::bad("vault", format!("{} is open to others, or a link", path.display()), help)
+                .fixed_by(Fix::Close(path))
+        }
+        Err(error) => Check::bad("vault", error.to_string(), "put the file or the key back from a backup"),
+    }
+}
+
+/// Whether other processes can look into ours.
+fn closed() -> Check {
+    let hidden = rustix::process::dumpable_behavior().is_ok_and(|how| how == DumpableBehavior::NotDumpable);
+    let no_core = rustix::process::getrlimit(Resource::Core).current == Some(0);
+    if !hidden || !no_core {
+        let says = "other processes of yours can read regent's memory, or a crash would write it to disk";
+        return Check::less("memory.closed", says, "something set this process's limits or security module");
+    }
+    let swap = if rustix::process::getrlimit(Resource::Memlock).current.is_none() {
+        ""
+    } else {
+        "; it may be swapped out (ulimit -l unlimited keeps it in memory)"
+    };
+    Check::good("memory.closed", format!("no core file, and no other process reads regent's memory{swap}"))
+}
+
 fn ledger(context: &Context) -> Check {
     let Some(project) = context.project().ok().filter(|project| project.audit().is_dir()) else {
         return Check::good("ledger.verifies", "there is no ledger here yet");
@@ -362,6 +412,29 @@ async fn other_tiers() -> Vec<Check> {
         if finding.ok { Check::good(id, finding.says) } else { Check::less(id, finding.says, help) }
     };
     compose::other_tiers().await.into_iter().map(one).collect()
+}
+
+/// Whether a program that asks for the network gets its one way out.
+async fn egress() -> Check {
+    let (sender, mut listeners) = tokio::sync::mpsc::channel(1);
+    let spec = regent_sandbox::Spec { listener: Some(sender), ..regent_sandbox::Spec::new(["/bin/true"]) };
+    let ended = regent_sandbox::run(spec, std::future::pending()).await;
+    match (ended, listeners.recv().await) {
+        (Ok(_), Some(_)) => {
+            let says = "programs that ask for the network reach the broker, and nothing else";
+            Check::good("egress", says)
+        }
+        (Ok(_), None) => Check::bad(
+            "egress",
+            "a box was made, but its way out never came",
+            "programs have no network; `regent run --no-network` works",
+        ),
+        (Err(error), _) => Check::less(
+            "egress",
+            format!("programs can't be given a network: {error}"),
+            "`regent run --no-network` works; see the sandbox checks above",
+        ),
+    }
 }
 
 /// Live attempts to get out, each in a box of its own.

@@ -80,8 +80,8 @@ async fn install(
     }
     let granted = agree(context, &plan, grant, accept_findings)?;
     let args = json!({
-        "path": fetched.path(), "digest": plan.digest, "grant": granted, "source": fetched.source(&source),
-        "accept_findings": accept_findings,
+        "path": fetched.path(), "grant": granted,
+        "looked_at": {"digest": plan.digest, "source": fetched.source(&source), "accept_findings": accept_findings},
     });
     let op = Op::RunTool(ToolCall { tool: "skill.install".to_owned(), args });
     let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
@@ -169,7 +169,9 @@ async fn fetch(context: &Context, running: &Running, source: &str) -> Result<Fet
         context.screen.say(&format!("cloning {}\n", term::inline(source)));
     }
     let argv = ["/bin/sh", "-c", CLONE, "sh", &repository.url, repository.protocol];
-    let op = Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args: json!({"argv": argv}) });
+    // A repository elsewhere is reached through the broker: policy judges each connection.
+    let args = json!({"argv": argv, "network": repository.protocol != "file"});
+    let op = Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args });
     let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
     calls::succeeded(&outcome).map_err(|failure| cloning_failed(failure, &outcome))?;
     let staged = context.paths.state.join("staged");

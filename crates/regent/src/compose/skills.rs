@@ -1,0 +1,60 @@
+//! The skills of a project, and the tools that they bring.
+
+use std::sync::Arc;
+
+use regent_kernel::{Catalogue, ToolSpec};
+use regent_skills::Skills;
+
+use crate::codes;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::paths::Project;
+use crate::term;
+use crate::trust::Trust;
+
+/// The skills of a project. Whoever asks has made sure that it is trusted.
+pub(crate) fn open(context: &Context, project: &Project) -> Result<Skills, Failure> {
+    let staging = context.paths.state.join("staged");
+    Ok(Skills::open(&project.folder(), &staging, context.settings.trusted_keys())?)
+}
+
+/// The skills' own tools, and a tool for each that has something to run. One that isn't what was installed is left out, loudly.
+pub(super) fn admit(context: &Context, catalogue: &Catalogue, skills: &Arc<Skills>) -> Result<(), Failure> {
+    let fail = |error| Failure::new(codes::INTERNAL, format!("a tool of the skills is not usable: {error}"));
+    for tool in regent_skills::host_tools(skills) {
+        catalogue.admit(tool.spec()).map_err(fail)?;
+    }
+    for (name, checked) in skills.check_all() {
+        match checked.map(|checked| checked.spec()) {
+            Ok(Some(spec)) => drop(catalogue.admit(spec).map_err(fail)?),
+            Ok(None) => {}
+            Err(error) => {
+                let (why, name) = (error.to_string(), term::inline(&name).into_owned());
+                context.screen.say(&format!(
+                    "regent: {}; `regent skill verify {name}` says more\n",
+                    term::inline(&why)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What can be called in this project: the built-in tools, and those of its skills if the folder is trusted.
+pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
+    let mut specs = regent_tools::specs();
+    if let Ok(project) = context.project()
+        && Trust::demand(&context.paths, &project).is_ok()
+    {
+        let skills = Arc::new(open(context, &project)?);
+        specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
+        specs.extend(skills.specs());
+        #[cfg(feature = "wasm")]
+        {
+            let generated = super::generated::open(context, &project, &skills);
+            specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
+            specs.extend(generated.specs());
+        }
+    }
+    Ok(specs)
+}

@@ -1,0 +1,29 @@
+//! Puts the broker at the way out of boxes. The two crates don't know each other; this is all that they have to know.
+
+use std::net::TcpListener;
+
+use regent_egress::{Broker, CERTIFICATES};
+use regent_kernel::{BoxFuture, Permit, tier};
+use regent_sandbox::{Bind, OUTLET, Outfit, Outlet};
+
+/// The broker, as the sandbox sees it.
+#[derive(Debug)]
+pub(crate) struct WayOut(pub(crate) Broker);
+
+impl Outlet for WayOut {
+    fn outfit(&self) -> Result<Outfit, String> {
+        let outfit = self.0.outfit(OUTLET)?;
+        Ok(Outfit {
+            env: outfit.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            binds: vec![Bind { host: outfit.certificates, at: CERTIFICATES.into() }],
+        })
+    }
+
+    fn serve<'s>(
+        &'s self,
+        listener: TcpListener,
+        permit: &'s Permit<'s, tier::Process>,
+    ) -> BoxFuture<'s, ()> {
+        Box::pin(self.0.serve(listener, permit))
+    }
+}

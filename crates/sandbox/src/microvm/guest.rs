@@ -1,0 +1,335 @@
+//! One guest from its first instruction to its last, on a thread of its own.
+#![expect(unsafe_code, reason = "waking the thread by a signal, and asking for its processor time")]
+
+use std::io;
+use std::os::unix::thread::JoinHandleExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use regent_kernel::Digest;
+use rustix::io::Errno;
+use rustix::time::ClockId;
+
+use super::calls::{Beginning, End, Next, Program};
+use super::confine::{Confined, confine};
+use super::files::{FileLimits, Files, Output};
+use super::link::{Link, Outside as _};
+use super::machine::{Fault, Machine, PAGE_FAULT, Stop};
+use super::memory::Memory;
+use super::programs::{self, NotRun};
+use super::space::{OutOfMemory, Space};
+use super::start::{Words, lay_stack};
+use super::template::Templates;
+use super::tree::Tree;
+use crate::sys;
+
+/// The same page may fault so often in a row: the hypervisor may have to look twice.
+const REPEATS_MAX: u32 = 64;
+
+/// What is to run, and within what.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) load: Load,
+    pub(super) words: Words,
+    /// The workspace's path, and the folder to begin in.
+    pub(super) workspace: String,
+    pub(super) cwd: String,
+    pub(super) input: Vec<u8>,
+    pub(super) memory_bytes: u64,
+    pub(super) files: FileLimits,
+    /// What the wall clock shows now.
+    pub(super) now_ms: u64,
+}
+
+/// Where the program comes from.
+#[derive(Debug)]
+pub(super) enum Load {
+    /// One of the host's own.
+    Host(PathBuf),
+    /// A static shell of the host's.
+    Shell,
+    /// This file.
+    Content(Vec<u8>),
+}
+
+/// Why nothing was run.
+#[derive(Debug)]
+pub(super) enum NotStarted {
+    /// Because of the program.
+    Program(NotRun),
+    /// Because of this host, or of us.
+    Broke(String),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) end: End,
+    /// What was run.
+    pub(super) digest: Digest,
+    pub(super) output: Output,
+    pub(super) notes: Vec<String>,
+    /// Something was not saved, although the program may not have noticed.
+    pub(super) unsaved: bool,
+    pub(super) confined: Confined,
+    pub(super) memory_bytes_used: u64,
+    pub(super) calls: u64,
+    pub(super) faults: u64,
+    pub(super) cpu: Duration,
+    /// From its first instruction to its last.
+    pub(super) ran: Duration,
+    // Given back by whoever takes this: the thread itself may not close anything any more.
+    _machine: Machine,
+    _space: Space,
+}
+
+/// A machine and its memory, made before there is a program for it. Used for one guest and never again.
+#[derive(Debug)]
+pub(super) struct Shell {
+    machine: Machine,
+    memory: Memory,
+}
+
+impl Shell {
+    pub(super) fn new(bytes: u64) -> io::Result<Self> {
+        let memory = Memory::reserve(bytes)?;
+        let machine = Machine::new(&memory)?;
+        Ok(Self { machine, memory })
+    }
+
+    /// The size of its memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.machine.bytes()
+    }
+}
+
+/// A guest that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    thread: Option<JoinHandle<Result<Finished, NotStarted>>>,
+    link: Arc<Link>,
+}
+
+impl Running {
+    /// Starts the thread.
+    pub(super) fn start(
+        job: Job,
+        shell: Option<Shell>,
+        templates: &Arc<Templates>,
+        link: &Arc<Link>,
+    ) -> io::Result<Self> {
+        let (own, templates) = (Arc::clone(link), Arc::clone(templates));
+        // The thread is born with every signal blocked: the one that ends it must never find it unprepared.
+        let mask = sys::block_signals();
+        let thread = std::thread::Builder::new().name("regent-guest".to_owned()).spawn(move || {
+            let _ended = Ended(&own);
+            run(job, shell, &templates, &own)
+        });
+        sys::restore_signals(&mask);
+        Ok(Self { thread: Some(thread?), link: Arc::clone(link) })
+    }
+
+    /// Ends the guest, wherever it is. It stops within microseconds; nothing of it runs afterwards.
+    pub(super) fn kill(&self) {
+        self.link.stop();
+        if let Some(thread) = &self.thread {
+            // SAFETY: the thread has not been joined, so that its id is valid. It has this signal blocked except while the guest
+            // runs, where it only ends the run.
+            unsafe { libc::pthread_kill(thread.as_pthread_t(), kick()) };
+        }
+    }
+
+    /// The processor time that the thread has used.
+    pub(super) fn cpu(&self) -> Duration {
+        let Some(thread) = &self.thread else { return Duration::ZERO };
+        let mut clock: libc::clockid_t = 0;
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the thread has not been joined; both places are valid for writing.
+        let known = unsafe {
+            libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut now) == 0
+        };
+        if !known {
+            return Duration::ZERO;
+        }
+        Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    /// Waits for its end, which must have come or been asked for.
+    pub(super) fn join(mut self) -> Result<Finished, NotStarted> {
+        let broke = |why: &str| Err(NotStarted::Broke(why.to_owned()));
+        let Some(thread) = self.thread.take() else { return broke("the guest has been waited for already") };
+        thread.join().unwrap_or_else(|_| broke("the guest's thread panicked"))
+    }
+}
+
+impl Drop for Running {
+    /// Nobody waits for it any more: it ends, and what it held is given back elsewhere.
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(thread) = self.thread.take() {
+            // If no thread can be had, its resources stay until the process ends; the guest is dead all the same.
+            drop(std::thread::Builder::new().spawn(move || drop(thread.join())));
+        }
+    }
+}
+
+/// Says that the thread is done, also when it panics.
+struct Ended<'a>(&'a Link);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The signal that ends a run of the guest. No handler is ever run for it.
+fn kick() -> i32 {
+    libc::SIGRTMIN()
+}
+
+fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Result<Finished, NotStarted> {
+    let broke = |doing: &'static str| move |error: io::Error| NotStarted::Broke(format!("{doing}: {error}"));
+    let template = match &job.load {
+        Load::Host(path) => programs::host(path, templates),
+        Load::Shell => programs::shell(templates),
+        Load::Content(content) => programs::content(content, templates),
+    };
+    let template = template.map_err(NotStarted::Program)?;
+    let shell = match shell {
+        Some(shell) if shell.bytes() == job.memory_bytes => shell,
+        _ => Shell::new(job.memory_bytes).map_err(broke("no virtual machine can be made"))?,
+    };
+    let Shell { mut machine, mut memory } = shell;
+    memory.overlay(&template.image).map_err(broke("the program can't be put into memory"))?;
+    let mut space = Space::of(memory, &template.layout);
+    let stack = lay_stack(&mut space, &template, &job.words)
+        .map_err(|errno| broke("the program's stack can't be made")(errno.into()))?;
+    machine
+        .prepare(&template.foundation, template.entry, stack.pointer)
+        .and_then(|()| machine.listen_for(kick()))
+        .map_err(broke("the virtual processor can't be set up"))?;
+    let confined = confine(&machine, link).map_err(broke("the guest's thread can't be confined"))?;
+    let mut program = Program::new(Beginning {
+        space,
+        files: Files::new(Tree::new(&job.workspace), job.input, job.files),
+        cwd: job.cwd,
+        path: job.words.path,
+        heap_start: template.end,
+        mappings_top: stack.mappings_top,
+        stack_bytes: stack.bytes,
+        open_max: job.files.open_max as u64,
+        began_ms: job.now_ms,
+    });
+    let began = Instant::now();
+    let (end, calls, faults) = drive(&mut machine, &mut program, link);
+    let ran = began.elapsed();
+    // What the program wrote and didn't close is saved if it ended by itself. A program that we end has no say any more.
+    match end {
+        End::Exit(_) | End::Signal(_) => program.files.save_all(link),
+        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => {}
+    }
+    let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    let cpu = Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0));
+    let Program { space, files, .. } = program;
+    Ok(Finished {
+        end,
+        digest: template.digest,
+        output: files.output,
+        notes: files.notes,
+        unsaved: files.unsaved,
+        confined,
+        memory_bytes_used: space.used_bytes(),
+        calls,
+        faults,
+        cpu,
+        ran,
+        _machine: machine,
+        _space: space,
+    })
+}
+
+/// Runs the guest and answers it until it ends.
+fn drive(machine: &mut Machine, program: &mut Program, link: &Link) -> (End, u64, u64) {
+    let (mut calls, mut faults): (u64, u64) = (0, 0);
+    let mut last = (0, 0, 0);
+    let end = loop {
+        if link.is_stopped() {
+            break End::Killed;
+        }
+        match machine.run(&program.space) {
+            Stop::Call { number, arguments } => {
+                (calls, last) = (calls.saturating_add(1), (0, 0, 0));
+                let next = if number == libc::SYS_arch_prctl as u64 {
+                    Next::Answer(arch_prctl(machine, program, arguments))
+                } else {
+                    program.call(number, arguments, link)
+                };
+                match next {
+                    Next::Answer(Ok(value)) => machine.answer(value),
+                    Next::Answer(Err(errno)) => {
+                        machine.answer(i64::from(-errno.raw_os_error()).cast_unsigned())
+                    }
+                    Next::End(end) => break end,
+                }
+            }
+            Stop::Fault(fault) => {
+                faults = faults.saturating_add(1);
+                let repeats = if (last.0, last.1) == (fault.at, fault.address) { last.2 + 1 } else { 0 };
+                last = (fault.at, fault.address, repeats);
+                match settle(program, &fault) {
+                    Ok(true) if repeats < REPEATS_MAX => machine.retry(&fault),
+                    Ok(_) => break End::Signal(signal_of(fault.vector)),
+                    Err(OutOfMemory) => break End::Memory,
+                }
+            }
+            Stop::Interrupted => {}
+            Stop::Dead(why) => break End::Dead(why),
+        }
+    };
+    (end, calls, faults)
+}
+
+/// Whether a fault was only a page that had not been brought in.
+fn settle(program: &mut Program, fault: &Fault) -> Result<bool, OutOfMemory> {
+    if fault.vector != PAGE_FAULT {
+        return Ok(false);
+    }
+    let (write, execute) = (fault.error & 2 != 0, fault.error & 16 != 0);
+    program.space.fault(fault.address, write, execute)
+}
+
+/// The signal that Linux would send for an exception.
+fn signal_of(vector: u8) -> i32 {
+    match vector {
+        0 | 16 | 19 => libc::SIGFPE,
+        1 | 3 => libc::SIGTRAP,
+        6 => libc::SIGILL,
+        17 => libc::SIGBUS,
+        _ => libc::SIGSEGV,
+    }
+}
+
+/// The one call that is about the processor rather than the program.
+fn arch_prctl(
+    machine: &mut Machine,
+    program: &mut Program,
+    [what, value, ..]: [u64; 6],
+) -> Result<u64, Errno> {
+    const SET_FS: u64 = 0x1002;
+    const GET_FS: u64 = 0x1003;
+    match what {
+        SET_FS if value < super::areas::USER_END => {
+            machine.set_thread_base(value);
+            Ok(0)
+        }
+        SET_FS => Err(Errno::PERM),
+        GET_FS => {
+            let base = machine.thread_base();
+            program.space.write(value, &base.to_le_bytes()).map(|()| 0)
+        }
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,352 @@
+//! What the guest does with names: opening, describing, listing, making, removing, renaming. Whatever is in the workspace is one
+//! governed call each; the rest is the guest's own.
+
+use rustix::io::Errno;
+
+use super::files::{Draft, Files, What, vacant};
+use super::link::{About, Ask, How, Kind, Outside, Told};
+use super::tree::{Place, parent};
+
+/// Files of the workspace that are being written at once.
+const DRAFTS_MAX: usize = 1024;
+const CREATE: u32 = libc::O_CREAT.cast_unsigned();
+const EXCLUSIVE: u32 = libc::O_EXCL.cast_unsigned();
+const TRUNCATE: u32 = libc::O_TRUNC.cast_unsigned();
+const APPEND: u32 = libc::O_APPEND.cast_unsigned();
+const DIRECTORY: u32 = libc::O_DIRECTORY.cast_unsigned();
+
+fn writes(flags: u32) -> bool {
+    flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned()
+}
+
+impl Files {
+    /// `open`.
+    pub(super) fn open(
+        &mut self,
+        path: &str,
+        flags: u32,
+        mode: u32,
+        outside: &dyn Outside,
+    ) -> Result<u64, Errno> {
+        let what = match self.tree.place(path) {
+            Place::Workspace(inside) => self.open_inside(&inside, path, flags, outside)?,
+            Place::Tmp(path) => self.open_tmp(&path, flags, mode)?,
+            Place::Folder(_) if writes(flags) => return Err(Errno::ISDIR),
+            Place::Folder(path) => What::Folder { path, names: None },
+            Place::Device(_) if flags & DIRECTORY != 0 => return Err(Errno::NOTDIR),
+            Place::Device(device) => What::Device(device),
+            Place::Program => return Err(Errno::ACCESS),
+            Place::Nowhere if flags & CREATE != 0 => return Err(Errno::ACCESS),
+            Place::Nowhere => return Err(Errno::NOENT),
+        };
+        let (draft, node) = match what {
+            What::Draft(id) => (Some(id), None),
+            What::Tmp(id) => (None, Some(id)),
+            What::Input
+            | What::Stdout
+            | What::Stderr
+            | What::Device(_)
+            | What::Folder { .. }
+            | What::Read { .. }
+            | What::PipeEnd { .. } => (None, None),
+        };
+        let number = self.install(what, flags)?;
+        if let Some(draft) = draft.and_then(|id| self.drafts.get_mut(id)).and_then(Option::as_mut) {
+            draft.opened = draft.opened.saturating_add(1);
+        }
+        if let Some(node) = node {
+            self.tmp.opened(node);
+        }
+        Ok(number)
+    }
+
+    fn open_tmp(&mut self, path: &str, flags: u32, mode: u32) -> Result<What, Errno> {
+        let found = self.tmp.find(path);
+        let id = match found {
+            Some(_) if flags & CREATE != 0 && flags & EXCLUSIVE != 0 => return Err(Errno::EXIST),
+            Some(id) => id,
+            None if flags & CREATE == 0 => return Err(Errno::NOENT),
+            None => self.tmp.make(path, false, mode)?,
+        };
+        let node = self.tmp.node_mut(id).ok_or(Errno::NOENT)?;
+        match &mut node.content {
+            None if writes(flags) => return Err(Errno::ISDIR),
+            None => return Ok(What::Folder { path: path.to_owned(), names: None }),
+            Some(_) if flags & DIRECTORY != 0 => return Err(Errno::NOTDIR),
+            Some(content) if flags & TRUNCATE != 0 && writes(flags) => {
+                let bytes = std::mem::take(content).len();
+                self.release(bytes as u64);
+            }
+            Some(_) => {}
+        }
+        Ok(What::Tmp(id))
+    }
+
+    fn open_inside(
+        &mut self,
+        inside: &str,
+        path: &str,
+        flags: u32,
+        outside: &dyn Outside,
+    ) -> Result<What, Errno> {
+        let folder = || What::Folder { path: path.to_owned(), names: None };
+        if let Some(id) = self.draft_at(inside) {
+            return self.open_draft(id, flags);
+        }
+        if inside == "." || flags & DIRECTORY != 0 || self.made.contains(inside) {
+            return match self.about_inside(inside, outside)?.kind {
+                Kind::Folder if writes(flags) => Err(Errno::ISDIR),
+                Kind::Folder => Ok(folder()),
+                Kind::File | Kind::Link | Kind::Device | Kind::Pipe => Err(Errno::NOTDIR),
+            };
+        }
+        if !writes(flags) {
+            return match self.content_of(inside, outside) {
+                Ok(content) => Ok(What::Read { path: path.to_owned(), content }),
+                Err(Errno::ISDIR) => Ok(folder()),
+                Err(errno) => Err(errno),
+            };
+        }
+        let draft = |content, how, before_bytes, dirty, temporary| Draft {
+            path: inside.to_owned(),
+            before_bytes,
+            content,
+            how,
+            dirty,
+            temporary,
+            opened: 0,
+        };
+        let exclusive = flags & CREATE != 0 && flags & EXCLUSIVE != 0;
+        let draft = if exclusive {
+            match self.about_inside(inside, outside) {
+                Ok(_) => return Err(Errno::EXIST),
+                Err(Errno::NOENT) => draft(Vec::new(), How::Create, 0, true, true),
+                Err(errno) => return Err(errno),
+            }
+        } else if flags & TRUNCATE != 0 {
+            if flags & CREATE == 0 {
+                self.about_inside(inside, outside)?;
+            }
+            draft(Vec::new(), How::Replace, 0, true, false)
+        } else if flags & APPEND != 0
+            && flags & libc::O_ACCMODE.cast_unsigned() == libc::O_WRONLY.cast_unsigned()
+        {
+            match self.about_inside(inside, outside) {
+                Ok(About { kind: Kind::Folder, .. }) => return Err(Errno::ISDIR),
+                Ok(about) => draft(Vec::new(), How::Append, about.bytes, false, false),
+                Err(Errno::NOENT) if flags & CREATE != 0 => draft(Vec::new(), How::Append, 0, true, false),
+                Err(errno) => return Err(errno),
+            }
+        } else {
+            match self.content_of(inside, outside) {
+                Ok(content) => draft(content, How::Replace, 0, false, false),
+                Err(Errno::NOENT) if flags & CREATE != 0 => draft(Vec::new(), How::Replace, 0, true, false),
+                Err(errno) => return Err(errno),
+            }
+        };
+        if self.drafts.iter().flatten().count() >= DRAFTS_MAX {
+            return Err(Errno::NFILE);
+        }
+        let id = vacant(&mut self.drafts);
+        if let Some(slot) = self.drafts.get_mut(id) {
+            *slot = Some(draft);
+        }
+        Ok(What::Draft(id))
+    }
+
+    fn open_draft(&mut self, id: usize, flags: u32) -> Result<What, Errno> {
+        if flags & DIRECTORY != 0 {
+            return Err(Errno::NOTDIR);
+        }
+        if flags & CREATE != 0 && flags & EXCLUSIVE != 0 {
+            return Err(Errno::EXIST);
+        }
+        let draft = self.drafts.get_mut(id).and_then(Option::as_mut).ok_or(Errno::NOENT)?;
+        if draft.how == How::Append && flags & TRUNCATE == 0 && !(writes(flags) && flags & APPEND != 0) {
+            // We don't hold what is before; it has to be closed first.
+            return Err(Errno::TXTBSY);
+        }
+        if flags & TRUNCATE != 0 && writes(flags) {
+            let bytes = std::mem::take(&mut draft.content).len() as u64;
+            (draft.dirty, draft.before_bytes) = (true, 0);
+            if draft.how == How::Append {
+                draft.how = How::Replace;
+            }
+            self.release(bytes);
+        }
+        Ok(What::Draft(id))
+    }
+
+    fn draft_at(&self, inside: &str) -> Option<usize> {
+        self.drafts.iter().position(|draft| draft.as_ref().is_some_and(|draft| draft.path == inside))
+    }
+
+    fn content_of(&mut self, inside: &str, outside: &dyn Outside) -> Result<Vec<u8>, Errno> {
+        match outside.ask(Ask::Read(inside.to_owned()))? {
+            Told::Content(content) => {
+                self.hold(content.len() as u64)?;
+                Ok(content)
+            }
+            Told::About(_) | Told::Names(_) | Told::Saved => Err(Errno::IO),
+        }
+    }
+
+    fn about_inside(&self, inside: &str, outside: &dyn Outside) -> Result<About, Errno> {
+        if let Some(id) = self.draft_at(inside) {
+            return self.about(&What::Draft(id));
+        }
+        match outside.ask(Ask::Stat(inside.to_owned())) {
+            Ok(Told::About(about)) => Ok(about),
+            Ok(Told::Content(_) | Told::Names(_) | Told::Saved) => Err(Errno::IO),
+            Err(Errno::NOENT) if self.made.contains(inside) => {
+                Ok(About { kind: Kind::Folder, bytes: 4096, mode: 0o755, modified_ms: 0 })
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// `stat`, by path.
+    pub(super) fn stat(&mut self, path: &str, outside: &dyn Outside) -> Result<About, Errno> {
+        match self.tree.place(path) {
+            Place::Workspace(inside) => self.about_inside(&inside, outside),
+            Place::Tmp(path) => self.about(&What::Tmp(self.tmp.find(&path).ok_or(Errno::NOENT)?)),
+            Place::Folder(path) => self.about(&What::Folder { path, names: None }),
+            Place::Device(device) => self.about(&What::Device(device)),
+            Place::Program => Ok(About { kind: Kind::Link, bytes: 0, mode: 0o777, modified_ms: 0 }),
+            Place::Nowhere => Err(Errno::NOENT),
+        }
+    }
+
+    /// What is in a folder, dots included.
+    pub(super) fn list(&mut self, path: &str, outside: &dyn Outside) -> Result<Vec<(String, Kind)>, Errno> {
+        let mut names = vec![(".".to_owned(), Kind::Folder), ("..".to_owned(), Kind::Folder)];
+        let place = self.tree.place(path);
+        match &place {
+            Place::Workspace(inside) => {
+                match outside.ask(Ask::List(inside.clone())) {
+                    Ok(Told::Names(found)) => names.extend(found),
+                    Ok(Told::About(_) | Told::Content(_) | Told::Saved) => return Err(Errno::IO),
+                    Err(Errno::NOENT) if self.made.contains(inside) => {}
+                    Err(errno) => return Err(errno),
+                }
+                let own = self.made.iter().map(|path| (path, Kind::Folder));
+                let drafts = self.drafts.iter().flatten().map(|draft| (&draft.path, Kind::File));
+                let prefix = if inside == "." { String::new() } else { format!("{inside}/") };
+                for (path, kind) in own.chain(drafts) {
+                    let name = path.strip_prefix(prefix.as_str()).filter(|name| !name.contains('/'));
+                    if let Some(name) = name.filter(|name| !names.iter().any(|(known, _)| known == name)) {
+                        names.push((name.to_owned(), kind));
+                    }
+                }
+            }
+            Place::Tmp(path) => {
+                names.extend(self.tmp.list(path).map(|(name, kind)| (name.to_owned(), kind)));
+                names.extend(self.tree.fixed(path));
+            }
+            Place::Folder(path) => names.extend(self.tree.fixed(path)),
+            Place::Device(_) | Place::Program => return Err(Errno::NOTDIR),
+            Place::Nowhere => return Err(Errno::NOENT),
+        }
+        Ok(names)
+    }
+
+    /// `mkdir`. In the workspace the folder comes into being with its first file.
+    pub(super) fn mkdir(&mut self, path: &str, mode: u32, outside: &dyn Outside) -> Result<(), Errno> {
+        match self.tree.place(path) {
+            Place::Tmp(path) => self.tmp.make(&path, true, mode).map(drop),
+            Place::Workspace(inside) => {
+                match self.about_inside(&inside, outside) {
+                    Ok(_) => return Err(Errno::EXIST),
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+                self.hold(inside.len() as u64)?;
+                self.made.insert(inside);
+                Ok(())
+            }
+            Place::Folder(_) | Place::Device(_) | Place::Program => Err(Errno::EXIST),
+            Place::Nowhere => Err(Errno::ACCESS),
+        }
+    }
+
+    /// `unlink` and `rmdir`. What is in the workspace already can't be removed: no tool does.
+    pub(super) fn remove(&mut self, path: &str, folder: bool, outside: &dyn Outside) -> Result<(), Errno> {
+        match self.tree.place(path) {
+            Place::Tmp(path) => {
+                let freed = self.tmp.remove(&path, folder)?;
+                self.release(freed as u64);
+                Ok(())
+            }
+            Place::Workspace(inside) => {
+                if folder && self.made.remove(&inside) {
+                    return Ok(());
+                }
+                let unsaved = |draft: &Draft| draft.temporary && draft.how == How::Create;
+                match self.draft_at(&inside) {
+                    Some(id) if self.drafts.get(id).and_then(Option::as_ref).is_some_and(unsaved) => {
+                        self.forget_name(id);
+                        Ok(())
+                    }
+                    _ => {
+                        self.about_inside(&inside, outside)?;
+                        self.note(format!(
+                            "removing `{inside}`: a microVM can't take files out of the workspace"
+                        ));
+                        Err(Errno::PERM)
+                    }
+                }
+            }
+            Place::Folder(_) | Place::Device(_) | Place::Program => Err(Errno::PERM),
+            Place::Nowhere => Err(Errno::NOENT),
+        }
+    }
+
+    /// An open file without a name lives until it is closed, and is never saved.
+    fn forget_name(&mut self, id: usize) {
+        if let Some(draft) = self.drafts.get_mut(id).and_then(Option::as_mut)
+            && draft.opened > 0
+        {
+            // No path leads here: names never begin with a slash.
+            (draft.path, draft.dirty, draft.temporary) = (format!("/{id}"), false, true);
+            return;
+        }
+        self.drop_draft(id);
+    }
+
+    /// `rename`. In the workspace only what this program made and has not saved yet: then the file is saved under its new name.
+    pub(super) fn rename(&mut self, from: &str, to: &str, outside: &dyn Outside) -> Result<(), Errno> {
+        match (self.tree.place(from), self.tree.place(to)) {
+            (Place::Tmp(from), Place::Tmp(to)) => {
+                let freed = self.tmp.rename(&from, &to)?;
+                self.release(freed as u64);
+                Ok(())
+            }
+            (Place::Workspace(from), Place::Workspace(to)) => {
+                let Some(id) = self.draft_at(&from) else {
+                    self.about_inside(&from, outside)?;
+                    self.note(format!("renaming `{from}`: a microVM can't take files out of the workspace"));
+                    return Err(Errno::PERM);
+                };
+                let draft = self.drafts.get_mut(id).and_then(Option::as_mut).ok_or(Errno::NOENT)?;
+                if !draft.temporary || draft.how != How::Create {
+                    return Err(Errno::PERM);
+                }
+                (draft.path, draft.how, draft.temporary, draft.dirty) = (to, How::Replace, false, true);
+                if draft.opened > 0 {
+                    return Ok(());
+                }
+                let saved = self.save(id, outside);
+                self.drop_draft(id);
+                saved
+            }
+            (Place::Nowhere, _) => Err(Errno::NOENT),
+            (_, Place::Nowhere) if parent(to) == "/" => Err(Errno::ACCESS),
+            (_, Place::Nowhere) => Err(Errno::NOENT),
+            (Place::Tmp(_) | Place::Workspace(_), Place::Tmp(_) | Place::Workspace(_)) => Err(Errno::XDEV),
+            (
+                Place::Tmp(_) | Place::Workspace(_) | Place::Folder(_) | Place::Device(_) | Place::Program,
+                _,
+            ) => Err(Errno::PERM),
+        }
+    }
+}

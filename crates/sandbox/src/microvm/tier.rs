@@ -1,0 +1,433 @@
+//! The executor of the microVM tier: one permitted call becomes one machine.
+//!
+//! What comes back is what the program wrote: standard output, then standard error, byte for byte, labelled with everything it has
+//! read. How it ended and what was refused to it is in the receipt.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use regent_kernel::{
+    BoxFuture, ExecuteError, Executor, FileKind, Limits, Op, Permit, RawOutput, Spent, tier,
+};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
+use tokio::time::Sleep;
+
+use super::areas::page_down;
+use super::calls::End;
+use super::files::FileLimits;
+use super::guest::{Finished, Job, Load, NotStarted, Running, Shell};
+use super::link::{Ask, Heard, Link, Told};
+use super::nested::Nested;
+use super::programs::{self, Found, NotRun};
+use super::self_test;
+use super::start::Words;
+use super::template::Templates;
+use crate::executor::{Arguments, MASKED};
+use crate::spec::DEFAULT_PATH;
+use crate::sys;
+
+/// What a guest gets where policy allows as much or more.
+const MEMORY_BYTES_MAX: u64 = 256 << 20;
+/// Less is not worth starting with.
+const MEMORY_BYTES_MIN: u64 = 8 << 20;
+/// Content that is kept for a guest, where policy allows as much or more.
+const HELD_BYTES_MAX: u64 = 128 << 20;
+const OPEN_MAX: u32 = 1024;
+/// Guests that run at the same time; others wait.
+const GUESTS_MAX: usize = 32;
+
+/// Runs programs (`process.exec`, `shell.exec`) as guests.
+#[derive(Debug)]
+pub struct MicrovmTier {
+    pub(super) templates: Arc<Templates>,
+    /// A machine that is made already, for the next guest.
+    pub(super) spare: Arc<Mutex<Option<Shell>>>,
+    /// Places for guests.
+    places: Semaphore,
+}
+
+impl Default for MicrovmTier {
+    fn default() -> Self {
+        Self { templates: Arc::default(), spare: Arc::default(), places: Semaphore::new(GUESTS_MAX) }
+    }
+}
+
+impl MicrovmTier {
+    /// An executor. Whether this host can run guests is tried with the first one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets every program and machine that is kept ready: the next guest starts from nothing.
+    pub fn cool(&self) {
+        self.templates.clear();
+        drop(self.spare.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl Executor<tier::Microvm> for MicrovmTier {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Microvm>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            if let Err(closed) = self_test::probe() {
+                return Err(ExecuteError::Unavailable(closed.reason.clone()));
+            }
+            let _place = tokio::select! {
+                biased;
+                place = self.places.acquire() => place.map_err(|error| ExecuteError::Broken(error.to_string()))?,
+                () = permit.cancelled() => return Ok(RawOutput::failed("process.killed", "it was never started")),
+            };
+            let mut nested = Nested::new(&permit);
+            let job = match job(&permit, &mut nested).await? {
+                Ok(job) => job,
+                Err(NotRun { code, message }) => {
+                    return Ok(labelled(RawOutput::failed(code, message), &nested));
+                }
+            };
+            let began = Instant::now();
+            let memory_bytes = job.0.memory_bytes;
+            let (why, finished) = self.run(job.0, job.1, &permit, &mut nested).await?;
+            let mut finished = match finished {
+                Ok(finished) => finished,
+                Err(NotStarted::Program(NotRun { code, message })) => {
+                    return Ok(labelled(RawOutput::failed(code, message), &nested));
+                }
+                Err(NotStarted::Broke(why)) => return Err(ExecuteError::Broken(why)),
+            };
+            let wall_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            // Secrets are taken out of both streams before they are put together: the receipt counts what is left.
+            if permit.scrub(&mut finished.output.stdout) | permit.scrub(&mut finished.output.stderr) {
+                nested.label = Some(nested.label.map_or(MASKED, |label| label.join(MASKED)));
+            }
+            let output = reply(&finished, why, &nested, (wall_ms, memory_bytes));
+            self.clear_away(finished, memory_bytes);
+            Ok(output)
+        })
+    }
+}
+
+/// Why we ended a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    WallClock,
+    Cpu,
+    Cancelled,
+}
+
+type Ran = (Option<Why>, Result<Finished, NotStarted>);
+
+impl MicrovmTier {
+    /// Runs a guest and answers what it asks for, until it has ended.
+    async fn run(
+        &self,
+        job: Job,
+        wall: Duration,
+        permit: &Permit<'_, tier::Microvm>,
+        nested: &mut Nested<'_, '_>,
+    ) -> Result<Ran, ExecuteError> {
+        let broken =
+            |error: std::io::Error| ExecuteError::Broken(format!("a guest can't be started: {error}"));
+        let link = Arc::new(Link::new().map_err(broken)?);
+        let bell = link.bell().and_then(sys::watch).map_err(broken)?;
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = Running::start(job, spare, &self.templates, &link).map_err(broken)?;
+        let cpu_max = Duration::from_millis(permit.limits().cpu_ms_max);
+        let mut watch = Watch {
+            cancelled: Box::pin(permit.cancelled()),
+            deadline: Box::pin(tokio::time::sleep(wall)),
+            cpu: Box::pin(tokio::time::sleep(cpu_max)),
+            cpu_max,
+        };
+        let mut why = None;
+        loop {
+            let heard = tokio::select! {
+                biased;
+                heard = hear(&bell, &link) => heard.map_err(broken)?,
+                reason = watch.over(&running), if why.is_none() => {
+                    why = Some(reason);
+                    running.kill();
+                    continue;
+                }
+            };
+            let ask = match heard {
+                Heard::Ended => return Ok((why, running.join())),
+                Heard::Ask(_) if why.is_some() => continue,
+                Heard::Ask(ask) => ask,
+                Heard::Nothing => continue,
+            };
+            let told: Option<Result<Told, rustix::io::Errno>> = tokio::select! {
+                biased;
+                told = answer(nested, ask) => Some(told),
+                reason = watch.over(&running) => {
+                    why = Some(reason);
+                    None
+                }
+            };
+            match told {
+                Some(told) => link.tell(told),
+                None => running.kill(),
+            }
+        }
+    }
+
+    /// Takes a dead guest's machine apart and makes the next one, where nobody waits for it.
+    pub(super) fn clear_away(&self, finished: Finished, bytes: u64) {
+        let spare = Arc::clone(&self.spare);
+        // Without a thread it happens here and now, and there is no spare.
+        drop(std::thread::Builder::new().name("regent-spare".to_owned()).spawn(move || {
+            let next = Shell::new(bytes).ok();
+            *spare.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            drop(finished);
+        }));
+    }
+}
+
+async fn answer(nested: &mut Nested<'_, '_>, ask: Ask) -> Result<Told, rustix::io::Errno> {
+    nested.answer(ask).await
+}
+
+/// Waits until the guest's thread has said something.
+async fn hear(bell: &AsyncFd<OwnedFd>, link: &Link) -> std::io::Result<Heard> {
+    let mut ready = bell.readable().await?;
+    let mut count = [0; 8];
+    // Its value doesn't matter; reading makes it silent again.
+    rustix::io::read(bell.as_fd(), &mut count).ok();
+    ready.clear_ready();
+    Ok(link.hear())
+}
+
+/// What ends a guest from outside.
+struct Watch<'a> {
+    cancelled: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
+    deadline: Pin<Box<Sleep>>,
+    cpu: Pin<Box<Sleep>>,
+    cpu_max: Duration,
+}
+
+impl Watch<'_> {
+    async fn over(&mut self, running: &Running) -> Why {
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut self.cancelled => return Why::Cancelled,
+                () = &mut self.deadline => return Why::WallClock,
+                () = &mut self.cpu => {
+                    // One thread can't use more processor time than passes: what is left is how long it takes at least.
+                    let left = self.cpu_max.saturating_sub(running.cpu());
+                    if left.is_zero() {
+                        return Why::Cpu;
+                    }
+                    self.cpu.as_mut().reset(tokio::time::Instant::now() + left);
+                }
+            }
+        }
+    }
+}
+
+/// What the call wants to be run.
+async fn job(
+    permit: &Permit<'_, tier::Microvm>,
+    nested: &mut Nested<'_, '_>,
+) -> Result<Result<(Job, Duration), NotRun>, ExecuteError> {
+    let refuse = |code, message: String| Ok(Err(NotRun { code, message }));
+    let Op::RunTool(call) = permit.call().op() else {
+        return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+    };
+    let arguments = match Arguments::deserialize(permit.args()) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse("args.invalid", error.to_string()),
+    };
+    if arguments.terminal {
+        return refuse("process.terminal", "a microVM has no terminal to lend".to_owned());
+    }
+    if arguments.network {
+        return refuse(
+            "process.no_network",
+            "a microVM has no way out, not even through the broker".to_owned(),
+        );
+    }
+    // The one way for a secret into a program, as in every tier.
+    let input = match arguments.stdin.as_deref().map(|text| permit.filled(text)).transpose() {
+        Ok(input) => input.map_or_else(Vec::new, |input| input.expose().to_vec()),
+        Err(error) => return refuse(error.code(), error.to_string()),
+    };
+    let limits = permit.limits();
+    let memory_bytes = page_down(limits.memory_bytes_max.min(MEMORY_BYTES_MAX));
+    if memory_bytes < MEMORY_BYTES_MIN {
+        return refuse("microvm.memory", format!("{memory_bytes} bytes of memory are too few for a microVM"));
+    }
+    let Some(workspace) = permit.workspace().root().to_str() else {
+        return refuse("process.cwd", "the workspace's path is not text".to_owned());
+    };
+    let Some(cwd) = folder(permit, &arguments, workspace) else {
+        return refuse("process.cwd", "the working folder is not a folder of the workspace".to_owned());
+    };
+    let (load, words, path) = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref())
+    {
+        ("process.exec", Some(argv), None) => {
+            let program = argv.first().map(String::as_str).unwrap_or_default();
+            match programs::find(program, workspace, &cwd) {
+                Ok(Found::Host(path)) => {
+                    let shown = path.display().to_string();
+                    (Load::Host(path), argv.clone(), shown)
+                }
+                Ok(Found::Inside(inside)) => match nested.read(&inside).await {
+                    Ok(content) => (Load::Content(content), argv.clone(), format!("{workspace}/{inside}")),
+                    Err(errno) => {
+                        return refuse("microvm.not_found", format!("`{inside}` can't be read: {errno}"));
+                    }
+                },
+                Err(not) => return Ok(Err(not)),
+            }
+        }
+        ("shell.exec", None, Some(line)) => {
+            let words = ["sh", "-c", line].map(str::to_owned).to_vec();
+            (Load::Shell, words, "/bin/sh".to_owned())
+        }
+        (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
+    };
+    let wall = Duration::from_millis(arguments.timeout_ms.unwrap_or(u64::MAX).min(limits.wall_ms_max));
+    let environment = environment(&arguments);
+    let words = Words { arguments: words.into_iter().map(String::into_bytes).collect(), environment, path };
+    let job = Job {
+        load,
+        words,
+        workspace: workspace.to_owned(),
+        cwd,
+        input,
+        memory_bytes,
+        files: file_limits(&limits),
+        now_ms: u64::try_from(permit.clock().now_ms()).unwrap_or(0),
+    };
+    Ok(Ok((job, wall)))
+}
+
+fn file_limits(limits: &Limits) -> FileLimits {
+    FileLimits {
+        open_max: usize::try_from(limits.open_files_max.min(OPEN_MAX)).unwrap_or(0),
+        file_bytes_max: limits.file_bytes_max,
+        held_bytes_max: limits.tmp_bytes_max.min(HELD_BYTES_MAX),
+        output_bytes_max: limits.output_bytes_max,
+    }
+}
+
+/// The working folder: resolved before policy judged it, so that relative is inside.
+fn folder(permit: &Permit<'_, tier::Microvm>, arguments: &Arguments, workspace: &str) -> Option<String> {
+    let Some(cwd) = &arguments.cwd else { return Some(workspace.to_owned()) };
+    let cwd = cwd.to_str().filter(|cwd| !cwd.starts_with('/'))?;
+    let is_folder = permit.workspace().stat(cwd).is_ok_and(|found| found.kind == FileKind::Folder);
+    let path = if cwd == "." { workspace.to_owned() } else { format!("{workspace}/{cwd}") };
+    is_folder.then_some(path)
+}
+
+fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
+    let own = [
+        ("PATH", DEFAULT_PATH),
+        ("HOME", "/tmp"),
+        ("USER", "agent"),
+        ("LOGNAME", "agent"),
+        ("SHELL", "/bin/sh"),
+        ("LANG", "C.UTF-8"),
+        ("TMPDIR", "/tmp"),
+    ];
+    let own = own.iter().filter(|(name, _)| !arguments.env.contains_key(*name));
+    let own = own.map(|(name, value)| format!("{name}={value}"));
+    own.chain(arguments.env.iter().map(|(name, value)| format!("{name}={value}")))
+        .map(String::into_bytes)
+        .collect()
+}
+
+fn labelled(output: RawOutput, nested: &Nested<'_, '_>) -> RawOutput {
+    match nested.label {
+        Some(label) => output.with_label(label),
+        None => output,
+    }
+}
+
+fn reply(
+    finished: &Finished,
+    why: Option<Why>,
+    nested: &Nested<'_, '_>,
+    (wall_ms, memory_bytes): (u64, u64),
+) -> RawOutput {
+    let mut bytes = finished.output.stdout.clone();
+    bytes.extend_from_slice(&finished.output.stderr);
+    let spent = Spent { wall_ms, ..Spent::default() };
+    let notes: Vec<&String> = nested.notes.iter().chain(&finished.notes).collect();
+    let receipt = json!({
+        "tier": "microvm",
+        "memory_bytes_max": memory_bytes,
+        "program": finished.digest.to_string(),
+        "thread": finished.confined,
+        "refused": notes,
+        "ended": {
+            "status": status(finished.end),
+            "why": ended_by(finished.end, why),
+            "stdout_bytes": finished.output.stdout.len(),
+            "stderr_bytes": finished.output.stderr.len(),
+            "truncated": finished.output.cut,
+            "system_calls": finished.calls,
+            "page_faults": finished.faults,
+            "governed_calls": nested.calls,
+            "memory_bytes_used": finished.memory_bytes_used,
+            "cpu_ms": u64::try_from(finished.cpu.as_millis()).unwrap_or(u64::MAX),
+            "wall_ms": wall_ms,
+        },
+    });
+    let output = labelled(RawOutput::new(bytes), nested).with_obtained(receipt).with_spent(spent);
+    match failure(finished, why) {
+        Some((code, message)) => output.with_failure(code, message),
+        None => output,
+    }
+}
+
+fn status(end: End) -> Value {
+    match end {
+        End::Exit(code) => json!({"code": code}),
+        End::Signal(signal) => json!({"signal": signal}),
+        End::Output | End::Stuck | End::Memory | End::Killed | End::Dead(_) => {
+            json!({"signal": libc::SIGKILL})
+        }
+    }
+}
+
+fn ended_by(end: End, why: Option<Why>) -> &'static str {
+    match (end, why) {
+        (End::Killed, Some(Why::WallClock)) => "wall-clock",
+        (End::Killed, Some(Why::Cpu)) => "cpu",
+        (End::Killed, Some(Why::Cancelled) | None) => "killed",
+        (End::Exit(_) | End::Signal(_), _) => "itself",
+        (End::Output, _) => "output-cap",
+        (End::Stuck, _) => "stuck",
+        (End::Memory, _) => "memory",
+        (End::Dead(_), _) => "machine",
+    }
+}
+
+fn failure(finished: &Finished, why: Option<Why>) -> Option<(&'static str, String)> {
+    let said = |code: &'static str, message: &str| Some((code, message.to_owned()));
+    match (finished.end, why) {
+        (End::Exit(0), _) if finished.unsaved => {
+            said("microvm.not_saved", "it ended well, but not everything that it wrote could be saved")
+        }
+        (End::Exit(0), _) => None,
+        (End::Exit(code), _) => Some(("process.exit", format!("it exited with code {code}"))),
+        (End::Signal(signal), _) => Some(("process.signal", format!("signal {signal} ended it"))),
+        (End::Output, _) => said("process.output", "it was killed: it wrote too much"),
+        (End::Memory, _) => said("process.memory", "it ran out of memory"),
+        (End::Stuck, _) => said("microvm.stuck", "it was killed: it waited for what can never come"),
+        (End::Killed, Some(Why::WallClock)) => said("process.timeout", "it was killed: its time was over"),
+        (End::Killed, Some(Why::Cpu)) => said("process.cpu", "it was killed: its processor time was over"),
+        (End::Killed, Some(Why::Cancelled) | None) => {
+            said("process.killed", "it was killed: the call was cancelled")
+        }
+        (End::Dead(why), _) => Some(("microvm.dead", format!("the machine could not go on: {why}"))),
+    }
+}

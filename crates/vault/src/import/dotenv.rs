@@ -1,0 +1,76 @@
+//! `.env`: `NAME=value` a line, in the quotes that shells know. Nothing is expanded: what stands there is the value.
+
+use regent_kernel::Secret;
+use zeroize::Zeroizing;
+
+use crate::error::VaultError;
+
+pub(super) fn read(text: &str) -> Result<Vec<(String, Secret)>, VaultError> {
+    let mut found = Vec::new();
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut line = 1_usize;
+    while !rest.is_empty() {
+        let at = |why: &str| VaultError::Import(format!("line {line}: {why}"));
+        let (entry, mut next) = rest.split_once('\n').unwrap_or((rest, ""));
+        let entry = entry.trim_start();
+        if !entry.trim().is_empty() && !entry.starts_with('#') {
+            let entry = entry.strip_prefix("export ").unwrap_or(entry);
+            let (name, value) =
+                entry.split_once('=').ok_or_else(|| at("a name, `=` and a value are wanted"))?;
+            let (name, value) = (name.trim(), value.trim_start());
+            let fine = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
+            if name.is_empty() || !name.chars().all(fine) {
+                return Err(at("the name has letters that no name has"));
+            }
+            let value = match value.chars().next() {
+                // A quoted value may go on over lines, so it is read from all that is left.
+                Some(quote @ ('"' | '\'')) => {
+                    let from = value
+                        .len()
+                        .saturating_add(if next.is_empty() { 0 } else { 1 })
+                        .saturating_add(next.len());
+                    let quoted =
+                        rest.get(rest.len().saturating_sub(from).saturating_add(1)..).unwrap_or_default();
+                    let (value, end) =
+                        quoted_value(quoted, quote).ok_or_else(|| at("the quote is not closed"))?;
+                    let tail = quoted.get(end..).unwrap_or_default();
+                    let (left, after) = tail.split_once('\n').unwrap_or((tail, ""));
+                    if !left.trim().is_empty() && !left.trim_start().starts_with('#') {
+                        return Err(at("something stands behind the closing quote"));
+                    }
+                    next = after;
+                    value
+                }
+                Some(_) | None => {
+                    let end = value.find(" #").unwrap_or(value.len());
+                    value.get(..end).unwrap_or_default().trim_end().as_bytes().to_vec()
+                }
+            };
+            found.push((name.to_owned(), Secret::new(value)));
+        }
+        let taken = rest.get(..rest.len().saturating_sub(next.len())).unwrap_or_default();
+        line = line.saturating_add(taken.matches('\n').count());
+        rest = next;
+    }
+    Ok(found)
+}
+
+/// What stands up to the closing quote, and where that ends. Backslashes count in double quotes alone.
+fn quoted_value(text: &str, quote: char) -> Option<(Vec<u8>, usize)> {
+    let mut value = Zeroizing::new(String::new());
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            letter if letter == quote => return Some((value.as_bytes().to_vec(), at.saturating_add(1))),
+            '\\' if quote == '"' => match letters.next()?.1 {
+                'n' => value.push('\n'),
+                'r' => value.push('\r'),
+                't' => value.push('\t'),
+                other @ ('"' | '\\' | '$' | '`') => value.push(other),
+                other => value.extend(['\\', other]),
+            },
+            letter => value.push(letter),
+        }
+    }
+    None
+}
