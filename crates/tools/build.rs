@@ -36,7 +36,6 @@ fn main() {
 }
 
 /// What a build script says to cargo.
-#[expect(clippy::print_stdout, reason = "a build script speaks to cargo on its standard output")]
 fn note(line: &str) {
     println!("{line}");
 }

@@ -67,6 +67,13 @@ pub(crate) struct Interp<'h> {
     globals: HashMap<&'static str, Rc<Object>>,
 }
 
+/// What a function has from where it was made.
+#[derive(Debug, Default)]
+struct Around {
+    caught: Rc<[Caught]>,
+    home: Option<Rc<Object>>,
+}
+
 impl<'h> Interp<'h> {
     pub(crate) fn new(host: &'h mut dyn Host, limits: Limits) -> Self {
         let mut interp = Self {
@@ -101,7 +108,7 @@ impl<'h> Interp<'h> {
 
     /// Runs a program and gives its entry.
     pub(crate) fn program(&mut self, program: &Rc<Function>) -> Eval {
-        self.call_function(program, Rc::new([]), None, Value::Undefined, &[], None)
+        self.call_function(program, Around::default(), Value::Undefined, &[], None)
     }
 
     pub(crate) fn step(&mut self) -> Eval<()> {
@@ -320,9 +327,9 @@ impl<'h> Interp<'h> {
         match &*body {
             Body::Closure(closure) => {
                 let (function, caught) = (Rc::clone(&closure.function), Rc::clone(&closure.caught));
-                let home = closure.home.clone();
+                let around = Around { caught, home: closure.home.clone() };
                 drop(body);
-                self.call_function(&function, caught, home, this.clone(), args, Some(callee))
+                self.call_function(&function, around, this.clone(), args, Some(callee))
             }
             Body::Native { run, .. } => {
                 let run = *run;
@@ -367,8 +374,7 @@ impl<'h> Interp<'h> {
     fn call_function(
         &mut self,
         function: &Rc<Function>,
-        caught: Rc<[Caught]>,
-        home: Option<Rc<Object>>,
+        around: Around,
         this: Value,
         args: &[Value],
         itself: Option<&Rc<Object>>,
@@ -381,8 +387,8 @@ impl<'h> Interp<'h> {
         }
         self.stack.resize(top, Value::Unset);
         let outer_base = std::mem::replace(&mut self.base, base);
-        let outer_caught = std::mem::replace(&mut self.caught, caught);
-        let outer_home = std::mem::replace(&mut self.home, home);
+        let outer_caught = std::mem::replace(&mut self.caught, around.caught);
+        let outer_home = std::mem::replace(&mut self.home, around.home);
         let at = self.at;
         self.enter(&frame.declared);
         if let Some(slot) = frame.this {

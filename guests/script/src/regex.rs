@@ -148,7 +148,7 @@ impl<'s> Translation<'s> {
             return;
         }
         self.out.push('{');
-        while let Some(c) = self.rest.next() {
+        for c in self.rest.by_ref() {
             self.out.push(c);
             if c == '}' {
                 break;

@@ -126,7 +126,8 @@ fn a_tool_uses_the_host_as_it_was_granted_and_no_further() {
     let sly = "export function run({ tool }) {
         try { regent.callTool(tool, { path: 'notes/a.txt', content: 'x', command: 'true' }); return 'done'; } catch (e) { return e.code; }
     }";
-    for (tool, granted) in [("fs.write", "file.read"), ("shell.exec", "file.read"), ("tool.remove", "file.*")]
+    for (tool, granted) in
+        [("fs.write", "file.read"), ("shell.exec", "file.read"), ("tool.remove", "file.read")]
     {
         let example = json!({"input": {"tool": tool}, "output": "tool.not_granted"});
         let (code, why) = generate(&world, "gen.sly", sly, &example, &[granted]);

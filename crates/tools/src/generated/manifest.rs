@@ -87,7 +87,7 @@ impl Wanted {
         if self.input.get("type").and_then(Value::as_str) != Some("object") {
             return refuse("the schema of the input must be of the type `object`");
         }
-        let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-*".contains(c);
+        let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-:/".contains(c);
         let family = |word: &str| word.split('.').next().unwrap_or_default().to_owned();
         for word in &self.capabilities {
             if word.is_empty() || word.len() > NAME_BYTES_MAX || !word.chars().all(fine) {
@@ -129,10 +129,9 @@ impl Wanted {
     }
 }
 
+/// `file.read` covers it, and so does `file.read:docs`, for what lies there.
 fn covers(granted: &str, wanted: &str) -> bool {
-    granted
-        .strip_suffix('*')
-        .map_or(granted == wanted, |begin| begin.ends_with('.') && wanted.starts_with(begin))
+    granted.split(':').next() == Some(wanted)
 }
 
 /// Names are folders and go into rules: short, plain, and all their own.
@@ -189,10 +188,10 @@ impl Manifest {
     /// What its own calls may use.
     fn may(&self) -> Vec<String> {
         let mut may = self.capabilities.clone();
-        for (word, more) in [("memory", &["memory.*", "vfs.*"][..]), ("network.request", &["network.*"])] {
-            if may.iter().any(|granted| granted == word) {
-                may.extend(more.iter().map(|&one| one.to_owned()));
-            }
+        // What the host's `kv` is made of.
+        if may.iter().any(|granted| granted == "memory") {
+            let operations = ["memory.remember", "vfs.open", "vfs.read", "vfs.close"];
+            may.extend(operations.map(str::to_owned));
         }
         may
     }

@@ -339,10 +339,7 @@ async fn a_tool_reaches_only_for_what_it_was_granted() {
     let mut without = args(&["file.list"]);
     without["source"] = json!(sly);
     let refused = session.call("tool.generate", without).await.unwrap_err();
-    assert!(
-        refused.contains("tool.not_granted") && refused.contains("was not granted `file.read`"),
-        "{refused}"
-    );
+    assert!(refused.contains("tool.not_granted"), "{refused}");
     // Granted, it is called; what comes back is text here, so the example says how it fails.
     let refused = session.call("tool.generate", args(&["file.read"])).await.unwrap_err();
     assert!(refused.starts_with("tool.example: example 1: the result is not JSON"), "{refused}");
