@@ -395,6 +395,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The tool's bytes are not the ones that were agreed to. Nothing was run. Install it again if the change is meant.",
     ),
     code(
+        "tool.not_granted",
+        exit::DENIED,
+        "A tool, such as a skill, tried to do through another tool what it was not granted. What a tool's own calls may use is part of what was agreed to; policy can't widen it.",
+    ),
+    code(
         "tool.unknown",
         exit::NOT_FOUND,
         "There is no tool of exactly this name. `regent tool list` shows them; names are compared byte by byte, so look-alike letters don't match.",
