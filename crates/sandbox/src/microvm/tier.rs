@@ -244,14 +244,8 @@ async fn job(
         Ok(arguments) => arguments,
         Err(error) => return refuse("args.invalid", error.to_string()),
     };
-    if arguments.terminal {
-        return refuse("process.terminal", "a microVM has no terminal to lend".to_owned());
-    }
-    if arguments.network {
-        return refuse(
-            "process.no_network",
-            "a microVM has no way out; ask for the program without one".to_owned(),
-        );
+    if let Some((code, why)) = beyond_a_guest(&arguments) {
+        return refuse(code, why.to_owned());
     }
     // The one way for a secret into a program, as in every tier.
     let input = match arguments.stdin.as_deref().map(|text| permit.filled(text)).transpose() {
@@ -297,6 +291,15 @@ async fn job(
         now_ms: u64::try_from(permit.clock().now_ms()).unwrap_or(0),
     };
     Ok(Ok((job, wall)))
+}
+
+/// What a guest can't be given.
+fn beyond_a_guest(arguments: &Arguments) -> Option<(&'static str, &'static str)> {
+    if arguments.terminal {
+        return Some(("process.terminal", "a microVM has no terminal to lend"));
+    }
+    let why = "a microVM has no way out; ask for the program without one";
+    arguments.network.then_some(("process.no_network", why))
 }
 
 /// The program that a list of arguments names: where it is, the arguments, and its path.
