@@ -85,6 +85,7 @@ mod tests {
                 integrity: regent_kernel::Integrity::Tool,
                 confidentiality: Confidentiality::Public,
             },
+            ..ToolSpec::default()
         }
     }
 
