@@ -2,7 +2,6 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
@@ -20,9 +19,7 @@ use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::kernel::Core;
 use crate::rate;
-use crate::record::TARGETS_MAX;
 use crate::rules::narrowed;
-use crate::secret::Secrets;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
@@ -435,40 +432,19 @@ impl Target {
         }
     }
 
-    /// The same with long words cut.
-    pub(crate) fn clipped(&self, chars_max: usize) -> Self {
-        let clip = |word: &String| match word.char_indices().nth(chars_max) {
-            Some((at, _)) => format!("{}…", word.get(..at).unwrap_or_default()),
-            None => word.clone(),
-        };
+    /// The same with every word put another way, and at most so many of a program's.
+    pub(crate) fn reworded(&self, words_max: usize, word: &impl Fn(&String) -> String) -> Self {
         match self {
-            Self::Path { path, access } => Self::Path { path: clip(path), access: *access },
+            Self::Path { path, access } => Self::Path { path: word(path), access: *access },
             Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
-                scheme: clip(scheme),
-                host: clip(host),
+                scheme: word(scheme),
+                host: word(host),
                 port: *port,
-                method: clip(method),
-                path: clip(path),
+                method: word(method),
+                path: word(path),
             },
-            Self::Argv(argv) => Self::Argv(argv.iter().take(TARGETS_MAX).map(clip).collect()),
-            Self::Secret(name) => Self::Secret(clip(name)),
-        }
-    }
-
-    /// The same as an entry shows it; `None` if that is as it is.
-    pub(crate) fn redacted(&self, secrets: &dyn Secrets) -> Option<Self> {
-        match self {
-            Self::Argv(argv) => {
-                let shown: Vec<Cow<'_, str>> = argv.iter().map(|word| secrets.redact(word)).collect();
-                let changed = shown.iter().any(|word| matches!(word, Cow::Owned(_)));
-                changed.then(|| Self::Argv(shown.into_iter().map(Cow::into_owned).collect()))
-            }
-            Self::Endpoint { scheme, host, port, method, path } => {
-                let Cow::Owned(path) = secrets.redact(path) else { return None };
-                let (scheme, host, method) = (scheme.clone(), host.clone(), method.clone());
-                Some(Self::Endpoint { scheme, host, port: *port, method, path })
-            }
-            Self::Path { .. } | Self::Secret(_) => None,
+            Self::Argv(argv) => Self::Argv(argv.iter().take(words_max).map(word).collect()),
+            Self::Secret(name) => Self::Secret(name.clone()),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::syscall::{Frame, Labelled, Status};
 /// What an entry says about targets before it cuts them.
 const TARGETS_BYTES_MAX: usize = 64 << 10;
 /// How many are left then, of everything that there can be several of.
-pub(crate) const TARGETS_MAX: usize = 64;
+const TARGETS_MAX: usize = 64;
 /// And how much of a word.
 const WORD_CHARS_MAX: usize = 256;
 
@@ -129,7 +129,7 @@ pub(crate) fn intent(
         parent: call.parent,
         policy: &stamp.policy.digest,
         session: call.principal.session(),
-        targets: redacted_targets(&*stamp.secrets, clipped(&sheet.resources)),
+        targets: shown(&*stamp.secrets, &sheet.resources),
         ticket,
         tier,
         tool: sheet.tool.as_ref().map(|tool| ToolBody { digest: tool.digest_hex(), name: &tool.spec().name }),
@@ -187,16 +187,6 @@ fn redacted<'a>(secrets: &dyn Secrets, status: &'a Status) -> Cow<'a, Status> {
     }
 }
 
-/// A program's arguments are free text, and so is the path of a URL.
-fn redacted_targets<'a>(secrets: &dyn Secrets, targets: Cow<'a, [Target]>) -> Cow<'a, [Target]> {
-    let shown: Vec<Option<Target>> = targets.iter().map(|target| target.redacted(secrets)).collect();
-    if shown.iter().all(Option::is_none) {
-        return targets;
-    }
-    let whole = targets.iter().zip(shown);
-    Cow::Owned(whole.map(|(target, shown)| shown.unwrap_or_else(|| target.clone())).collect())
-}
-
 /// How a call ended, for its outcome.
 #[derive(Debug)]
 pub(crate) struct Ending<'a> {
@@ -213,11 +203,21 @@ pub(crate) fn note(kind: Kind, at_ms: i64, body: &impl Serialize) -> Canonical<D
     Ok(Draft { kind, at_ms, body: CanonicalJson::of(body)?, payloads: Vec::new() })
 }
 
-/// Targets as an entry shows them: long words are cut, since the payload has the whole.
-fn clipped(targets: &[Target]) -> Cow<'_, [Target]> {
-    let size: usize = targets.iter().map(Target::bytes).sum();
-    if size <= TARGETS_BYTES_MAX {
+/// Targets as an entry shows them: a program's arguments and the path of a URL are free text, which can't be erased here, so it
+/// is redacted; and where there is much, long words are cut, since the payload has the whole.
+fn shown<'a>(secrets: &dyn Secrets, targets: &'a [Target]) -> Cow<'a, [Target]> {
+    let is_free = |target: &Target| matches!(target, Target::Argv(_) | Target::Endpoint { .. });
+    let is_much = targets.iter().map(Target::bytes).sum::<usize>() > TARGETS_BYTES_MAX;
+    if !is_much && !targets.iter().any(is_free) {
         return Cow::Borrowed(targets);
     }
-    Cow::Owned(targets.iter().take(TARGETS_MAX).map(|target| target.clipped(WORD_CHARS_MAX)).collect())
+    let most = if is_much { TARGETS_MAX } else { usize::MAX };
+    let word = |word: &String| {
+        let word = secrets.redact(word);
+        match word.char_indices().nth(WORD_CHARS_MAX).filter(|_| is_much) {
+            Some((at, _)) => format!("{}…", word.get(..at).unwrap_or_default()),
+            None => word.into_owned(),
+        }
+    };
+    Cow::Owned(targets.iter().take(most).map(|target| target.reworded(most, &word)).collect())
 }
