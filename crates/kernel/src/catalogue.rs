@@ -43,7 +43,7 @@ pub struct ToolSpec {
     /// Who vouches for it.
     #[serde(default)]
     pub origin: Origin,
-    /// What the calls that it makes may use: names of tools and operations, capabilities, and capabilities at a place (`file.read:docs`,
+    /// What the calls that it makes may use: names of tools and operations, capabilities, families of them (`file.*`), and capabilities at a place (`file.read:docs`,
     /// `network.request:example.com`). `None`: whatever its caller may.
     #[serde(default)]
     pub may: Option<Vec<String>>,

@@ -16,8 +16,12 @@ pub(crate) fn beyond(call: &Call, sheet: &Sheet) -> Option<Reason> {
 
 fn lets(outer: &ToolSpec, call: &Call, sheet: &Sheet) -> bool {
     let Some(may) = &outer.may else { return true };
-    let has = |word: &str| may.iter().any(|own| own == word);
-    if has("*") {
+    let names = |own: &String, word: &str| match own.strip_suffix('*') {
+        Some(family) => family.ends_with('.') && word.starts_with(family),
+        None => own == word,
+    };
+    let has = |word: &str| may.iter().any(|own| names(own, word));
+    if may.iter().any(|own| own == "*") {
         return true;
     }
     // A secret is never part of something else that was granted.

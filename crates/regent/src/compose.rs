@@ -1,6 +1,5 @@
 //! Wires policy, ledger, state, tools, skills and sandbox into a kernel. The only place that does.
 
-#[cfg(feature = "wasm")]
 pub(crate) mod generated;
 pub(crate) mod skills;
 
@@ -9,9 +8,7 @@ use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
-#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-use regent_kernel::{Executor, tier};
+use regent_kernel::{Catalogue, Executor, Executors, Kernel, Parts, Policy, Workspace, tier};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
 use regent_policy::{Layer, LoadError, Source};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
@@ -22,6 +19,7 @@ use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec}
 use regent_skills::{Guarded, Skills};
 use regent_store::SqliteState;
 use regent_tools::HostTools;
+use regent_tools::generated::{Checking, Generated};
 use regent_vault::Vault;
 
 use crate::codes;
@@ -70,10 +68,8 @@ impl Running {
         })?;
         let skills = Arc::new(skills::open(context, project)?);
         skills::admit(context, &catalogue, &skills)?;
-        #[cfg(feature = "wasm")]
         let generated = generated::open(context, project, &skills);
-        #[cfg(feature = "wasm")]
-        generated::admit(context, &catalogue, &generated)?;
+        generated::admit(context, &catalogue, generated.as_ref())?;
         let workspace = Workspace::open(&project.root).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -85,12 +81,7 @@ impl Running {
         let parts = Parts {
             policy,
             ledger: ledger(context, project, &vault)?,
-            executors: executors(
-                context,
-                &skills,
-                #[cfg(feature = "wasm")]
-                &generated,
-            ),
+            executors: executors(context, &skills, generated),
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -235,22 +226,17 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
     Ok(PayloadKey::new(*key))
 }
 
-fn executors(
-    context: &Context,
-    skills: &Arc<Skills>,
-    #[cfg(feature = "wasm")] generated: &Arc<regent_tools::generated::Generated>,
-) -> Executors {
+fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Generated>>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
-    let host =
-        regent_skills::host_tools(skills).into_iter().fold(HostTools::new(broker), HostTools::with_shared);
-    #[cfg(feature = "wasm")]
-    let host = regent_tools::generated::host_tools(generated).into_iter().fold(host, HostTools::with_shared);
+    let added = regent_skills::host_tools(skills)
+        .into_iter()
+        .chain(generated.iter().flat_map(regent_tools::generated::host_tools));
+    let host = added.fold(HostTools::new(broker), HostTools::with_shared);
     Executors {
         process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
-        #[cfg(feature = "wasm")]
-        wasm: Some(Arc::new(regent_tools::generated::Checking(Arc::clone(generated)))),
+        wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm: microvm_tier(),
         ..Executors::new(Arc::new(host))

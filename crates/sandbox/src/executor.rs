@@ -68,7 +68,7 @@ pub const HIDDEN_PATHS: &[&str] = &[
 ];
 
 /// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
-const AFTER_KERNEL_MS: u64 = 1_000;
+pub(crate) const AFTER_KERNEL_MS: u64 = 1_000;
 /// Nobody vouches for it; how secret it is, nobody knows.
 const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, ..ToolSpec::UNKNOWN_OUTPUT };
 /// Larger than any machine, small enough not to wrap in the kernel's arithmetic.

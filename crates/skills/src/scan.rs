@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::package::Package;
 use crate::permission::Permission;
+use crate::signature::SIGNATURE_FILE;
 use crate::skill::{Runtime, SKILL_FILE, Skill};
 use rules::{RULES, Rule};
 
@@ -68,7 +69,8 @@ pub struct Finding {
 pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
     let mut found = Vec::new();
     capabilities(skill, &mut found);
-    for (path, content) in package.files() {
+    // A signature is random by nature, and its form is checked elsewhere.
+    for (path, content) in package.files().filter(|(path, _)| *path != SIGNATURE_FILE) {
         file(path, &content.bytes, content.executable, skill, &mut found);
         if found.len() > FINDINGS_MAX {
             break;

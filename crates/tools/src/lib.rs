@@ -22,7 +22,7 @@
 //! #[tool(name = "text.count", effect = "none", capabilities = ["text"], idempotent, reversible, cost = "free")]
 //! fn count(text: &str, words: Option<bool>, context: &Context<'_>) -> Result<usize, ToolError> {
 //!     if text.len() as u64 > context.limits().file_bytes_max {
-//!         return Err(ToolError::failed("text.too_long", "the text is too long"));
+//!         return Err(ToolError::failed("args.invalid", "the text is too long"));
 //!     }
 //!     Ok(if words == Some(true) { text.split_whitespace().count() } else { text.chars().count() })
 //! }

@@ -49,9 +49,7 @@ pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
         let skills = Arc::new(open(context, &project)?);
         specs.extend(regent_skills::host_tools(&skills).iter().map(|tool| tool.spec()));
         specs.extend(skills.specs());
-        #[cfg(feature = "wasm")]
-        {
-            let generated = super::generated::open(context, &project, &skills);
+        if let Some(generated) = super::generated::open(context, &project, &skills) {
             specs.extend(regent_tools::generated::host_tools(&generated).iter().map(|tool| tool.spec()));
             specs.extend(generated.specs());
         }

@@ -12,7 +12,6 @@ mod commands;
 mod envelopes;
 #[cfg(test)]
 mod exit_codes;
-#[cfg(test)]
 mod generated;
 #[cfg(test)]
 mod network;

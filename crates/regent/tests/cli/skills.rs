@@ -57,7 +57,7 @@ fn a_signed_skill_from_its_author_to_a_confined_call() {
 
     assert_eq!(world.run(&["skill", "remove", "greeter"]).code, 0);
     let gone = world.run(&["--json", "tool", "call", "skill.greeter", "{}"]);
-    assert_eq!((gone.code, gone.error_code().as_str()), (10, "tool.unknown"), "{gone:?}");
+    assert_eq!((gone.code, gone.error_code().as_str()), (5, "tool.unknown"), "{gone:?}");
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }
 

@@ -21,7 +21,7 @@ use super::memory::Memory;
 use super::programs::{self, NotRun};
 use super::space::{OutOfMemory, Space};
 use super::start::{Words, lay_stack};
-use super::template::Templates;
+use super::template::{Template, Templates};
 use super::tree::Tree;
 use crate::sys;
 
@@ -81,6 +81,7 @@ pub(super) struct Finished {
     /// From its first instruction to its last.
     pub(super) ran: Duration,
     // Given back by whoever takes this: the thread itself may not close anything any more.
+    _template: Arc<Template>,
     _machine: Machine,
     _space: Space,
 }
@@ -246,6 +247,7 @@ fn run(job: Job, shell: Option<Shell>, templates: &Templates, link: &Link) -> Re
         faults,
         cpu,
         ran,
+        _template: template,
         _machine: machine,
         _space: space,
     })

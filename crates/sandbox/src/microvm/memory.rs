@@ -25,6 +25,8 @@ pub(super) struct Memory {
     bytes: usize,
     /// So much from the bottom is a copy-on-write view of an image.
     image_bytes: usize,
+    /// A part of it could not be opened again after it was closed: none of it is touched any more.
+    closed: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone, and no method hands out a pointer or reference into it.
@@ -54,7 +56,7 @@ impl Memory {
         let at = unsafe { libc::mmap(core::ptr::null_mut(), bytes, protection, flags, fd, 0) };
         match NonNull::new(at.cast::<u8>()) {
             Some(at) if at.as_ptr().cast::<c_void>() != libc::MAP_FAILED => {
-                Ok(Self { at, bytes, image_bytes: 0 })
+                Ok(Self { at, bytes, image_bytes: 0, closed: false })
             }
             _ => Err(io::Error::last_os_error()),
         }
@@ -94,7 +96,7 @@ impl Memory {
     /// The offset of `len` bytes at `at`, if they are all inside.
     fn inside(&self, at: u64, len: usize) -> Option<usize> {
         let start = usize::try_from(at).ok()?;
-        (start.checked_add(len)? <= self.bytes).then_some(start)
+        (start.checked_add(len)? <= self.bytes && !self.closed).then_some(start)
     }
 
     /// Copies out of the guest.
@@ -157,6 +159,7 @@ impl Memory {
             // SAFETY: the range is inside our own mapping, which nobody has a reference into; access is back when this returns.
             let raw = unsafe { libc::mprotect(self.at.as_ptr().add(start).cast(), len, protection) };
             if raw != 0 {
+                self.closed = true;
                 return None;
             }
         }

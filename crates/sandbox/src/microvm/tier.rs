@@ -27,7 +27,7 @@ use super::programs::{self, Found, NotRun};
 use super::self_test;
 use super::start::Words;
 use super::template::Templates;
-use crate::executor::{Arguments, MASKED};
+use crate::executor::{AFTER_KERNEL_MS, Arguments, MASKED};
 use crate::spec::DEFAULT_PATH;
 use crate::sys;
 
@@ -244,14 +244,8 @@ async fn job(
         Ok(arguments) => arguments,
         Err(error) => return refuse("args.invalid", error.to_string()),
     };
-    if arguments.terminal {
-        return refuse("process.terminal", "a microVM has no terminal to lend".to_owned());
-    }
-    if arguments.network {
-        return refuse(
-            "process.no_network",
-            "a microVM has no way out, not even through the broker".to_owned(),
-        );
+    if let Some((code, why)) = beyond_a_guest(&arguments) {
+        return refuse(code, why.to_owned());
     }
     // The one way for a secret into a program, as in every tier.
     let input = match arguments.stdin.as_deref().map(|text| permit.filled(text)).transpose() {
@@ -269,31 +263,21 @@ async fn job(
     let Some(cwd) = folder(permit, &arguments, workspace) else {
         return refuse("process.cwd", "the working folder is not a folder of the workspace".to_owned());
     };
-    let (load, words, path) = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref())
-    {
-        ("process.exec", Some(argv), None) => {
-            let program = argv.first().map(String::as_str).unwrap_or_default();
-            match programs::find(program, workspace, &cwd) {
-                Ok(Found::Host(path)) => {
-                    let shown = path.display().to_string();
-                    (Load::Host(path), argv.clone(), shown)
-                }
-                Ok(Found::Inside(inside)) => match nested.read(&inside).await {
-                    Ok(content) => (Load::Content(content), argv.clone(), format!("{workspace}/{inside}")),
-                    Err(errno) => {
-                        return refuse("microvm.not_found", format!("`{inside}` can't be read: {errno}"));
-                    }
-                },
-                Err(not) => return Ok(Err(not)),
-            }
-        }
+    let program = match (call.tool.as_str(), arguments.argv.as_ref(), arguments.command.as_ref()) {
+        ("process.exec", Some(argv), None) => named(argv, (workspace, &cwd), nested).await,
         ("shell.exec", None, Some(line)) => {
             let words = ["sh", "-c", line].map(str::to_owned).to_vec();
-            (Load::Shell, words, "/bin/sh".to_owned())
+            Ok((Load::Shell, words, "/bin/sh".to_owned()))
         }
         (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
     };
-    let wall = Duration::from_millis(arguments.timeout_ms.unwrap_or(u64::MAX).min(limits.wall_ms_max));
+    let (load, words, path) = match program {
+        Ok(program) => program,
+        Err(not) => return Ok(Err(not)),
+    };
+    // The kernel's own deadline comes first, so that it is the kernel that says "timed out".
+    let kernels = limits.wall_ms_max.saturating_add(AFTER_KERNEL_MS);
+    let wall = Duration::from_millis(arguments.timeout_ms.unwrap_or(u64::MAX).min(kernels));
     let environment = environment(&arguments);
     let words = Words { arguments: words.into_iter().map(String::into_bytes).collect(), environment, path };
     let job = Job {
@@ -307,6 +291,37 @@ async fn job(
         now_ms: u64::try_from(permit.clock().now_ms()).unwrap_or(0),
     };
     Ok(Ok((job, wall)))
+}
+
+/// What a guest can't be given.
+fn beyond_a_guest(arguments: &Arguments) -> Option<(&'static str, &'static str)> {
+    if arguments.terminal {
+        return Some(("process.terminal", "a microVM has no terminal to lend"));
+    }
+    let why = "a microVM has no way out; ask for the program without one";
+    arguments.network.then_some(("process.no_network", why))
+}
+
+/// The program that a list of arguments names: where it is, the arguments, and its path.
+async fn named(
+    argv: &[String],
+    (workspace, cwd): (&str, &str),
+    nested: &mut Nested<'_, '_>,
+) -> Result<(Load, Vec<String>, String), NotRun> {
+    let program = argv.first().map(String::as_str).unwrap_or_default();
+    match programs::find(program, workspace, cwd)? {
+        Found::Host(path) => {
+            let shown = path.display().to_string();
+            Ok((Load::Host(path), argv.to_vec(), shown))
+        }
+        Found::Inside(inside) => match nested.read(&inside).await {
+            Ok(content) => Ok((Load::Content(content), argv.to_vec(), format!("{workspace}/{inside}"))),
+            Err(errno) => {
+                let message = format!("`{inside}` can't be read: {errno}");
+                Err(NotRun { code: "microvm.not_found", message })
+            }
+        },
+    }
 }
 
 fn file_limits(limits: &Limits) -> FileLimits {

@@ -250,6 +250,60 @@ async fn pointers_that_are_not_the_guests_own_are_refused() {
     assert_eq!(answer(&world, 10, &[GATE, 4096, 3]).await, ENOMEM, "mprotect of the gate");
 }
 
+/// The hypervisor may keep translations of its own; what was taken away must be gone there too.
+#[tokio::test]
+async fn rights_that_were_taken_away_are_gone() {
+    if !has_kvm() {
+        return;
+    }
+    const AT: u64 = 0x1000_0000;
+    const ELSEWHERE: u64 = 0x2000_0000;
+    let world = World::new(RAISED).await;
+    let map = || call(9, &[AT, 4096, 3, 0x32, u64::MAX, 0]);
+    let at = |opcode: u8, address: u64| {
+        let mut code = vec![0x48, opcode];
+        code.extend(address.to_le_bytes());
+        code
+    };
+    let (load, store) = (|address| at(0xa1, address), |address| at(0xa3, address));
+    let mark = || [vec![0xb8, 0x5a, 0, 0, 0], store(AT)].concat();
+    let moved = || call(25, &[AT, 4096, 4096, 3, ELSEWHERE]);
+    let cases = [
+        ("written", vec![map(), mark(), load(AT), exit_with_answer()], 0x100 - 0x5a),
+        ("made read-only", vec![map(), mark(), call(10, &[AT, 4096, 1]), mark()], SIGSEGV),
+        ("made unreadable", vec![map(), mark(), call(10, &[AT, 4096, 0]), load(AT)], SIGSEGV),
+        (
+            "opened again",
+            vec![
+                map(),
+                mark(),
+                call(10, &[AT, 4096, 0]),
+                call(10, &[AT, 4096, 3]),
+                load(AT),
+                exit_with_answer(),
+            ],
+            0x100 - 0x5a,
+        ),
+        ("taken away", vec![map(), mark(), call(11, &[AT, 4096]), load(AT)], SIGSEGV),
+        (
+            "taken away and mapped again",
+            vec![map(), mark(), call(11, &[AT, 4096]), map(), load(AT), exit_with_answer()],
+            0,
+        ),
+        ("given back", vec![map(), mark(), call(28, &[AT, 4096, 4]), load(AT), exit_with_answer()], 0),
+        ("moved away", vec![map(), mark(), moved(), load(AT)], SIGSEGV),
+        ("moved here", vec![map(), mark(), moved(), load(ELSEWHERE), exit_with_answer()], 0x100 - 0x5a),
+        (
+            "not to be run",
+            vec![map(), [vec![0xb8], (AT as u32).to_le_bytes().to_vec(), vec![0xff, 0xe0]].concat()],
+            SIGSEGV,
+        ),
+    ];
+    for (name, parts, expected) in cases {
+        assert_eq!(ended(&world.code(&parts.concat()).await), expected, "{name}");
+    }
+}
+
 #[tokio::test]
 async fn adv_041_limits_hold() {
     if !has_kvm() {

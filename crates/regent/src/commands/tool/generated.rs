@@ -96,13 +96,10 @@ fn told(
 fn open(context: &Context) -> Result<Arc<Generated>, Failure> {
     let project = context.project()?;
     Trust::demand(&context.paths, &project)?;
-    #[cfg(feature = "wasm")]
-    {
-        let skills = Arc::new(compose::skills::open(context, &project)?);
-        Ok(compose::generated::open(context, &project, &skills))
-    }
-    #[cfg(not(feature = "wasm"))]
-    Err(Failure::new(codes::TOOL_NOT_BUILT, "this build has no WASM tier, and without it no generated tools"))
+    let skills = Arc::new(compose::skills::open(context, &project)?);
+    compose::generated::open(context, &project, &skills).ok_or_else(|| {
+        Failure::new(codes::TOOL_NOT_BUILT, "this build has no WASM tier, and without it no generated tools")
+    })
 }
 
 /// The arguments of `tool.generate`, from the file's own header and what the command line says instead.
