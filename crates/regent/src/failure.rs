@@ -155,15 +155,13 @@ impl From<Fault> for Failure {
 impl From<GeneratedError> for Failure {
     fn from(error: GeneratedError) -> Self {
         let failure = Self::named(error.code(), codes::exit_of(error.code()), error.to_string());
-        match &error {
-            GeneratedError::Changed { .. } => {
-                failure.help("put back what was agreed to, or `regent tool remove` it")
-            }
-            GeneratedError::Interpreter(name) => {
-                failure.help(format!("`regent tool renew {name}` tries it again"))
-            }
-            _other => failure,
+        if let GeneratedError::Interpreter(name) = &error {
+            return failure.help(format!("`regent tool renew {name}` tries it again"));
         }
+        if let GeneratedError::Changed { .. } = &error {
+            return failure.help("put back what was agreed to, or `regent tool remove` it");
+        }
+        failure
     }
 }
 

@@ -173,9 +173,10 @@ impl Executor<tier::Wasm> for Checking {
         permit: Permit<'s, tier::Wasm>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         let generated = &self.0;
-        let found = match permit.call().op() {
-            Op::RunTool(run) => generated.live(&run.tool).map(|live| (run.tool.clone(), live)),
-            _not_a_tool => None,
+        let found = if let Op::RunTool(run) = permit.call().op() {
+            generated.live(&run.tool).map(|live| (run.tool.clone(), live))
+        } else {
+            None
         };
         let Some((name, live)) = found else { return generated.tier.execute(permit) };
         Box::pin(async move {

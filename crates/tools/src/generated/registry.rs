@@ -139,11 +139,9 @@ impl Registry {
 
     fn bytes(&self, name: &str, version: u32) -> Result<(Vec<u8>, Vec<u8>), GeneratedError> {
         let folder = self.folder.join(name).join(format!("v{version}"));
-        let gone = |error| match error {
-            GeneratedError::Io { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
-                changed(name, "a file of it is gone")
-            }
-            other => other,
+        let gone = |error| {
+            let is_gone = matches!(&error, GeneratedError::Io { error, .. } if error.kind() == std::io::ErrorKind::NotFound);
+            if is_gone { changed(name, "a file of it is gone") } else { error }
         };
         Ok((read(&folder.join(MANIFEST)).map_err(gone)?, read(&folder.join(SOURCE)).map_err(gone)?))
     }

@@ -140,7 +140,9 @@ impl Session {
                     Value::String(String::from_utf8_lossy(outcome.output.bytes()).into_owned())
                 })),
                 Status::Failed(failure) => Err(format!("{}: {}", failure.code, failure.message)),
-                other => Err(format!("{other:?}")),
+                other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => {
+                    Err(format!("{other:?}"))
+                }
             },
             Reply::Denied(denial) => Err(format!("{}: {}", denial.reason.code, denial.reason.message)),
             Reply::Pending(_) => Err("pending".to_owned()),
