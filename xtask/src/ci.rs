@@ -15,7 +15,7 @@ const STEPS: &[(&str, Step)] = &[
     ("tidy", tidy_up),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("build", || cargo(&["build", "--workspace", "--bins", "--locked"])),
-    ("test", || cargo(&["test", "--workspace", "--locked"])),
+    ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
     ("guests", || {
         let manifest = ["--manifest-path", "guests/script/Cargo.toml", "--locked"];
         cargo(&[&["clippy", "--all-targets"], &manifest[..], &["--", "-D", "warnings"]].concat())?;

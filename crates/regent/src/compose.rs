@@ -238,7 +238,7 @@ fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Gene
         process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
         wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-        microvm: microvm_tier(),
+        microvm: microvm_tier(skills),
         ..Executors::new(Arc::new(host))
     }
 }
@@ -251,8 +251,9 @@ fn wasm_tier(context: &Context) -> Arc<WasmTier> {
 
 /// The microVM tier, where there is a hypervisor. Whether it works is tried with the first guest, which is refused if not.
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
-fn microvm_tier() -> Option<Arc<dyn Executor<tier::Microvm>>> {
-    microvm::is_offered().then(|| Arc::new(MicrovmTier::new()) as Arc<dyn Executor<tier::Microvm>>)
+fn microvm_tier(skills: &Arc<Skills>) -> Option<Arc<dyn Executor<tier::Microvm>>> {
+    let guarded = || Guarded::new(MicrovmTier::new(), Arc::clone(skills));
+    microvm::is_offered().then(|| Arc::new(guarded()) as Arc<dyn Executor<tier::Microvm>>)
 }
 
 /// What was found about the tiers besides the process tier, by trying them.

@@ -43,4 +43,4 @@ mod transfer;
 mod tree;
 
 pub use self_test::{finding, is_offered, probe};
-pub use tier::MicrovmTier;
+pub use tier::{Given, MicrovmTier};

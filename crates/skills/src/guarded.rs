@@ -117,6 +117,33 @@ impl Guarded<Arc<regent_sandbox::wasm::WasmTier>> {
     }
 }
 
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+impl Executor<tier::Microvm> for Guarded<regent_sandbox::microvm::MicrovmTier> {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Microvm>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            let checked = match self.checked(permit.call().op()).await {
+                None => return self.tier.execute(permit).await,
+                Some(Ok(checked)) => checked,
+                Some(Err(error)) => return Ok(RawOutput::failed(error.code(), error.to_string())),
+            };
+            let arguments = match Arguments::deserialize(permit.args()) {
+                Ok(arguments) => arguments,
+                Err(error) => return Ok(RawOutput::failed("args.invalid", error.to_string())),
+            };
+            // The guest is the bytes that were compared. Its files are calls of its own, bounded by what was granted.
+            let entry = checked.skill.entrypoint.as_deref().unwrap_or_default();
+            let content = checked.package.file(entry).unwrap_or_default().to_vec();
+            let name = entry.rsplit('/').next().unwrap_or(entry).to_owned();
+            let argv = [vec![name], arguments.args].concat();
+            let input = arguments.input.map_or_else(Vec::new, |input| input.to_string().into_bytes());
+            self.tier.execute_given(permit, regent_sandbox::microvm::Given { content, argv, input }).await
+        })
+    }
+}
+
 /// What a skill's program is given: its own files, what was granted of the workspace, and its input.
 fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path, shown: Shown) {
     let entry = copy.join(checked.skill.entrypoint.as_deref().unwrap_or_default());

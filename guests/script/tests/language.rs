@@ -79,8 +79,11 @@ fn run(source: &str, input: &str, host: &mut dyn Host) -> String {
 }
 
 /// Cases run on a thread with room, as a person's machine gives a program; the component has a limit of its own.
-fn with_room(test: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().stack_size(64 << 20).spawn(test).unwrap().join().unwrap();
+fn with_room(test: impl FnOnce() + Send + 'static) -> std::thread::Result<()> {
+    match std::thread::Builder::new().stack_size(64 << 20).spawn(test) {
+        Ok(thread) => thread.join(),
+        Err(error) => Err(Box::new(error)),
+    }
 }
 
 #[test]
@@ -99,7 +102,8 @@ fn expressions() {
             }
         }
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    });
+    })
+    .unwrap();
 }
 
 #[test]
@@ -116,7 +120,8 @@ fn programs() {
             }
         }
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    });
+    })
+    .unwrap();
 }
 
 #[test]
@@ -214,7 +219,8 @@ fn endless_programs_end() {
             let limits = Limits { steps_max: 100_000, depth_max: 500 };
             let ended = Script::new(&source).unwrap().run("null", &mut NoHost, limits);
             assert!(matches!(&ended, Ok(one) if one == "1") || ended.is_err(), "{ended:?}");
-        });
+        })
+        .unwrap();
     }
 }
 

@@ -12,6 +12,19 @@ use crate::paths::Project;
 use crate::term;
 use crate::trust::Trust;
 
+/// Tools of projects that are trusted, and one of each family that grows: a rule may speak of them wherever it is read.
+pub(crate) const ELSEWHERE: &[&str] = &[
+    "skill.list",
+    "skill.read",
+    "skill.install",
+    "skill.remove",
+    "skill.any",
+    "tool.generate",
+    "tool.rollback",
+    "tool.remove",
+    "gen.any",
+];
+
 /// The skills of a project. Whoever asks has made sure that it is trusted.
 pub(crate) fn open(context: &Context, project: &Project) -> Result<Skills, Failure> {
     let staging = context.paths.state.join("staged");

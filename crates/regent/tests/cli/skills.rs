@@ -180,3 +180,64 @@ fn tools_are_listed_as_others_take_them() {
     let narrow = world.run(&["--json", "tool", "list", "--effect", "network", "--cost", "cheap"]).json();
     assert_eq!(narrow["data"]["tools"], json!([]));
 }
+
+/// Adds a skill with one binary file to run.
+fn add_binary(world: &World, runtime: &str, (entry, content): (&str, &[u8]), grants: &[&str]) {
+    let folder = world.home("guest");
+    std::fs::create_dir_all(&folder).unwrap();
+    let permissions = if grants.is_empty() { "" } else { "permissions:\n  filesystem:\n    read: [docs]\n" };
+    let head = format!(
+        "---\nname: guest\ndescription: A guest.\nversion: 1.0.0\nruntime: {runtime}\nentrypoint: {entry}\n{permissions}---\nText.\n"
+    );
+    std::fs::write(folder.join("SKILL.md"), head).unwrap();
+    std::fs::write(folder.join(entry), content).unwrap();
+    let grants = grants.iter().flat_map(|grant| ["--grant", grant]).collect::<Vec<_>>();
+    let added =
+        world.run(&[&["--json", "skill", "add", folder.to_str().unwrap()], grants.as_slice()].concat());
+    assert_eq!(added.code, 0, "{added:?}");
+}
+
+#[cfg(feature = "wasm")]
+#[test]
+fn a_skill_can_be_a_component() {
+    let world = World::ready();
+    let echo = include_bytes!("../../../sandbox/src/wasm/hello.wasm");
+    add_binary(&world, "wasm", ("echo.wasm", echo), &[]);
+    let called = world.run(&["--json", "tool", "call", "skill.guest", r#"{"who":"you"}"#]);
+    assert_eq!(called.code, 0, "{called:?}");
+    let called = called.json();
+    assert_eq!(called.pointer("/data/output"), Some(&json!(r#"{"who":"you"}"#)), "{called}");
+    assert_eq!(called.pointer("/data/obtained/tier"), Some(&json!("wasm")), "{called}");
+
+    std::fs::write(world.project(".regent/skills/guest/echo.wasm"), b"\0asm").unwrap();
+    let changed = world.run(&["--json", "tool", "call", "skill.guest", "{}"]);
+    assert_ne!(changed.code, 0, "{changed:?}");
+}
+
+#[cfg(all(feature = "microvm", target_arch = "x86_64"))]
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
+fn a_skill_can_be_a_guest_of_a_machine_of_its_own() {
+    let Ok(busybox) = std::fs::read("/bin/busybox") else {
+        eprintln!("SKIPPED: there is no static /bin/busybox here (Debian: busybox-static)");
+        return;
+    };
+    if let Err(closed) = regent_sandbox::microvm::probe() {
+        eprintln!("SKIPPED: {}", closed.reason);
+        return;
+    }
+    let world = World::ready();
+    world.write("docs/a.txt", "the docs\n");
+    world.write("private.txt", "not granted\n");
+    // Called by the name of its file, it is `cat`.
+    add_binary(&world, "microvm", ("cat", &busybox), &["read:docs"]);
+    let called = world.run(&["--json", "tool", "call", "skill.guest", r#"{"args":["docs/a.txt"]}"#]);
+    assert_eq!(called.code, 0, "{called:?}");
+    let called = called.json();
+    assert_eq!(called.pointer("/data/output"), Some(&json!("the docs\n")), "{called}");
+    assert_eq!(called.pointer("/data/obtained/tier"), Some(&json!("microvm")), "{called}");
+
+    let refused = world.run(&["--json", "tool", "call", "skill.guest", r#"{"args":["private.txt"]}"#]);
+    assert!(!refused.stdout.contains("not granted\\n"), "{refused:?}");
+    assert_ne!(refused.code, 0, "{refused:?}");
+}

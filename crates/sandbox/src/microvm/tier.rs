@@ -3,6 +3,7 @@
 //! What comes back is what the program wrote: standard output, then standard error, byte for byte, labelled with everything it has
 //! read. How it ended and what was refused to it is in the receipt.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,10 +71,40 @@ impl MicrovmTier {
     }
 }
 
+/// A program that is handed over as it is, rather than named in the call.
+#[derive(Debug)]
+pub struct Given {
+    /// The program's own bytes.
+    pub content: Vec<u8>,
+    /// What it is called by, then its arguments.
+    pub argv: Vec<String>,
+    /// Its standard input.
+    pub input: Vec<u8>,
+}
+
 impl Executor<tier::Microvm> for MicrovmTier {
     fn execute<'s>(
         &'s self,
         permit: Permit<'s, tier::Microvm>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        self.perform(permit, None)
+    }
+}
+
+impl MicrovmTier {
+    /// Runs a program that whoever calls has found for the permitted call.
+    pub fn execute_given<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Microvm>,
+        given: Given,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        self.perform(permit, Some(given))
+    }
+
+    fn perform<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Microvm>,
+        given: Option<Given>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             if let Err(closed) = self_test::probe() {
@@ -85,7 +116,11 @@ impl Executor<tier::Microvm> for MicrovmTier {
                 () = permit.cancelled() => return Ok(RawOutput::failed("process.killed", "it was never started")),
             };
             let mut nested = Nested::new(&permit);
-            let job = match job(&permit, &mut nested).await? {
+            let wanted = match given {
+                Some(given) => Ok(Wanted::of(given)),
+                None => wanted(&permit, &mut nested).await?,
+            };
+            let job = match wanted.and_then(|wanted| wanted.job(&permit)) {
                 Ok(job) => job,
                 Err(NotRun { code, message }) => {
                     return Ok(labelled(RawOutput::failed(code, message), &nested));
@@ -231,11 +266,62 @@ impl Watch<'_> {
     }
 }
 
+/// What is to be run.
+struct Wanted {
+    load: Load,
+    argv: Vec<String>,
+    path: String,
+    /// Inside the workspace; `None` for the workspace itself.
+    cwd: Option<String>,
+    input: Vec<u8>,
+    environment: Vec<Vec<u8>>,
+    timeout_ms: Option<u64>,
+}
+
+impl Wanted {
+    fn of(given: Given) -> Self {
+        let Given { content, argv, input } = given;
+        let path = format!("/tmp/{}", argv.first().map_or("program", String::as_str));
+        let environment = environment(&BTreeMap::new());
+        Self { load: Load::Content(content), argv, path, cwd: None, input, environment, timeout_ms: None }
+    }
+
+    fn job(self, permit: &Permit<'_, tier::Microvm>) -> Result<(Job, Duration), NotRun> {
+        let limits = permit.limits();
+        let memory_bytes = page_down(limits.memory_bytes_max.min(MEMORY_BYTES_MAX));
+        if memory_bytes < MEMORY_BYTES_MIN {
+            let message = format!("{memory_bytes} bytes of memory are too few for a microVM");
+            return Err(NotRun { code: "microvm.memory", message });
+        }
+        let workspace = workspace_of(permit)?;
+        // The kernel's own deadline comes first, so that it is the kernel that says "timed out".
+        let kernels = limits.wall_ms_max.saturating_add(AFTER_KERNEL_MS);
+        let wall = Duration::from_millis(self.timeout_ms.unwrap_or(u64::MAX).min(kernels));
+        let arguments = self.argv.into_iter().map(String::into_bytes).collect();
+        let job = Job {
+            load: self.load,
+            words: Words { arguments, environment: self.environment, path: self.path },
+            workspace: workspace.to_owned(),
+            cwd: self.cwd.unwrap_or_else(|| workspace.to_owned()),
+            input: self.input,
+            memory_bytes,
+            files: file_limits(&limits),
+            now_ms: u64::try_from(permit.clock().now_ms()).unwrap_or(0),
+        };
+        Ok((job, wall))
+    }
+}
+
+fn workspace_of<'s>(permit: &Permit<'s, tier::Microvm>) -> Result<&'s str, NotRun> {
+    let message = || "the workspace's path is not text".to_owned();
+    permit.workspace().root().to_str().ok_or_else(|| NotRun { code: "process.cwd", message: message() })
+}
+
 /// What the call wants to be run.
-async fn job(
+async fn wanted(
     permit: &Permit<'_, tier::Microvm>,
     nested: &mut Nested<'_, '_>,
-) -> Result<Result<(Job, Duration), NotRun>, ExecuteError> {
+) -> Result<Result<Wanted, NotRun>, ExecuteError> {
     let refuse = |code, message: String| Ok(Err(NotRun { code, message }));
     let Op::RunTool(call) = permit.call().op() else {
         return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
@@ -252,13 +338,9 @@ async fn job(
         Ok(input) => input.map_or_else(Vec::new, |input| input.expose().to_vec()),
         Err(error) => return refuse(error.code(), error.to_string()),
     };
-    let limits = permit.limits();
-    let memory_bytes = page_down(limits.memory_bytes_max.min(MEMORY_BYTES_MAX));
-    if memory_bytes < MEMORY_BYTES_MIN {
-        return refuse("microvm.memory", format!("{memory_bytes} bytes of memory are too few for a microVM"));
-    }
-    let Some(workspace) = permit.workspace().root().to_str() else {
-        return refuse("process.cwd", "the workspace's path is not text".to_owned());
+    let workspace = match workspace_of(permit) {
+        Ok(workspace) => workspace,
+        Err(not) => return Ok(Err(not)),
     };
     let Some(cwd) = folder(permit, &arguments, workspace) else {
         return refuse("process.cwd", "the working folder is not a folder of the workspace".to_owned());
@@ -271,26 +353,16 @@ async fn job(
         }
         (tool, ..) => return Err(ExecuteError::NoDriver(tool.to_owned())),
     };
-    let (load, words, path) = match program {
-        Ok(program) => program,
-        Err(not) => return Ok(Err(not)),
-    };
-    // The kernel's own deadline comes first, so that it is the kernel that says "timed out".
-    let kernels = limits.wall_ms_max.saturating_add(AFTER_KERNEL_MS);
-    let wall = Duration::from_millis(arguments.timeout_ms.unwrap_or(u64::MAX).min(kernels));
-    let environment = environment(&arguments);
-    let words = Words { arguments: words.into_iter().map(String::into_bytes).collect(), environment, path };
-    let job = Job {
+    let (environment, timeout_ms) = (environment(&arguments.env), arguments.timeout_ms);
+    Ok(program.map(|(load, argv, path)| Wanted {
         load,
-        words,
-        workspace: workspace.to_owned(),
-        cwd,
+        argv,
+        path,
+        cwd: Some(cwd),
         input,
-        memory_bytes,
-        files: file_limits(&limits),
-        now_ms: u64::try_from(permit.clock().now_ms()).unwrap_or(0),
-    };
-    Ok(Ok((job, wall)))
+        environment,
+        timeout_ms,
+    }))
 }
 
 /// What a guest can't be given.
@@ -342,7 +414,7 @@ fn folder(permit: &Permit<'_, tier::Microvm>, arguments: &Arguments, workspace: 
     is_folder.then_some(path)
 }
 
-fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
+fn environment(added: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
     let own = [
         ("PATH", DEFAULT_PATH),
         ("HOME", "/tmp"),
@@ -352,11 +424,9 @@ fn environment(arguments: &Arguments) -> Vec<Vec<u8>> {
         ("LANG", "C.UTF-8"),
         ("TMPDIR", "/tmp"),
     ];
-    let own = own.iter().filter(|(name, _)| !arguments.env.contains_key(*name));
+    let own = own.iter().filter(|(name, _)| !added.contains_key(*name));
     let own = own.map(|(name, value)| format!("{name}={value}"));
-    own.chain(arguments.env.iter().map(|(name, value)| format!("{name}={value}")))
-        .map(String::into_bytes)
-        .collect()
+    own.chain(added.iter().map(|(name, value)| format!("{name}={value}"))).map(String::into_bytes).collect()
 }
 
 fn labelled(output: RawOutput, nested: &Nested<'_, '_>) -> RawOutput {
