@@ -206,7 +206,7 @@ fn a_skill_can_be_a_component() {
     let called = world.run(&["--json", "tool", "call", "skill.guest", r#"{"who":"you"}"#]);
     assert_eq!(called.code, 0, "{called:?}");
     let called = called.json();
-    assert_eq!(called.pointer("/data/output"), Some(&json!(r#"{"who":"you"}"#)), "{called}");
+    assert_eq!(called.pointer("/data/output"), Some(&json!({"who": "you"})), "{called}");
     assert_eq!(called.pointer("/data/obtained/tier"), Some(&json!("wasm")), "{called}");
 
     std::fs::write(world.project(".regent/skills/guest/echo.wasm"), b"\0asm").unwrap();
