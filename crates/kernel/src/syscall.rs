@@ -218,7 +218,6 @@ impl Core {
         let tool = facts.tool.clone();
         let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
         let ended = effect::perform(&frame, grant.tier).await;
-        drop(running);
 
         // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
         let (mut status, mut raw) = ended.into_parts();
@@ -239,6 +238,8 @@ impl Core {
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
+        // Only now is it over: whoever takes the kernel down waits for this.
+        drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });

@@ -355,6 +355,17 @@ mod tests {
             "process.exec",
             "process.list",
             "http.fetch",
+            "net.connect",
+            "net.request",
+            "skill.list",
+            "skill.read",
+            "skill.install",
+            "skill.remove",
+            "skill.any",
+            "tool.generate",
+            "tool.rollback",
+            "tool.remove",
+            "gen.any",
         ];
         assert_eq!(lint(&policy, &tools), []);
     }

@@ -74,10 +74,10 @@ fn tools_are_found_by_what_they_are() {
     let any = Wanted::default();
     assert_eq!(found(any).len(), crate::specs().len());
     let cases = [
-        (Wanted { capability: Some("network"), ..any }, &["http.fetch"][..]),
-        (Wanted { capability: Some("network.request"), ..any }, &["http.fetch"]),
+        (Wanted { capability: Some("network"), ..any }, &["http.fetch", "net.connect", "net.request"][..]),
+        (Wanted { capability: Some("network.request"), ..any }, &["http.fetch", "net.request"]),
         (Wanted { capability: Some("net"), ..any }, &[]),
-        (Wanted { effect: Some(SideEffect::Network), ..any }, &["http.fetch"]),
+        (Wanted { effect: Some(SideEffect::Network), ..any }, &["http.fetch", "net.connect", "net.request"]),
         (Wanted { origin: Some(Origin::Generated), ..any }, &[]),
         (Wanted { cost_max: Some(CostClass::Free), ..any }, &[]),
         (Wanted { capability: Some("process.exec"), cost_max: Some(CostClass::Cheap), ..any }, &[]),
