@@ -6,7 +6,7 @@
 //! The broker is an HTTP proxy whose listener lies in the box. Each connection and each request that a program asks for is a
 //! system call of its own (`net.connect`, `net.request`), made with the permit of the program's own call, so that policy judges
 //! host, port, method and path, and the ledger has them. The driver of such a call takes the live exchange out of the broker's
-//! [table](table) and moves its bytes, within limits, budgets and time; nothing else moves any.
+//! `table` and moves its bytes, within limits, budgets and time; nothing else moves any.
 //!
 //! What it does not promise:
 //! - What is inside a TLS tunnel is the tunnel's own: the name in its greeting must be the name that was judged, the rest can't

@@ -1,6 +1,6 @@
 //! `#[tool]`: a Rust function becomes a tool. Use it as `regent_tools::tool`; the whole story is in that crate's documentation.
 //!
-//! Three steps, a file each: [`declared`] reads what the attribute says, [`arguments`] what the function takes, [`expand`] writes the
+//! Three steps, a file each: `declared` reads what the attribute says, `arguments` what the function takes, `expand` writes the
 //! tool. Whatever can be found wrong here is, at the place where it is written, all of it at once.
 
 mod arguments;
