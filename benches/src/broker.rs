@@ -93,6 +93,7 @@ fn program() -> ToolSpec {
         reversible: false,
         tiers: vec![Tier::Process],
         output: ToolSpec::UNKNOWN_OUTPUT,
+        ..ToolSpec::default()
     }
 }
 
