@@ -216,7 +216,6 @@ fn a_skill_can_be_a_component() {
 
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 fn a_skill_can_be_a_guest_of_a_machine_of_its_own() {
     let Ok(busybox) = std::fs::read("/bin/busybox") else {
         eprintln!("SKIPPED: there is no static /bin/busybox here (Debian: busybox-static)");
