@@ -104,9 +104,18 @@ fn fuzz_one(program: &std::path::Path, name: &str, effort: Effort) -> Result<()>
     fuzzer.arg(format!("-rss_limit_mb={MEMORY_MB_MAX}"));
     fuzzer.arg(format!("-timeout={INPUT_S_MAX}"));
     fuzzer.arg(format!("-artifact_prefix={}/{name}-", broken.display()));
-    if matches!(effort, Effort::Search { .. }) {
-        fuzzer.arg(&found);
-    }
+    // The first folder named is the one that finds are written to, and the seeds are not for that.
+    match effort {
+        Effort::Smoke => {
+            let passing = target().join("fuzz-smoke").join(name);
+            if passing.is_dir() {
+                fs::remove_dir_all(&passing)?;
+            }
+            fs::create_dir_all(&passing)?;
+            fuzzer.arg(passing)
+        }
+        Effort::Search { .. } => fuzzer.arg(&found),
+    };
     if seeds.is_dir() {
         fuzzer.arg(seeds);
     }
