@@ -33,6 +33,20 @@ impl<E> Guarded<E> {
         let checked = tokio::task::spawn_blocking(move || skills.check(&name)).await;
         Some(checked.unwrap_or_else(|error| Err(SkillError::Package(error.to_string()))))
     }
+
+    /// The same for a skill that is a program, with what it is called with, or what is said instead.
+    async fn program<T: tier::Tier>(
+        &self,
+        permit: &Permit<'_, T>,
+    ) -> Option<Result<(Checked, Arguments), RawOutput>> {
+        let checked = match self.checked(permit.call().op()).await? {
+            Ok(checked) => checked,
+            Err(error) => return Some(Err(RawOutput::failed(error.code(), error.to_string()))),
+        };
+        let arguments = Arguments::deserialize(permit.args());
+        let refused = |error: serde_json::Error| RawOutput::failed("args.invalid", error.to_string());
+        Some(arguments.map(|arguments| (checked, arguments)).map_err(refused))
+    }
 }
 
 /// The arguments of a skill's tool.
@@ -50,14 +64,10 @@ impl Executor<tier::Process> for Guarded<ProcessTier> {
         permit: Permit<'s, tier::Process>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            let checked = match self.checked(permit.call().op()).await {
+            let (checked, arguments) = match self.program(&permit).await {
                 None => return self.tier.execute(permit).await,
-                Some(Ok(checked)) => checked,
-                Some(Err(error)) => return Ok(RawOutput::failed(error.code(), error.to_string())),
-            };
-            let arguments = match Arguments::deserialize(permit.args()) {
-                Ok(arguments) => arguments,
-                Err(error) => return Ok(RawOutput::failed("args.invalid", error.to_string())),
+                Some(Ok(program)) => program,
+                Some(Err(refused)) => return Ok(refused),
             };
             // What runs is what was compared: a copy of those bytes, which goes with the call.
             let copy = match self.skills.stage(&checked.package) {
@@ -124,14 +134,10 @@ impl Executor<tier::Microvm> for Guarded<regent_sandbox::microvm::MicrovmTier> {
         permit: Permit<'s, tier::Microvm>,
     ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
-            let checked = match self.checked(permit.call().op()).await {
+            let (checked, arguments) = match self.program(&permit).await {
                 None => return self.tier.execute(permit).await,
-                Some(Ok(checked)) => checked,
-                Some(Err(error)) => return Ok(RawOutput::failed(error.code(), error.to_string())),
-            };
-            let arguments = match Arguments::deserialize(permit.args()) {
-                Ok(arguments) => arguments,
-                Err(error) => return Ok(RawOutput::failed("args.invalid", error.to_string())),
+                Some(Ok(program)) => program,
+                Some(Err(refused)) => return Ok(refused),
             };
             // The guest is the bytes that were compared. Its files are calls of its own, bounded by what was granted.
             let entry = checked.skill.entrypoint.as_deref().unwrap_or_default();
