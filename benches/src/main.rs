@@ -25,8 +25,8 @@ const TOPICS: &[(&str, Topic)] = &[
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
-    ("redact", redact::measure),
     ("sandbox", broker::measure),
+    ("redact", redact::measure),
     ("program", program::measure),
 ];
 
@@ -41,11 +41,31 @@ fn main() -> Result<()> {
         bail!("there is no topic `{unknown}`; there are {}", known.join(", "));
     }
     let mut report = Report::new(arguments.iter().any(|word| word == "--json"));
-    for (name, topic) in TOPICS.iter().filter(|(name, _)| named.is_empty() || named.contains(name)) {
+    if named.is_empty() {
+        let mut topics: Vec<&str> = TOPICS.iter().map(|(topic, _)| *topic).collect();
+        topics.dedup();
+        for topic in topics {
+            if let Err(error) = apart(topic, &mut report) {
+                report.skip(topic, format!("{error:#}"));
+            }
+        }
+    }
+    for (name, topic) in TOPICS.iter().filter(|(name, _)| named.contains(name)) {
         if let Err(error) = topic(&mut report) {
             report.skip(name, format!("{error:#}"));
         }
     }
     report.close();
+    Ok(())
+}
+
+/// Measures one topic in a process of its own: what one leaves behind in memory would weigh on the next, for a fork costs what
+/// the forking process holds.
+fn apart(topic: &str, report: &mut Report) -> Result<()> {
+    let ended = std::process::Command::new(std::env::current_exe()?)
+        .args([topic, "--json"])
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    report.join(&serde_json::from_slice(&ended.stdout)?);
     Ok(())
 }

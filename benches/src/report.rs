@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 struct Figure {
     name: String,
     value: f64,
-    unit: &'static str,
+    unit: String,
 }
 
 /// What a figure must be.
@@ -57,8 +57,8 @@ impl Report {
     }
 
     /// Adds a figure and shows it.
-    pub fn figure(&mut self, name: &str, value: f64, unit: &'static str) {
-        let figure = Figure { name: name.to_owned(), value, unit };
+    pub fn figure(&mut self, name: &str, value: f64, unit: &str) {
+        let figure = Figure { name: name.to_owned(), value, unit: unit.to_owned() };
         if !self.as_json {
             println!("{figure}");
         }
@@ -68,6 +68,16 @@ impl Report {
     /// Says what could not be measured here.
     pub fn skip(&mut self, name: &str, why: impl fmt::Display) {
         self.skipped.push(format!("{name}: {why}"));
+    }
+
+    /// Adds what another process has measured and told as JSON.
+    pub fn join(&mut self, told: &Value) {
+        for figure in told["figures"].as_array().into_iter().flatten() {
+            let text = |key: &str| figure[key].as_str().unwrap_or_default().to_owned();
+            self.figure(&text("name"), figure["value"].as_f64().unwrap_or(f64::NAN), &text("unit"));
+        }
+        let skipped = told["skipped"].as_array().into_iter().flatten();
+        self.skipped.extend(skipped.filter_map(Value::as_str).map(str::to_owned));
     }
 
     /// Shows the bars met and missed, or everything as one JSON object.
@@ -88,7 +98,8 @@ impl Report {
     }
 
     fn barred(&self) -> impl Iterator<Item = (&Figure, &'static Bar)> {
-        let bar_of = |figure: &&Figure| BARS.iter().find(|(name, _)| *name == figure.name).map(|(_, bar)| bar);
+        let bar_of =
+            |figure: &&Figure| BARS.iter().find(|(name, _)| *name == figure.name).map(|(_, bar)| bar);
         self.figures.iter().filter_map(move |figure| Some((figure, bar_of(&figure)?)))
     }
 
