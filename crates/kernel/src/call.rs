@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::agent::{AgentId, SpawnSpec};
 use crate::approval::{Answer, TicketId};
 use crate::budget::{Budget, BudgetScope};
+use crate::model::Inference;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -163,17 +164,6 @@ pub struct ToolCall {
     pub tool: String,
     /// Its arguments, checked against the tool's schema.
     pub args: Value,
-}
-
-/// One request to a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Inference {
-    /// Which model.
-    pub model: String,
-    /// The conversation so far.
-    pub messages: Value,
-    /// How many tokens may come back.
-    pub tokens_max: u64,
 }
 
 /// Something to remember.
