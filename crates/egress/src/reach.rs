@@ -101,6 +101,9 @@ pub enum ReachError {
     /// It took too long.
     #[error("{0}")]
     Timeout(&'static str),
+    /// More came than was agreed on.
+    #[error("more came than may come")]
+    TooLarge,
     /// The exchange broke.
     #[error("the exchange broke: {0}")]
     Broken(#[from] hyper::Error),
@@ -117,6 +120,7 @@ impl ReachError {
             Self::Connect { .. } => "connect",
             Self::Tls(_) => "tls",
             Self::Timeout(_) => "timeout",
+            Self::TooLarge => "too_large",
             Self::Broken(_) => "broken",
         }
     }

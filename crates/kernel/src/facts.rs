@@ -186,6 +186,8 @@ impl Core {
             }
             None => sheet.added.push(MODEL_LOCAL.to_owned()),
         }
+        // Whoever set the model up has said that this key is for it, so it is not `secret.use`: that is a caller's own choice.
+        sheet.resources.extend(plan.secret.clone().map(Target::Secret));
         sheet.model = Some(plan);
     }
 
@@ -458,6 +460,9 @@ impl Sheet {
     pub(crate) fn output_floor(&self) -> Label {
         let own = match &self.tool {
             Some(tool) => tool.spec().output,
+            None if self.model.is_some() => {
+                Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal }
+            }
             None => Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal },
         };
         // A result is at least as secret as what went in; where it came from is the tool's own matter.

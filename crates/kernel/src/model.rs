@@ -161,6 +161,8 @@ pub struct ModelPlan {
     pub model: String,
     /// Where it would go, as a URL; `None` if it stays on this machine.
     pub remote: Option<String>,
+    /// The secret that opens it, by name: judged with the call, and the only one that its permit gives out.
+    pub secret: Option<String>,
     /// Tokens of the conversation, counted or estimated from above.
     pub tokens_in: u64,
     /// What it costs at most; `None` if nobody knows.
