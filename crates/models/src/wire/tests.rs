@@ -105,8 +105,11 @@ fn check(case: &Case, result: &Result<(Completion, bool), ProviderError>, how: &
         (Some(expected), None, Ok((completion, reported))) => {
             let message = &completion.message;
             assert_eq!(message.text, expected.text, "{name}, {how}");
-            let calls: Vec<_> =
-                message.calls.iter().map(|call| (call.id.clone(), call.tool.clone(), call.args.clone())).collect();
+            let calls: Vec<_> = message
+                .calls
+                .iter()
+                .map(|call| (call.id.clone(), call.tool.clone(), call.args.clone()))
+                .collect();
             assert_eq!(calls, expected.calls, "{name}, {how}");
             assert_eq!(serde_json::to_value(completion.stop).unwrap(), json!(expected.stop), "{name}, {how}");
             let usage = completion.usage;
@@ -136,9 +139,12 @@ fn a_longer_conversation_begins_with_the_same_question() {
         let whole = exchanges.inference;
         let shorter = Inference { messages: whole.messages[..2].to_vec(), ..whole.clone() };
         let names = |inference: &Inference| Names::of(inference);
-        let (long, short) = (wire.body("m", &whole, &names(&whole)), wire.body("m", &shorter, &names(&shorter)));
+        let (long, short) =
+            (wire.body("m", &whole, &names(&whole)), wire.body("m", &shorter, &names(&shorter)));
         for field in ["messages", "input", "contents"] {
-            let (Some(long), Some(short)) = (long[field].as_array(), short[field].as_array()) else { continue };
+            let (Some(long), Some(short)) = (long[field].as_array(), short[field].as_array()) else {
+                continue;
+            };
             assert_eq!(&long[..short.len()], short.as_slice(), "{}", exchanges.wire);
         }
         for field in ["system", "systemInstruction", "tools"] {
@@ -183,7 +189,12 @@ fn a_stream_cut_anywhere_is_a_cut_or_an_error_and_never_a_whole_answer() {
             for end in 0..stream.len() {
                 if let Ok((part, _)) = read(&*wire, &names, &[&stream[..end]]) {
                     // All was said, and only what comes after the end is missing.
-                    assert_eq!((part.message, part.stop), (whole.message.clone(), whole.stop), "{} at {end}", case.name);
+                    assert_eq!(
+                        (part.message, part.stop),
+                        (whole.message.clone(), whole.stop),
+                        "{} at {end}",
+                        case.name
+                    );
                 }
             }
         }
