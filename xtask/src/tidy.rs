@@ -18,7 +18,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("vault", &["kernel"]),
     ("models", &["kernel", "egress", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "models"]),
+    (
+        "regent",
+        &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "models"],
+    ),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

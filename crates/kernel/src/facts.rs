@@ -186,8 +186,6 @@ impl Core {
             }
             None => sheet.added.push(MODEL_LOCAL.to_owned()),
         }
-        // Whoever set the model up has said that this key is for it, so it is not `secret.use`: that is a caller's own choice.
-        sheet.resources.extend(plan.secret.clone().map(Target::Secret));
         sheet.model = Some(plan);
     }
 
@@ -442,9 +440,12 @@ impl Sheet {
         std::mem::take(&mut self.args)
     }
 
-    /// And what they reach for.
+    /// And what they reach for. The key of a model goes with the model that was judged: whoever set it up has put the two
+    /// together, no caller can choose it, and so no rule has to name it.
     pub(crate) fn take_targets(&mut self) -> Vec<Target> {
-        std::mem::take(&mut self.resources)
+        let mut targets = std::mem::take(&mut self.resources);
+        targets.extend(self.model.as_ref().and_then(|plan| plan.secret.clone()).map(Target::Secret));
+        targets
     }
 
     /// Whether doing it twice is the same as doing it once, so that recovery may try it again.

@@ -161,7 +161,7 @@ pub struct ModelPlan {
     pub model: String,
     /// Where it would go, as a URL; `None` if it stays on this machine.
     pub remote: Option<String>,
-    /// The secret that opens it, by name: judged with the call, and the only one that its permit gives out.
+    /// The secret that opens it, by name: the only one that the call's permit gives out.
     pub secret: Option<String>,
     /// Tokens of the conversation, counted or estimated from above.
     pub tokens_in: u64,

@@ -99,16 +99,25 @@ impl Remote {
                 answer.next().await?
             };
             let Some(piece) = piece else { break };
-            for event in reading.push(&piece)? {
-                is_over |= matches!(event, Event::Stop(_));
-                events.give(event).await?;
-            }
+            let mut gathered = Vec::new();
+            let understood = reading.push(&piece, &mut gathered);
+            is_over |= gathered.iter().any(|event| matches!(event, Event::Stop(_)));
+            give_all(&events, gathered).await?;
+            understood?;
         }
-        for event in reading.finish()? {
-            events.give(event).await?;
-        }
-        Ok(())
+        let mut rest = Vec::new();
+        let understood = reading.finish(&mut rest);
+        give_all(&events, rest).await?;
+        understood
     }
+}
+
+/// What came before something that can't be understood was said all the same.
+async fn give_all(events: &Events, gathered: Vec<Event>) -> Result<(), ProviderError> {
+    for event in gathered {
+        events.give(event).await?;
+    }
+    Ok(())
 }
 
 impl Provider for Remote {

@@ -89,12 +89,11 @@ impl Reading {
         self.is_done
     }
 
-    /// Takes a piece in and gives the events that are whole by then.
-    pub fn push(&mut self, piece: &[u8]) -> Result<Vec<Event>, ProviderError> {
-        let mut events = Vec::new();
+    /// Takes a piece in and adds the events that are whole by then; also those that came before what can't be understood.
+    pub fn push(&mut self, piece: &[u8], events: &mut Vec<Event>) -> Result<(), ProviderError> {
         if let Form::Unknown(framing) = self.form {
             match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
-                None => return Ok(events),
+                None => return Ok(()),
                 Some(b'{' | b'[') if framing == Framing::Events => self.form = Form::Whole(Vec::new()),
                 Some(_) => self.form = Form::Stream(Lines::new(framing)),
             }
@@ -103,7 +102,7 @@ impl Reading {
         match form {
             Form::Stream(lines) => lines.push(piece, |message| {
                 *is_done |= message.trim() == DONE;
-                understand(&mut **decoder, message, &mut events)
+                understand(&mut **decoder, message, events)
             })?,
             Form::Whole(bytes) if bytes.len().saturating_add(piece.len()) > WHOLE_BYTES_MAX => {
                 return Err(ProviderError::TooLarge("the answer"));
@@ -111,25 +110,24 @@ impl Reading {
             Form::Whole(bytes) => bytes.extend_from_slice(piece),
             Form::Unknown(_) => {}
         }
-        Ok(events)
+        Ok(())
     }
 
     /// The answer is over.
-    pub fn finish(self) -> Result<Vec<Event>, ProviderError> {
-        let mut events = Vec::new();
+    pub fn finish(self, events: &mut Vec<Event>) -> Result<(), ProviderError> {
         let mut decoder = self.decoder;
         match self.form {
             Form::Unknown(_) => {}
             Form::Stream(lines) => {
-                lines.finish(|message| understand(&mut *decoder, message, &mut events))?;
+                lines.finish(|message| understand(&mut *decoder, message, events))?;
             }
             Form::Whole(bytes) => {
                 let text = std::str::from_utf8(&bytes)
                     .map_err(|_| ProviderError::Malformed("the answer is not UTF-8".to_owned()))?;
-                understand(&mut *decoder, text, &mut events)?;
+                understand(&mut *decoder, text, events)?;
             }
         }
-        Ok(events)
+        Ok(())
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, man, policy, run, sandbox, tool,
-    trust,
+    agent, approve, audit, completions, config, demo, doctor, explain, init, man, model, policy, run,
+    sandbox, tool, trust,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(subcommand)]
+    Model(model::ModelCommand),
+    #[command(subcommand)]
     Policy(policy::PolicyCommand),
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -72,6 +74,7 @@ impl Cli {
             Some(Command::Trust(_)) => "trust",
             Some(Command::Run(_)) => "run",
             Some(Command::Tool(command)) => command.word(),
+            Some(Command::Model(command)) => command.word(),
             Some(Command::Policy(command)) => command.word(),
             Some(Command::Audit(command)) => command.word(),
             Some(Command::Agent(command)) => command.word(),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executors, Kernel, Parts, Policy, Workspace};
+use regent_kernel::{Catalogue, Executors, Kernel, Models, Parts, Policy, Workspace};
 use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
+use regent_models::Hub;
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
 use regent_store::SqliteState;
@@ -62,7 +63,7 @@ impl Running {
         let parts = Parts {
             policy,
             ledger: ledger(context, project)?,
-            executors: executors(context),
+            executors: executors(context)?,
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -199,11 +200,24 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
-fn executors(context: &Context) -> Executors {
+fn executors(context: &Context) -> Result<Executors, Failure> {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context));
-    Executors { process: Some(Arc::new(process)), ..Executors::new(Arc::new(HostTools::new(broker))) }
+    let hub = models(context)?;
+    let models = (!hub.is_empty()).then(|| Arc::new(hub) as Arc<dyn Models>);
+    Ok(Executors {
+        process: Some(Arc::new(process)),
+        models,
+        ..Executors::new(Arc::new(HostTools::new(broker)))
+    })
+}
+
+/// The models that the user has set up.
+pub(crate) fn models(context: &Context) -> Result<Hub, Failure> {
+    Hub::from_settings(context.settings.models().clone(), Arc::clone(&context.clock)).map_err(|error| {
+        Failure::new(codes::CONFIG_INVALID, format!("`{}`: {error}", context.paths.settings().display()))
+    })
 }
 
 /// The least confinement that programs are run in.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::event::{Gathered, Used};
 use crate::prices::Price;
+use crate::provider::Provider;
 use crate::tokens;
 
 /// One call's account.
@@ -22,6 +23,7 @@ pub(super) struct Account {
     pub(super) has_begun: bool,
     /// Places that were redacted.
     pub(super) redacted: usize,
+    pub(super) is_remote: bool,
     pub(super) bytes_out: AtomicU64,
     used: Option<(Used, &'static str)>,
 }
@@ -53,11 +55,12 @@ impl Account {
     }
 
     /// For the receipt: no words of the provider's, only ours.
-    pub(super) fn receipt(&self, model: &str, remote: bool, price: Option<Price>) -> Value {
+    pub(super) fn receipt(&self, model: &str, provider: &dyn Provider, price: Option<Price>) -> Value {
         let (used, source) = self.used.unwrap_or((Used::default(), "none"));
         json!({
             "model": model,
-            "place": if remote { "remote" } else { "this machine" },
+            "place": if self.is_remote { "remote" } else { "this machine" },
+            "secret": provider.secret(),
             "tries": self.tries,
             "errors": self.errors,
             "usage": {

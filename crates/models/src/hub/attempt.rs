@@ -39,6 +39,7 @@ impl Hub {
         };
         let is_remote = entry.provider.endpoint(model).is_some();
         let mut account = Account::default();
+        account.is_remote = is_remote;
         let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &inference));
         account.redacted = redacted.as_ref().map_or(0, |(_, places)| *places);
         let outgoing = redacted.as_ref().map_or(&inference, |(outgoing, _)| outgoing);
@@ -58,7 +59,7 @@ impl Hub {
             if let Op::Infer(asked) = permit.call().op() { class_of(&asked.model) } else { super::ANY };
         let full = entry.full(model);
         let price = self.price(entry, model);
-        let receipt = account.receipt(&full, is_remote, price);
+        let receipt = account.receipt(&full, &*entry.provider, price);
         let output = match ended {
             Ok(completion) => {
                 self.seen().took(class, &full, took_ms.max(1));

@@ -83,12 +83,12 @@ fn stream_of(wire: &dyn Wire, case: &Case) -> Vec<u8> {
 fn read(wire: &dyn Wire, names: &Names, pieces: &[&[u8]]) -> Result<(Completion, bool), ProviderError> {
     let mut reading = Reading::new(wire);
     let mut gathered = Gathered::default();
+    let mut events = Vec::new();
     for piece in pieces {
-        for event in reading.push(piece)? {
-            gathered.take(event)?;
-        }
+        reading.push(piece, &mut events)?;
     }
-    for event in reading.finish()? {
+    reading.finish(&mut events)?;
+    for event in events {
         gathered.take(event)?;
     }
     let reported = gathered.reported();
@@ -176,6 +176,30 @@ fn answers_are_understood_whole_and_in_pieces_of_any_size() {
         }
     }
     assert!(cases >= 50, "{cases}");
+}
+
+#[test]
+fn what_came_before_an_error_is_the_same_however_it_is_cut() {
+    for exchanges in all() {
+        let wire = wire_of(&exchanges.wire);
+        for case in exchanges.cases.iter().filter(|case| case.error.is_some() && case.status.is_none()) {
+            let stream = stream_of(&*wire, case);
+            let events = |pieces: &[&[u8]]| {
+                let (mut reading, mut events) = (Reading::new(&*wire), Vec::new());
+                let failed = pieces.iter().any(|piece| reading.push(piece, &mut events).is_err());
+                let _ended = failed || reading.finish(&mut events).is_err();
+                events
+            };
+            let whole = events(&[&stream]);
+            assert_eq!(
+                events(&stream.chunks(1).collect::<Vec<_>>()),
+                whole,
+                "{}: {}",
+                exchanges.wire,
+                case.name
+            );
+        }
+    }
 }
 
 #[test]

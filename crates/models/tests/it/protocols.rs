@@ -93,7 +93,10 @@ async fn a_key_goes_to_its_host_by_its_handle_and_is_seen_nowhere_else() {
     while let Some(chunk) = stream.next().await {
         flowed.push_str(&chunk.text());
     }
-    let Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
+    let outcome = match stream.reply().await.unwrap() {
+        Reply::Done(outcome) => outcome,
+        other => panic!("{other:?}"),
+    };
     assert!(
         server.requests()[0].contains(&format!("authorization: Bearer {KEY}")),
         "{:?}",
@@ -106,7 +109,7 @@ async fn a_key_goes_to_its_host_by_its_handle_and_is_seen_nowhere_else() {
     );
     let ledger: String = world.entries().iter().map(|entry| entry.body.to_string()).collect();
     assert!(!ledger.contains(KEY) && !ledger.contains(right));
-    // What was judged: the endpoint and the key's name.
+    // What was judged is the endpoint; the receipt has the key's name.
     assert!(ledger.contains("api.example.com") && ledger.contains("\"secret\":\"key\""), "{ledger}");
 }
 
