@@ -2,6 +2,7 @@
 
 mod ledger;
 mod measure;
+mod models;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;
@@ -22,6 +23,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
     ("program", program::measure),
+    ("models", models::measure),
 ];
 
 fn main() -> Result<()> {

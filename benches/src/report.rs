@@ -31,6 +31,8 @@ const BARS: &[(&str, Bar)] = &[
     ("ledger.append.flatness", Bar::AtMost(1.25)),
     ("sandbox.process.true.ratio", Bar::AtMost(4.0)),
     ("sandbox.bwrap.true.ratio", Bar::AtLeast(1.0)),
+    ("provider.overhead", Bar::AtMost(0.5)),
+    ("scheduler.mixed", Bar::AtLeast(2.0)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
 ];
