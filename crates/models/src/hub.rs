@@ -14,6 +14,7 @@ use regent_kernel::{
     tier,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::breaker::{Breaker, State, Trip};
 use crate::patience::Patience;
@@ -170,6 +171,21 @@ impl Hub {
     /// Tells what a task came to that a model was asked in, so that the next choice is a better one.
     pub fn learn(&self, class: &str, model: &str, was_good: bool) {
         self.seen().learn(class, model, was_good);
+    }
+
+    /// Learns from the outcome of an earlier call to a model, as the ledger has it; other outcomes say nothing here.
+    pub fn learn_from(&self, outcome: &Value) {
+        let text = |pointer: &str| outcome.pointer(pointer).and_then(Value::as_str);
+        let (Some(model), Some(_usage)) = (text("/obtained/model"), text("/obtained/usage/source")) else {
+            return;
+        };
+        let class = class_of(text("/obtained/asked").unwrap_or_default());
+        match outcome.get("status").and_then(Value::as_str) {
+            Some("ok") => self.learn(class, model, true),
+            // A caller that stopped it says nothing about the model.
+            Some("cancelled") => {}
+            Some(_) | None => self.learn(class, model, false),
+        }
     }
 
     fn models(&self) -> impl Iterator<Item = (&Entry, &str)> {

@@ -85,7 +85,7 @@ pub fn choose(
             None => fitting.push(limits.rank(at, candidate, seen.of(class, &candidate.model))),
         }
     }
-    fitting.sort_by(|left, right| left.key.cmp(&right.key));
+    fitting.sort_by_key(|ranked| ranked.key);
     let mut considered: Vec<Considered> = fitting.into_iter().map(|ranked| ranked.considered).collect();
     considered.append(&mut others);
     Choice { class: class.to_owned(), considered }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regent_control as control;
 use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executors, Kernel, Models, Parts, Policy, Workspace};
-use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options};
+use regent_ledger::{KeyError, Kind as EntryKind, Ledger, LedgerKey, OpenError, Options, Reader};
 use regent_models::Hub;
 use regent_policy::{Layer, LoadError, Source};
 use regent_sandbox::{Explained, Floor, ProcessTier, SandboxError, Spec};
@@ -19,6 +19,9 @@ use crate::failure::{Excerpt, Failure, Mark};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::trust::{self, Trust};
+
+/// Entries that `auto` remembers outcomes from.
+const RECALLED_MAX: usize = 1_000;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -60,10 +63,11 @@ impl Running {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
+        let hub = Arc::new(models(context)?);
         let parts = Parts {
             policy,
             ledger: ledger(context, project)?,
-            executors: executors(context)?,
+            executors: executors(context, &hub),
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -74,6 +78,7 @@ impl Running {
         };
         let kernel = Kernel::boot(parts).await?;
         tell_in_doubt(context, &kernel);
+        recall(&hub, &kernel);
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
@@ -200,17 +205,33 @@ fn ledger(context: &Context, project: &Project) -> Result<Ledger, Failure> {
     })
 }
 
-fn executors(context: &Context) -> Result<Executors, Failure> {
+fn executors(context: &Context, hub: &Arc<Hub>) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context));
-    let hub = models(context)?;
-    let models = (!hub.is_empty()).then(|| Arc::new(hub) as Arc<dyn Models>);
-    Ok(Executors {
-        process: Some(Arc::new(process)),
-        models,
-        ..Executors::new(Arc::new(HostTools::new(broker)))
-    })
+    let models = (!hub.is_empty()).then(|| Arc::clone(hub) as Arc<dyn Models>);
+    Executors { process: Some(Arc::new(process)), models, ..Executors::new(Arc::new(HostTools::new(broker))) }
+}
+
+/// What came of the latest calls to models, so that `auto` chooses with that in mind. Where there is no choice nothing is read, and a
+/// ledger that can't be read now says so to whoever needs it.
+fn recall(hub: &Hub, kernel: &Kernel) {
+    if hub.list().len() < 2 {
+        return;
+    }
+    learn(hub, &Reader::on(kernel.ledger().storage()));
+}
+
+/// The same from a project's ledger, without a kernel.
+pub(crate) fn recall_from(hub: &Hub, project: &Project) {
+    learn(hub, &Reader::new(&project.audit()));
+}
+
+fn learn(hub: &Hub, reader: &Reader) {
+    let entries = reader.tail(RECALLED_MAX).unwrap_or_default();
+    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Outcome) {
+        hub.learn_from(&entry.body);
+    }
 }
 
 /// The models that the user has set up.

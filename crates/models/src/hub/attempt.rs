@@ -55,14 +55,20 @@ impl Hub {
         let took_ms =
             u64::try_from(self.clock.elapsed().saturating_sub(began).as_millis()).unwrap_or(u64::MAX);
         account.settle(&inference);
-        let class =
-            if let Op::Infer(asked) = permit.call().op() { class_of(&asked.model) } else { super::ANY };
+        let asked = if let Op::Infer(asked) = permit.call().op() { asked.model.as_str() } else { "" };
+        let class = class_of(asked);
         let full = entry.full(model);
         let price = self.price(entry, model);
-        let receipt = account.receipt(&full, &*entry.provider, price);
+        let mut receipt = account.receipt(&full, &*entry.provider, price);
+        if asked != full
+            && let Some(fields) = receipt.as_object_mut()
+        {
+            fields.insert("asked".to_owned(), asked.into());
+        }
         let output = match ended {
             Ok(completion) => {
                 self.seen().took(class, &full, took_ms.max(1));
+                self.learn(class, &full, true);
                 completed(&completion)
             }
             Err(error) => {

@@ -1,7 +1,7 @@
 //! `regent model`: which models are set up, and whether they answer.
 
 use clap::Subcommand;
-use regent_kernel::{Completion, Inference, Message, Op, Role, Sampling};
+use regent_kernel::{Completion, Confidentiality, Inference, Integrity, Label, Message, Op, Role, Sampling};
 use regent_models::Listed;
 use serde_json::{Value, json};
 
@@ -27,6 +27,11 @@ pub(crate) enum ModelCommand {
         /// As `provider/model`, `provider`, `auto` or `auto:CLASS`; each provider's first model if absent
         name: Option<String>,
     },
+    /// Say which model `auto` would be now, and why
+    Why {
+        /// For this class of tasks
+        class: Option<String>,
+    },
 }
 
 impl ModelCommand {
@@ -34,6 +39,7 @@ impl ModelCommand {
         match self {
             Self::List => "model.list",
             Self::Test { .. } => "model.test",
+            Self::Why { .. } => "model.why",
         }
     }
 }
@@ -41,6 +47,7 @@ impl ModelCommand {
 pub(crate) async fn run(context: &Context, command: ModelCommand) -> CommandResult {
     match command {
         ModelCommand::List => list(context),
+        ModelCommand::Why { class } => why(context, class.as_deref()),
         ModelCommand::Test { name } => {
             let names = names(context, name)?;
             let running = Running::boot(context).await?;
@@ -74,6 +81,47 @@ fn how(context: &Context) -> String {
         "Add to `{}`, for example:\n\n[models.local]\nkind = \"ollama\"\nmodels = [\"qwen2.5-coder:0.5b\"]",
         context.paths.settings().display()
     )
+}
+
+/// A choice as it would be for a person's own short question.
+fn why(context: &Context, class: Option<&str>) -> CommandResult {
+    let hub = compose::models(context)?;
+    if let Ok(project) = context.project() {
+        compose::recall_from(&hub, &project);
+    }
+    let label = Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal };
+    let model = class.map_or_else(|| "auto".to_owned(), |class| format!("auto:{class}"));
+    let choice = hub.explain(&question(&model), label);
+    let mut text = String::new();
+    for one in &choice.considered {
+        let name = format!("{:<40}", one.model);
+        let name = if one.fits {
+            context.screen.strong(&term::inline(&name))
+        } else {
+            term::inline(&name).into_owned()
+        };
+        let no = if one.fits { "" } else { "no: " };
+        text.push_str(&format!("{name} {no}{}\n", one.why));
+    }
+    if choice.considered.is_empty() {
+        text = format!("No models are set up. {}\n", how(context));
+    }
+    Ok(Done::new(json!({"choice": choice}), text))
+}
+
+fn question(model: &str) -> Inference {
+    Inference {
+        model: model.to_owned(),
+        messages: vec![Message {
+            role: Role::User,
+            text: QUESTION.to_owned(),
+            calls: Vec::new(),
+            answers: None,
+        }],
+        tools: Vec::new(),
+        tokens_max: TOKENS_MAX,
+        sampling: Sampling::default(),
+    }
 }
 
 /// What is to be tested: what was named, or the first model of each provider.
@@ -124,17 +172,9 @@ async fn test(context: &Context, running: &Running, names: &[String]) -> Command
 }
 
 async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String, Value), Failure> {
-    let question = Message { role: Role::User, text: QUESTION.to_owned(), calls: Vec::new(), answers: None };
-    let inference = Inference {
-        model: name.to_owned(),
-        messages: vec![question],
-        tools: Vec::new(),
-        tokens_max: TOKENS_MAX,
-        sampling: Sampling::default(),
-    };
     let began = context.clock.elapsed();
     let operator = running.kernel.operator();
-    let outcome = calls::call(context, running, &operator, Op::Infer(inference)).await?;
+    let outcome = calls::call(context, running, &operator, Op::Infer(question(name))).await?;
     let took_ms = context.clock.elapsed().saturating_sub(began).as_millis();
     calls::succeeded(&outcome)?;
     let completion: Completion = serde_json::from_slice(outcome.output.bytes())

@@ -13,6 +13,8 @@ mod envelopes;
 #[cfg(test)]
 mod exit_codes;
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod running;
 #[cfg(test)]
 mod terminal;
