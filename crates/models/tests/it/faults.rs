@@ -215,3 +215,43 @@ async fn a_provider_that_is_down_is_not_asked_for_a_while() {
         [("one/m", false), ("spare/m", true)]
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_stopped_half_way_is_charged_for_what_came() {
+    let server = Server::new(vec![Act::Stall("200 OK", half())]);
+    let patience = Patience { idle_ms_max: 60_000, total_ms_max: 60_000, ..hasty() };
+    let (remote, own) = served(&server, patience, &[]);
+    let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+    let agent = world.agent().await;
+    let mut stream = world.kernel.stream(&agent, regent_kernel::Op::Infer(asking("one", "Hi")));
+    assert_eq!(stream.next().await.unwrap().text(), "Hello ");
+    world.kernel.raise(agent.agent_id().unwrap(), regent_kernel::Signal::Kill, "test").await.unwrap();
+    let regent_kernel::Reply::Done(outcome) = stream.reply().await.unwrap() else { panic!("not done") };
+    assert_eq!((outcome.status, outcome.output.text().as_ref()), (Status::Cancelled, "Hello "));
+    assert!(outcome.spent.tokens > 0 && outcome.spent.money_microusd > 0, "{:?}", outcome.spent);
+    assert_eq!(server.requests().len(), 1, "and nobody asks again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adv_008_a_tool_that_a_model_makes_up_stays_as_it_was_made_up() {
+    let call = |name: &str| {
+        format!("{{\"index\":0,\"id\":\"a\",\"function\":{{\"name\":\"{name}\",\"arguments\":\"{{}}\"}}}}")
+    };
+    for name in ["__proto__", "fs.reаd", "rm -rf", "constructor"] {
+        let body = format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{}]}},\"finish_reason\":\"tool_calls\"}}]}}\n\ndata: [DONE]\n\n",
+            call(name)
+        );
+        let server = Server::new(vec![answer("200 OK", &body)]);
+        let (remote, own) = served(&server, hasty(), &[]);
+        let world = World::new(ALLOW_ALL, hub(vec![("one", remote, own)])).await;
+        let asked = completion(&world.ask(asking("one", "Hi")).await).message.calls;
+        assert_eq!(asked[0].tool, name);
+        // And calling it is refused by the kernel: there is no such tool.
+        let run = regent_kernel::ToolCall { tool: asked[0].tool.clone(), args: asked[0].args.clone() };
+        let reply =
+            world.kernel.syscall(&world.kernel.operator(), regent_kernel::Op::RunTool(run)).await.unwrap();
+        let regent_kernel::Reply::Denied(denial) = reply else { panic!("{name}") };
+        assert_eq!(denial.reason.code, "tool.unknown");
+    }
+}
