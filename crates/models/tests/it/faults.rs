@@ -31,7 +31,7 @@ fn status_of(outcome: &regent_kernel::Outcome) -> String {
     match &outcome.status {
         Status::Ok => "ok".to_owned(),
         Status::Failed(failure) => failure.code.clone(),
-        other => format!("{other:?}"),
+        other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => format!("{other:?}"),
     }
 }
 

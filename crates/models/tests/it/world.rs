@@ -76,7 +76,7 @@ impl World {
     pub(crate) async fn ask(&self, inference: Inference) -> Outcome {
         match self.kernel.syscall(&self.kernel.operator(), Op::Infer(inference)).await.unwrap() {
             Reply::Done(outcome) => outcome,
-            other => panic!("{other:?}"),
+            other @ (Reply::Denied(_) | Reply::Pending(_)) => panic!("{other:?}"),
         }
     }
 
