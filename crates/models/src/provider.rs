@@ -20,6 +20,35 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// retries, time-outs in all, prices and fallbacks are the [`Hub`](crate::Hub)'s. A provider in this process runs its token loop on
 /// a thread of its own: it gives each token with [`Events::give_blocking`], stops when that fails, and looks at
 /// [`Turn::should_yield`] between two tokens.
+///
+/// ```
+/// use std::sync::Arc;
+/// use regent_kernel::{BoxFuture, StopReason, SystemClock};
+/// use regent_models::{Ask, Event, Events, Hub, Kind, Provider, ProviderError, ProviderSettings, RouterSettings};
+///
+/// /// Says back what it was told last.
+/// #[derive(Debug)]
+/// struct Echo;
+///
+/// impl Provider for Echo {
+///     fn endpoint(&self, _model: &str) -> Option<String> {
+///         None // it stays in this process
+///     }
+///
+///     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+///         Box::pin(async move {
+///             let last = ask.inference.messages.last().map_or("", |message| &message.text);
+///             events.give(Event::Text(last.to_owned())).await?;
+///             events.give(Event::Stop(StopReason::End)).await
+///         })
+///     }
+/// }
+///
+/// let mut hub = Hub::new(RouterSettings::default(), Arc::new(SystemClock::default()))?;
+/// hub.add("echo", Arc::new(Echo), ProviderSettings::of(Kind::Local, &["one"]));
+/// assert_eq!(hub.list()[0].model, "echo/one");
+/// # Ok::<(), regent_models::SettingsError>(())
+/// ```
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Where a question to this model goes, as a URL; `None` if it stays in this process.
     fn endpoint(&self, model: &str) -> Option<String>;

@@ -69,7 +69,7 @@ impl Hub {
             Ok(completion) => {
                 self.seen().took(class, &full, took_ms.max(1));
                 self.learn(class, &full, true);
-                completed(&completion)
+                completed(permit, &completion)
             }
             Err(error) => {
                 if error.is_outage() {
@@ -184,9 +184,13 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
     gathered.finish(&running.entry.full(running.model), &running.names, usage)
 }
 
-/// A completion as the call's output.
-pub(super) fn completed(completion: &Completion) -> RawOutput {
+/// A completion as the call's output: whole, or not at all. Half of it would be no JSON.
+fn completed(permit: &Permit<'_, tier::Host>, completion: &Completion) -> RawOutput {
     match serde_json::to_vec(completion) {
+        Ok(bytes) if bytes.len() as u64 > permit.limits().output_bytes_max => {
+            let too_large = ProviderError::TooLarge("the answer");
+            RawOutput::failed(too_large.code(), too_large.to_string())
+        }
         Ok(bytes) => RawOutput::new(bytes),
         Err(error) => RawOutput::failed("model.garbled", error.to_string()),
     }

@@ -156,6 +156,24 @@ async fn a_script_gives_the_same_conversation_the_same_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_larger_than_the_grant_is_a_failure_and_never_half_a_completion() {
+    let policy = "version: 1\nlimits: { output: 150B }\nrules:\n  - { id: all, effect: allow }\n";
+    for (words, code) in [(1, None), (20, Some("model.too_large")), (200, Some("model.too_large"))] {
+        let talker = scripted(json!({"turns": [{"text": "word ".repeat(words)}]}));
+        let world = World::new(policy, hub(vec![("one", talker, quick(Kind::Scripted))])).await;
+        let outcome = world.ask(asking("one", "Hi")).await;
+        match code {
+            None => assert_eq!(completion(&outcome).message.text, "word "),
+            Some(code) => {
+                let Status::Failed(failure) = &outcome.status else { panic!("{:?}", outcome.status) };
+                assert_eq!(failure.code, code, "{words}");
+                assert!(outcome.spent.tokens > 0, "it was said, so it is charged");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nonsense_is_refused_before_anyone_is_asked() {
     let world = World::new(ALLOW_ALL, hub(vec![("far", far("x"), quick(Kind::Scripted))])).await;
     let mut empty = asking("far", "");
