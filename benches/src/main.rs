@@ -4,6 +4,7 @@ mod broker;
 mod ledger;
 mod measure;
 mod microvm;
+mod models;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;
@@ -28,6 +29,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("sandbox", broker::measure),
     ("redact", redact::measure),
     ("program", program::measure),
+    ("models", models::measure),
 ];
 
 fn main() -> Result<()> {

@@ -38,6 +38,8 @@ const BARS: &[(&str, Bar)] = &[
     ("wasm.host_call", Bar::AtMost(1.0)),
     ("redact.throughput", Bar::AtLeast(100.0)),
     ("broker.request.added", Bar::AtMost(0.3)),
+    ("provider.overhead", Bar::AtMost(0.5)),
+    ("scheduler.mixed", Bar::AtLeast(2.0)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
 ];

@@ -17,13 +17,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("tools-macros", &[]),
     ("tools", &["kernel", "egress", "tools-macros", "script"]),
     ("vault", &["kernel"]),
+    ("models", &["kernel", "egress", "vault"]),
     ("skills", &["policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
     (
         "regent",
         &[
             "policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools",
-            "vault", "skills",
+            "vault", "models", "skills",
         ],
     ),
 ];

@@ -10,6 +10,7 @@ use crate::agent::{AgentId, SpawnSpec};
 use crate::approval::{Answer, TicketId};
 use crate::budget::{Budget, BudgetScope};
 use crate::catalogue::Tool;
+use crate::model::Inference;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -166,17 +167,6 @@ pub struct ToolCall {
     pub tool: String,
     /// Its arguments, checked against the tool's schema.
     pub args: Value,
-}
-
-/// One request to a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Inference {
-    /// Which model.
-    pub model: String,
-    /// The conversation so far.
-    pub messages: Value,
-    /// How many tokens may come back.
-    pub tokens_max: u64,
 }
 
 /// Something to remember.

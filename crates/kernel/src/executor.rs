@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::budget::Spent;
+use crate::model::Models;
 use crate::syscall::{Permit, tier};
 
 /// A boxed future that may borrow for `'a`.
@@ -34,7 +35,7 @@ pub struct Executors {
     /// Programs in a virtual machine.
     pub microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
     /// Models; `None` where no provider is set up.
-    pub models: Option<Arc<dyn Executor<tier::Host>>>,
+    pub models: Option<Arc<dyn Models>>,
 }
 
 impl Executors {

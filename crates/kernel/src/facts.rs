@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
     Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
-    Policy, Reason, Resource, SECRET_USE, Tier, Verdict,
+    Policy, Reason, Resource, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::kernel::Core;
+use crate::model::{Inference, ModelPlan};
 use crate::rate;
 use crate::rules::narrowed;
 use crate::syscall::Fault;
@@ -27,6 +28,10 @@ use regent_workspace::{PathError, Workspace};
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
 
+/// Capabilities of a call to a model: it stays on this machine, or it doesn't.
+const MODEL_LOCAL: &str = "model.local";
+const MODEL_REMOTE: &str = "model.remote";
+
 /// The facts of one call, owned.
 #[derive(Debug)]
 pub(crate) struct Sheet {
@@ -35,6 +40,10 @@ pub(crate) struct Sheet {
     pub(crate) resources: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
+    /// What a call to a model would mean.
+    pub(crate) model: Option<ModelPlan>,
+    /// Capabilities that the call has beside those that its tool declares.
+    pub(crate) added: Vec<String>,
     /// The tier it would run at if policy doesn't raise it.
     pub(crate) tier: Tier,
     pub(crate) left: BudgetLeft,
@@ -73,6 +82,8 @@ impl Core {
                 fields: std::collections::BTreeMap::new(),
             },
             tool: None,
+            model: None,
+            added: Vec::new(),
             tier: Tier::Host,
             left: self.budgets.left(who),
             trust: self.agents.trust(who),
@@ -139,12 +150,43 @@ impl Core {
         for (path, access) in self.vfs_paths(call, op) {
             sheet.resources.push(Target::Path { path: format!("vfs:{path}"), access });
         }
-        if matches!(op, Op::Infer(_)) && self.executors.models.is_none() {
-            sheet.refuse("model.none", "no model provider is set up".to_owned(), "");
+        if let Op::Infer(inference) = op {
+            self.facts_of_model(sheet, inference);
         }
         if let Some(reason) = self.own_rule(call, op) {
             sheet.refusal = Some(reason);
         }
+    }
+
+    /// Where a conversation would go is settled before policy judges it: the model that it sees is the model that is asked.
+    fn facts_of_model(&self, sheet: &mut Sheet, inference: &Inference) {
+        let Some(models) = &self.executors.models else {
+            sheet.refuse(
+                "model.none",
+                "no model is set up".to_owned(),
+                "`regent model list` shows what there is",
+            );
+            return;
+        };
+        let conversation = sheet.labels.fields.values().fold(sheet.labels.default, |all, one| all.join(*one));
+        let plan = match models.plan(inference, conversation) {
+            Ok(plan) => plan,
+            Err(reason) => {
+                sheet.refusal = Some(reason);
+                return;
+            }
+        };
+        if let Some(slot) = sheet.args.get_mut("model") {
+            *slot = Value::String(plan.model.clone());
+        }
+        match &plan.remote {
+            Some(url) => {
+                sheet.added.push(MODEL_REMOTE.to_owned());
+                sheet.name_endpoint(url, "POST");
+            }
+            None => sheet.added.push(MODEL_LOCAL.to_owned()),
+        }
+        sheet.model = Some(plan);
     }
 
     /// Step 2 without its conclusions: the pure decision on the facts.
@@ -175,14 +217,12 @@ impl Core {
     fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let declared = sheet.tool.as_ref().map_or(&[][..], |tool| tool.spec().capabilities.as_slice());
-        let uses_secrets = sheet.resources.iter().any(|target| matches!(target, Target::Secret(_)));
-        let with_secrets: Vec<String> =
-            if uses_secrets { [declared, &[SECRET_USE.to_owned()]].concat() } else { Vec::new() };
+        let all = if sheet.added.is_empty() { Vec::new() } else { [declared, &sheet.added].concat() };
         let facts = Facts {
             caller: call.principal.as_caller(sheet.trust),
             op: call.op.name(),
             tool: sheet.tool.as_ref().map(|tool| tool.spec().name.as_str()),
-            capabilities: if uses_secrets { &with_secrets } else { declared },
+            capabilities: if sheet.added.is_empty() { declared } else { &all },
             args: &sheet.args,
             labels: &sheet.labels,
             resources: &resources,
@@ -240,6 +280,7 @@ impl Core {
             transform.apply(&mut args);
         }
         sheet.resources.clear();
+        sheet.added.clear();
         sheet.named.clear();
         self.facts_of_tool(sheet, &run.tool, args);
         sheet.fix_args();
@@ -355,23 +396,30 @@ impl Sheet {
     }
 
     fn resolve_url(&mut self, pointer: &str, text: &str) {
+        let method = self.args.get("method").and_then(Value::as_str).unwrap_or("GET").to_ascii_uppercase();
+        if let Some(url) = self.name_endpoint(text, &method)
+            && let Some(slot) = self.args.pointer_mut(pointer)
+        {
+            *slot = Value::String(url);
+        }
+    }
+
+    /// Makes a URL into something that policy judges, and gives back its one spelling.
+    fn name_endpoint(&mut self, text: &str, method: &str) -> Option<String> {
         match crate::endpoint::parse(text) {
             Ok(url) => {
-                let method =
-                    self.args.get("method").and_then(Value::as_str).unwrap_or("GET").to_ascii_uppercase();
                 self.resources.push(Target::Endpoint {
                     scheme: url.scheme().to_owned(),
                     host: crate::endpoint::host_of(&url),
                     port: url.port_or_known_default().unwrap_or(0),
-                    method,
+                    method: method.to_owned(),
                     path: url.path().to_owned(),
                 });
-                if let Some(slot) = self.args.pointer_mut(pointer) {
-                    *slot = Value::String(url.to_string());
-                }
+                Some(url.to_string())
             }
             Err(why) => {
-                self.refuse("url.refused", why, "give an http or https URL without user name or password")
+                self.refuse("url.refused", why, "give an http or https URL without user name or password");
+                None
             }
         }
     }
@@ -395,9 +443,12 @@ impl Sheet {
         std::mem::take(&mut self.args)
     }
 
-    /// And what they reach for.
+    /// And what they reach for. The key of a model goes with the model that was judged: whoever set it up has put the two
+    /// together, no caller can choose it, and so no rule has to name it.
     pub(crate) fn take_targets(&mut self) -> Vec<Target> {
-        std::mem::take(&mut self.resources)
+        let mut targets = std::mem::take(&mut self.resources);
+        targets.extend(self.model.as_ref().and_then(|plan| plan.secret.clone()).map(Target::Secret));
+        targets
     }
 
     /// Whether doing it twice is the same as doing it once, so that recovery may try it again.
@@ -413,6 +464,9 @@ impl Sheet {
     pub(crate) fn output_floor(&self) -> Label {
         let own = match &self.tool {
             Some(tool) => tool.spec().output,
+            None if self.model.is_some() => {
+                Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal }
+            }
             None => Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal },
         };
         // A result is at least as secret as what went in; where it came from is the tool's own matter.

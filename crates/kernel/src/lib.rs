@@ -13,6 +13,7 @@ mod executor;
 mod facts;
 mod identity;
 mod kernel;
+mod model;
 mod pipe;
 mod principal;
 mod rate;
@@ -30,12 +31,16 @@ mod within;
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
 pub use budget::{Budget, BudgetScope, Each, Spent};
-pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
+pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
 pub use kernel::{Parts, Phase};
+pub use model::{
+    Completion, Inference, Message, ModelPlan, Models, Offer, Role, Sampling, StopReason, ToolUse,
+    Usage as ModelUsage,
+};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_ledger::Digest;

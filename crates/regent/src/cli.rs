@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, man, policy, run, sandbox,
-    skill, tool, trust, vault,
+    agent, approve, audit, completions, config, demo, doctor, explain, init, man, model, policy, run,
+    sandbox, skill, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Skill(skill::SkillCommand),
     #[command(subcommand)]
+    Model(model::ModelCommand),
+    #[command(subcommand)]
     Policy(policy::PolicyCommand),
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -80,6 +82,7 @@ impl Cli {
             Some(Command::Run(_)) => "run",
             Some(Command::Tool(command)) => command.word(),
             Some(Command::Skill(command)) => command.word(),
+            Some(Command::Model(command)) => command.word(),
             Some(Command::Policy(command)) => command.word(),
             Some(Command::Audit(command)) => command.word(),
             Some(Command::Agent(command)) => command.word(),

@@ -116,6 +116,7 @@ codes! {
     LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
         message says which. A rule's `limits` sets them.";
+    MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
     POLICY_NONE = "policy.none", exit::DENIED, "You have no policy of your own yet, and no policy means deny. `regent init` writes one that is ready to use and \
         explains itself.";
     POLICY_INVALID = "policy.invalid", exit::INVALID_FILE, "A policy file has mistakes; all of them are shown with line and column. A policy that can't be read \

@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod man;
+pub(crate) mod model;
 pub(crate) mod next;
 pub(crate) mod policy;
 pub(crate) mod run;
@@ -33,6 +34,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Run(args) => run::run(context, args).await,
         Command::Tool(command) => tool::run(context, command).await,
         Command::Skill(command) => skill::run(context, command).await,
+        Command::Model(command) => model::run(context, command).await,
         Command::Policy(command) => policy::run(context, command).await,
         Command::Audit(command) => audit::run(context, command).await,
         Command::Agent(command) => agent::run(context, command).await,

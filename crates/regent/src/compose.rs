@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executor, Executors, Kernel, Parts, Policy, Workspace, tier};
-use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
+use regent_kernel::{Catalogue, Executor, Executors, Kernel, Models, Parts, Policy, Workspace, tier};
+use regent_ledger::{KeyError, Kind as EntryKind, Ledger, LedgerKey, OpenError, Options, PayloadKey, Reader};
+use regent_models::Hub;
 use regent_policy::{Layer, LoadError, Source};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
@@ -30,6 +31,9 @@ use crate::reload::{Reloading, Seen};
 use crate::secrets;
 use crate::trust::{self, Trust};
 use crate::way_out::WayOut;
+
+/// Entries that `auto` remembers outcomes from.
+const RECALLED_MAX: usize = 1_000;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -78,10 +82,11 @@ impl Running {
                 .help("`regent doctor` checks it")
         })?;
         let vault = secrets::vault(context)?;
+        let hub = Arc::new(models(context)?);
         let parts = Parts {
             policy,
             ledger: ledger(context, project, &vault)?,
-            executors: executors(context, &skills, generated),
+            executors: executors(context, &hub, &skills, generated),
             catalogue,
             workspace,
             state: Arc::new(state),
@@ -92,6 +97,7 @@ impl Running {
         };
         let kernel = Kernel::boot(parts).await?;
         tell_in_doubt(context, &kernel);
+        recall(&hub, &kernel);
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
@@ -226,7 +232,12 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
     Ok(PayloadKey::new(*key))
 }
 
-fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Generated>>) -> Executors {
+fn executors(
+    context: &Context,
+    hub: &Arc<Hub>,
+    skills: &Arc<Skills>,
+    generated: Option<Arc<Generated>>,
+) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
@@ -239,6 +250,7 @@ fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Gene
         wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm: microvm_tier(skills),
+        models: (!hub.is_empty()).then(|| Arc::clone(hub) as Arc<dyn Models>),
         ..Executors::new(Arc::new(host))
     }
 }
@@ -264,6 +276,34 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm::finding(),
     ]
+}
+
+/// What came of the latest calls to models, so that `auto` chooses with that in mind. Where there is no choice nothing is read, and a
+/// ledger that can't be read now says so to whoever needs it.
+fn recall(hub: &Hub, kernel: &Kernel) {
+    if hub.list().len() < 2 {
+        return;
+    }
+    learn(hub, &Reader::on(kernel.ledger().storage()));
+}
+
+/// The same from a project's ledger, without a kernel.
+pub(crate) fn recall_from(hub: &Hub, project: &Project) {
+    learn(hub, &Reader::new(&project.audit()));
+}
+
+fn learn(hub: &Hub, reader: &Reader) {
+    let entries = reader.tail(RECALLED_MAX).unwrap_or_default();
+    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Outcome) {
+        hub.learn_from(&entry.body);
+    }
+}
+
+/// The models that the user has set up.
+pub(crate) fn models(context: &Context) -> Result<Hub, Failure> {
+    Hub::from_settings(context.settings.models().clone(), Arc::clone(&context.clock)).map_err(|error| {
+        Failure::new(codes::CONFIG_INVALID, format!("`{}`: {error}", context.paths.settings().display()))
+    })
 }
 
 /// The least confinement that programs are run in.

@@ -16,6 +16,8 @@ mod generated;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod running;
 #[cfg(test)]
 mod secrets;
