@@ -122,4 +122,14 @@ impl Nonce {
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
+
+    /// The one that belongs to a secret: the same each time, so that a conversation can be put together again byte by byte.
+    pub fn of_secret(secret: &[u8]) -> Self {
+        Self(Digest::of(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
+    }
+
+    /// As it stands in the markers.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
