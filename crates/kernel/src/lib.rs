@@ -12,6 +12,7 @@ pub mod endpoint;
 mod executor;
 mod facts;
 mod identity;
+mod journal;
 mod kernel;
 mod model;
 mod pipe;
@@ -35,6 +36,7 @@ pub use catalogue::{AdmitError, ArgumentKind, Catalogue, SideEffect, Tool, ToolS
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
+pub use journal::TaskId;
 pub use kernel::{Parts, Phase};
 pub use model::{
     Completion, Inference, Message, ModelPlan, Models, Offer, Role, Sampling, StopReason, ToolUse,

@@ -31,6 +31,11 @@ impl Labelled {
         Self { bytes, label }
     }
 
+    /// What the ledger has kept, with the label that it was recorded under.
+    pub(crate) fn retold(bytes: Vec<u8>, label: Label) -> Self {
+        Self { bytes, label }
+    }
+
     /// Where it came from and how secret it is.
     pub fn label(&self) -> Label {
         self.label
