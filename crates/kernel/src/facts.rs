@@ -485,8 +485,9 @@ impl Sheet {
     pub(crate) fn is_idempotent(&self, op: &Op) -> bool {
         match &self.tool {
             Some(tool) => tool.spec().idempotent,
-            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double.
-            None => !matches!(op, Op::Infer(_) | Op::RunTool(_)),
+            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double. Asking a
+            // model again changes nothing in the world; at worst it is paid for twice.
+            None => !matches!(op, Op::RunTool(_)),
         }
     }
 

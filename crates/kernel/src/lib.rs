@@ -44,7 +44,7 @@ pub use model::{
 };
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
-pub use regent_ledger::Digest;
+pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };

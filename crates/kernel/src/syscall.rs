@@ -181,7 +181,13 @@ impl Core {
 
         // A step of a task that was made before is answered from the ledger, and never made again.
         match self.known(&call)? {
-            Known::Answer(reply) => Ok(*reply),
+            Known::Answer(reply) => {
+                // Hearing something again is hearing it: its label is the caller's from here on.
+                if let Reply::Done(outcome) = &*reply {
+                    self.agents.saw(&call, outcome.output.label(), outcome.spent.tokens);
+                }
+                Ok(*reply)
+            }
             Known::Make(doubt) => self.make(call, doubt).await,
         }
     }
