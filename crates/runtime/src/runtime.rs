@@ -6,7 +6,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,8 @@ use crate::event::{Event, Events};
 use crate::snapshot::{SnapshotError, Snapshots};
 use crate::stop::Stop;
 use crate::task::{self, Difference, Tape, TaskRecord, TaskSpec, TaskState, TaskView};
-use attempt::Replaying;
+use attempt::{Replaying, family};
+use drive::Start;
 use queue::Queue;
 
 /// How large a goal may be.
@@ -200,19 +201,20 @@ impl Runtime {
             return Err(TaskError::Over(view.state));
         }
         self.check_tools(&view.record)?;
-        self.enqueue(view.record, view.state, view.runs)
+        self.0.kernel.adopt(&family(&view.record))?;
+        self.enqueue(view.record, Start { state: view.state, run: view.runs, spent: view.spent })
     }
 
     /// Goes on with every task that isn't over and waits for nobody, the most urgent first, then the oldest.
     pub async fn resume_all(&self) -> Result<Vec<TaskHandle>, TaskError> {
         let mut views: Vec<TaskView> = self.tasks()?.into_iter().filter(is_left_over).collect();
         views.sort_by_key(|view| (std::cmp::Reverse(view.record.spec.priority), view.created_ms));
+        let families: BTreeSet<TaskId> = views.iter().flat_map(|view| family(&view.record)).collect();
+        self.0.kernel.adopt(&families.into_iter().collect::<Vec<_>>())?;
         let mut handles = Vec::new();
         for view in views {
-            match self
-                .check_tools(&view.record)
-                .and_then(|()| self.enqueue(view.record, view.state, view.runs))
-            {
+            let start = Start { state: view.state, run: view.runs, spent: view.spent };
+            match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start)) {
                 Ok(handle) => handles.push(handle),
                 // One that runs elsewhere, or can't go on, doesn't keep the others.
                 Err(TaskError::Busy(_) | TaskError::ToolChanged(_)) => {}
@@ -315,11 +317,14 @@ impl Runtime {
         if self.0.queue.is_full() {
             return Err(TaskError::Full(self.0.options.waiting_max));
         }
+        if !record.ancestors.is_empty() {
+            self.0.kernel.adopt(&family(&record))?;
+        }
         self.0.write_record(&record).await?;
-        self.enqueue(record, TaskState::Initialized, 1)
+        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, spent: Spent::default() })
     }
 
-    fn enqueue(&self, record: TaskRecord, state: TaskState, run: u32) -> Result<TaskHandle, TaskError> {
+    fn enqueue(&self, record: TaskRecord, start: Start) -> Result<TaskHandle, TaskError> {
         let task = record.task.clone();
         let (cancel, cancelled) = watch::channel(false);
         {
@@ -341,7 +346,7 @@ impl Runtime {
         let handle = TaskHandle { task: task.clone(), events: events.listen(), cancel, ended };
         let (inner, priority) = (Arc::clone(&self.0), record.spec.priority);
         let job = Box::pin(async move {
-            let end = inner.drive(record, (state, run), cancelled, events).await;
+            let end = inner.drive(record, start, cancelled, events).await;
             inner.live().remove(&task);
             drop(lock);
             told.send_replace(Some(end));

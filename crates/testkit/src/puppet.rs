@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    BoxFuture, Completion, ExecuteError, Executor, Inference, Label, Message, ModelPlan, ModelUsage, Models, Op, Permit,
-    RawOutput, Reason, Role, Spent, StopReason, ToolUse, tier,
+    BoxFuture, Completion, ExecuteError, Executor, Inference, Label, Message, ModelPlan, ModelUsage, Models,
+    Op, Permit, RawOutput, Reason, Role, Spent, StopReason, ToolUse, tier,
 };
 use serde_json::Value;
 
@@ -74,12 +74,20 @@ impl std::fmt::Debug for Puppet {
 impl Models for Puppet {
     fn plan(&self, inference: &Inference, _label: Label) -> Result<ModelPlan, Reason> {
         let model = inference.model.clone();
-        Ok(ModelPlan { model, remote: None, tokens_in: PUPPET_TOKENS, money_microusd_max: Some(PUPPET_TOKENS) })
+        Ok(ModelPlan {
+            model,
+            remote: None,
+            tokens_in: PUPPET_TOKENS,
+            money_microusd_max: Some(PUPPET_TOKENS),
+        })
     }
 }
 
 impl Executor<tier::Host> for Puppet {
-    fn execute<'s>(&'s self, permit: Permit<'s, tier::Host>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             let Op::Infer(inference) = permit.call().op() else {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
@@ -91,8 +99,10 @@ impl Executor<tier::Host> for Puppet {
                 Says::Text(text) => (text, Vec::new(), StopReason::End),
                 Says::Calls(calls) => (String::new(), calls, StopReason::ToolUse),
             };
-            let named = |(index, (tool, args)): (usize, (String, Value))| {
-                ToolUse { id: format!("c{number}-{index}"), tool, args }
+            let named = |(index, (tool, args)): (usize, (String, Value))| ToolUse {
+                id: format!("c{number}-{index}"),
+                tool,
+                args,
             };
             let calls = calls.into_iter().enumerate().map(named).collect();
             let completion = Completion {
@@ -101,7 +111,8 @@ impl Executor<tier::Host> for Puppet {
                 stop,
                 usage: ModelUsage { input: PUPPET_TOKENS, cached: 0, output: 0, reasoning: 0 },
             };
-            let body = serde_json::to_vec(&completion).map_err(|error| ExecuteError::Broken(error.to_string()))?;
+            let body =
+                serde_json::to_vec(&completion).map_err(|error| ExecuteError::Broken(error.to_string()))?;
             let spent = Spent { tokens: PUPPET_TOKENS, money_microusd: PUPPET_TOKENS, ..Spent::default() };
             Ok(RawOutput::new(body).with_spent(spent))
         })

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, Models, Op, Parts, Principal, Reply, SystemClock,
-    ToolSpec, Workspace, tier,
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, Models, Op, Parts, Principal, Reply,
+    SystemClock, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};

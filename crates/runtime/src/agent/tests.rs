@@ -63,7 +63,8 @@ async fn it_reasons_acts_observes_and_finishes() {
 #[tokio::test]
 async fn several_calls_of_one_turn_are_answered_in_their_order() {
     let calls = (0..5).map(|id| ("mark".to_owned(), json!({"id": id}))).collect();
-    let stage = stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![Says::Calls(calls), finish("done")])).await;
+    let stage =
+        stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![Says::Calls(calls), finish("done")])).await;
     assert_eq!(run(&stage.test.kernel, quick("mark")).await.state, TaskState::Finalized);
     let mut marks = stage.marks.all();
     marks.sort_unstable();
@@ -79,7 +80,7 @@ async fn several_calls_of_one_turn_are_answered_in_their_order() {
 
 #[tokio::test]
 async fn a_denied_call_is_told_with_its_reason_and_another_way_is_found() {
-    let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: no-marks, effect: deny, tools: [mark], reason: marks are not wanted }\n";
+    let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: no-marks, effect: deny, match: { tool: mark }, reason: marks are not wanted }\n";
     let puppet = Puppet::new(|inference| match last_of(inference) {
         told if told.contains("marks are not wanted") => Says::call("echo", json!({"instead": true})),
         told if told.contains("instead") => finish("found another way"),
@@ -112,7 +113,11 @@ async fn the_same_reading_twice_is_refused_without_a_call() {
     let look = || Says::call("look", json!({"at": 1}));
     let stage = stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![look(), look(), finish("seen")])).await;
     run(&stage.test.kernel, quick("look")).await;
-    assert!(last_of(&stage.puppet.heard()[2]).starts_with("[refused:"), "{}", last_of(&stage.puppet.heard()[2]));
+    assert!(
+        last_of(&stage.puppet.heard()[2]).starts_with("[refused:"),
+        "{}",
+        last_of(&stage.puppet.heard()[2])
+    );
 }
 
 #[tokio::test]
@@ -124,7 +129,11 @@ async fn circles_raise_the_signal_and_end_the_task() {
     assert!(matches!(&*end.why.unwrap(), Stop::Circles(_)));
     assert_eq!(stage.puppet.asked(), 6);
     let reader = regent_kernel::Reader::on(stage.test.kernel.ledger().storage());
-    let raised = reader.entries().unwrap().filter_map(Result::ok).filter(|entry| entry.body.get("signal").is_some_and(|s| s == "LOOP"));
+    let raised = reader
+        .entries()
+        .unwrap()
+        .filter_map(Result::ok)
+        .filter(|entry| entry.body.get("signal").is_some_and(|s| s == "LOOP"));
     assert_eq!(raised.count(), 2);
 }
 

@@ -24,15 +24,16 @@ use crate::task::{self, Mode, Said, TaskRecord, TaskState};
 pub(super) struct Replaying(pub(super) BTreeSet<String>);
 
 impl Inner {
-    /// Runs the program of a task once. Gives back also what the task has used, all runs together.
+    /// Runs the program of a task once. `known` is what the task has used, if the kernel knows its steps already. Gives back also what the task has used, all runs together.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         record: &TaskRecord,
+        known: Option<Spent>,
         book: Arc<Mutex<Chronicle>>,
         cancelled: watch::Receiver<bool>,
         events: &Events,
     ) -> (Result<Answer, Stop>, Spent) {
-        let before = match self.remembered(record) {
+        let before = match known.map_or_else(|| self.remembered(record), Ok) {
             Ok(before) => before,
             Err(stop) => return (Err(stop), Spent::default()),
         };
@@ -160,7 +161,7 @@ impl Inner {
 }
 
 /// The task and those it was forked from.
-fn family(record: &TaskRecord) -> Vec<TaskId> {
+pub(super) fn family(record: &TaskRecord) -> Vec<TaskId> {
     record.ancestors.iter().map(|one| one.task.clone()).chain([record.task.clone()]).collect()
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_kernel::{Memory, Op, Region, Reply, TaskId};
+use regent_kernel::{Memory, Op, Region, Reply, Spent, TaskId};
 use rustix::fs::FlockOperation;
 use tokio::sync::{Mutex, watch};
 
@@ -17,6 +17,16 @@ use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
 const KEY: &str = "task";
+
+/// Where a task stands when it is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    pub(super) state: TaskState,
+    /// The number of the run that begins.
+    pub(super) run: u32,
+    /// What earlier runs used.
+    pub(super) spent: Spent,
+}
 
 /// Writes what a run says of itself, each at a step of its own.
 #[derive(Debug)]
@@ -125,23 +135,19 @@ impl Inner {
     pub(super) async fn drive(
         self: &Arc<Self>,
         record: TaskRecord,
-        (state, run): (TaskState, u32),
+        from: Start,
         cancelled: watch::Receiver<bool>,
         events: Events,
     ) -> TaskEnd {
         let task = record.task.clone();
-        let book = Chronicle {
-            inner: Arc::clone(self),
-            task: task.clone(),
-            run,
-            written: 0,
-            state,
-            events: events.clone(),
-        };
+        let Start { state, run, spent } = from;
+        let inner = Arc::clone(self);
+        let book = Chronicle { inner, task: task.clone(), run, written: 0, state, events: events.clone() };
         let book = Arc::new(Mutex::new(book));
-        let mut tries = 0_u32;
+        let (mut tries, mut known) = (0_u32, Some(spent));
         let (answer, stop, spent) = loop {
-            let (ended, spent) = self.attempt(&record, Arc::clone(&book), cancelled.clone(), &events).await;
+            let (ended, spent) =
+                self.attempt(&record, known.take(), Arc::clone(&book), cancelled.clone(), &events).await;
             let stop = match ended {
                 Ok(answer) => break (Some(answer), None, spent),
                 Err(stop) => stop,
