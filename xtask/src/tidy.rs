@@ -15,8 +15,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("sandbox", &["kernel"]),
     ("egress", &["kernel"]),
     ("tools", &["kernel", "egress"]),
+    ("runtime", &["kernel"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
-    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools"]),
+    ("regent", &["policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools", "runtime"]),
 ];
 /// Words that say nothing about the thing they name.
 const BANNED_WORDS: &[&str] =

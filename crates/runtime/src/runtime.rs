@@ -2,11 +2,12 @@
 
 mod attempt;
 mod drive;
+mod held;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,8 +20,9 @@ use crate::event::{Event, Events};
 use crate::snapshot::{SnapshotError, Snapshots};
 use crate::stop::Stop;
 use crate::task::{self, Difference, Tape, TaskRecord, TaskSpec, TaskState, TaskView};
-use attempt::{Replaying, family};
+use attempt::Replaying;
 use drive::Start;
+use held::{Held, Hold};
 use queue::Queue;
 
 /// How large a goal may be.
@@ -171,6 +173,7 @@ struct Inner {
     options: Options,
     queue: Queue,
     live: Mutex<BTreeMap<TaskId, watch::Sender<bool>>>,
+    held: Held,
 }
 
 impl Inner {
@@ -183,7 +186,7 @@ impl Runtime {
     /// A runtime over a kernel.
     pub fn new(kernel: Kernel, options: Options) -> Self {
         let queue = Queue::new(options.running_max, options.waiting_max);
-        Self(Arc::new(Inner { kernel, options, queue, live: Mutex::default() }))
+        Self(Arc::new(Inner { kernel, options, queue, live: Mutex::default(), held: Held::default() }))
     }
 
     /// Takes a task. When this returns it is in the ledger, so it is not lost whatever happens next.
@@ -200,21 +203,25 @@ impl Runtime {
         if view.state.is_over() {
             return Err(TaskError::Over(view.state));
         }
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
         self.check_tools(&view.record)?;
-        self.0.kernel.adopt(&family(&view.record))?;
-        self.enqueue(view.record, Start { state: view.state, run: view.runs, spent: view.spent })
+        let hold = self.0.held.take(&self.0.kernel, &[&view.record], false)?.pop();
+        self.enqueue(view.record, Start { state: view.state, run: view.runs, spent: view.spent }, hold)
     }
 
     /// Goes on with every task that isn't over and waits for nobody, the most urgent first, then the oldest.
     pub async fn resume_all(&self) -> Result<Vec<TaskHandle>, TaskError> {
         let mut views: Vec<TaskView> = self.tasks()?.into_iter().filter(is_left_over).collect();
         views.sort_by_key(|view| (std::cmp::Reverse(view.record.spec.priority), view.created_ms));
-        let families: BTreeSet<TaskId> = views.iter().flat_map(|view| family(&view.record)).collect();
-        self.0.kernel.adopt(&families.into_iter().collect::<Vec<_>>())?;
+        views.retain(|view| !self.0.live().contains_key(&view.record.task));
+        let records: Vec<&TaskRecord> = views.iter().map(|view| &view.record).collect();
+        let holds = self.0.held.take(&self.0.kernel, &records, false)?;
         let mut handles = Vec::new();
-        for view in views {
+        for (view, hold) in views.into_iter().zip(holds) {
             let start = Start { state: view.state, run: view.runs, spent: view.spent };
-            match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start)) {
+            match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start, Some(hold))) {
                 Ok(handle) => handles.push(handle),
                 // One that runs elsewhere, or can't go on, doesn't keep the others.
                 Err(TaskError::Busy(_) | TaskError::ToolChanged(_)) => {}
@@ -249,7 +256,11 @@ impl Runtime {
     /// Runs a task again from the ledger alone: no model is asked and no tool is run; a step that isn't recorded stops it, and a prompt
     /// that isn't the recorded one to the byte is a fault.
     pub async fn replay(&self, task: &TaskId) -> Result<Replayed, TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
         let (view, whole) = self.whole(task)?;
+        self.check_tools(&view.record)?;
         let steps = whole.len();
         let answer = self.0.attempt_replay(&view.record, Replaying(whole.into_keys().collect())).await?;
         let same = view.answer.as_ref().is_none_or(|recorded| *recorded == answer.text);
@@ -317,14 +328,12 @@ impl Runtime {
         if self.0.queue.is_full() {
             return Err(TaskError::Full(self.0.options.waiting_max));
         }
-        if !record.ancestors.is_empty() {
-            self.0.kernel.adopt(&family(&record))?;
-        }
+        let hold = self.0.held.take(&self.0.kernel, &[&record], true)?.pop();
         self.0.write_record(&record).await?;
-        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, spent: Spent::default() })
+        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, spent: Spent::default() }, hold)
     }
 
-    fn enqueue(&self, record: TaskRecord, start: Start) -> Result<TaskHandle, TaskError> {
+    fn enqueue(&self, record: TaskRecord, start: Start, hold: Option<Hold>) -> Result<TaskHandle, TaskError> {
         let task = record.task.clone();
         let (cancel, cancelled) = watch::channel(false);
         {
@@ -347,6 +356,7 @@ impl Runtime {
         let (inner, priority) = (Arc::clone(&self.0), record.spec.priority);
         let job = Box::pin(async move {
             let end = inner.drive(record, start, cancelled, events).await;
+            drop(hold);
             inner.live().remove(&task);
             drop(lock);
             told.send_replace(Some(end));

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use regent_kernel::{
-    AgentId, BoxFuture, Budget, Nonce, Offer, Op, Principal, Reply, SpawnSpec, Spent, TaskId,
-};
+use regent_kernel::{AgentId, BoxFuture, Budget, Nonce, Offer, Op, Principal, Reply, SpawnSpec, Spent};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
@@ -63,20 +61,19 @@ impl Inner {
         record: &TaskRecord,
         steps: Replaying,
     ) -> Result<Answer, TaskError> {
-        self.kernel.adopt(&family(record))?;
+        let _hold = self.held.take(&self.kernel, &[record], false)?;
         let who = self.start_agent(record, Spent::default()).await?;
         let (_keep, cancelled) = watch::channel(false);
         let run = Run { recorded: Some(steps.0), ..self.new_run(record, cancelled, Events::default()) };
         let door = Door::new(Arc::new(run), who);
         let ended = self.program(&door, record).await;
         let _ended = door.aside(Op::Exit { code: 0 }).await.is_ok();
-        self.kernel.release(&record.task);
         Ok(ended?)
     }
 
     /// Takes in what the ledger has of the task, and says what the task has used so far.
     fn remembered(&self, record: &TaskRecord) -> Result<Spent, Stop> {
-        self.kernel.adopt(&family(record))?;
+        self.kernel.adopt(std::slice::from_ref(&record.task))?;
         let tapes = task::read(&self.kernel, |one| *one == record.task)?;
         Ok(tapes.get(&record.task).map(task::Tape::spent).unwrap_or_default())
     }
@@ -158,11 +155,6 @@ impl Inner {
             })
             .collect()
     }
-}
-
-/// The task and those it was forked from.
-pub(super) fn family(record: &TaskRecord) -> Vec<TaskId> {
-    record.ancestors.iter().map(|one| one.task.clone()).chain([record.task.clone()]).collect()
 }
 
 pub(super) fn stop_of(error: TaskError) -> Stop {

@@ -167,7 +167,6 @@ impl Inner {
         };
         let mut book = book.lock().await;
         self.close(&mut book, answer.as_ref(), stop.as_ref()).await;
-        self.kernel.release(&task);
         TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent }
     }
 
