@@ -64,7 +64,7 @@ struct Stage {
     puppet: Puppet,
     marks: Arc<Marks>,
     end: TaskEnd,
-    replayed: bool,
+    replayed: Result<bool, String>,
 }
 
 async fn planned(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> Stage {
@@ -72,6 +72,7 @@ async fn planned(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> S
     let test = TestKernel::builder()
         .tool("mark", Behaviour::Mark(marks.clone()))
         .models(Arc::new(puppet.clone()))
+        .durable()
         .boot()
         .await
         .unwrap();
@@ -79,7 +80,8 @@ async fn planned(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> S
     let spec = TaskSpec { mode: Mode::Plan, backoff_ms: 1, ..TaskSpec::new("the whole") };
     let end = runtime.run(spec).await.unwrap().ended().await.unwrap();
     let asked = puppet.asked();
-    let replayed = runtime.replay(&end.task).await.is_ok();
+    let replayed =
+        runtime.replay(&end.task).await.map(|replayed| replayed.same).map_err(|error| error.to_string());
     assert_eq!(puppet.asked(), asked);
     Stage { puppet, marks, end, replayed }
 }
@@ -124,7 +126,7 @@ async fn a_plan_is_drafted_reviewed_and_carried_out_by_children() {
     assert_eq!(stage.end.state, TaskState::Finalized, "{:?}", stage.end.why);
     assert_eq!(stage.end.answer.unwrap().text, "all is done");
     assert_eq!(stage.puppet.asked(), 6);
-    assert!(stage.replayed);
+    assert_eq!(stage.replayed, Ok(true));
 }
 
 #[tokio::test]
