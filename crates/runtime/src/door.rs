@@ -381,7 +381,15 @@ pub(crate) fn is_not_now(reason: &Reason) -> bool {
 fn broke(fault: Fault) -> Result<String, Stop> {
     match fault {
         Fault::Executor { message, .. } => Ok(message),
-        other => Err(Stop::Fault(other)),
+        other @ (Fault::TooDeep
+        | Fault::NotRunning(_)
+        | Fault::Ledger(_)
+        | Fault::Record(_)
+        | Fault::Read(_)
+        | Fault::State(_)
+        | Fault::Diverged { .. }
+        | Fault::Erased(_)
+        | Fault::TornDown) => Err(Stop::Fault(other)),
     }
 }
 

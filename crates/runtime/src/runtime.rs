@@ -17,7 +17,7 @@ use tokio::sync::{broadcast, watch};
 use crate::agent::{Answer, Craft};
 use crate::door::{Ancestor, Asker, is_before};
 use crate::event::{Event, Events};
-use crate::snapshot::{SnapshotError, Snapshots};
+use crate::snapshot::{Restored, SnapshotError, Snapshots};
 use crate::stop::Stop;
 use crate::task::{self, Difference, Tape, TaskRecord, TaskSpec, TaskState, TaskView};
 use attempt::Replaying;
@@ -279,6 +279,31 @@ impl Runtime {
         }
         let _lock = self.0.lock(task)?;
         self.0.put_away(task, view.runs).await
+    }
+
+    /// Puts the workspace back to what it was: `to` is a snapshot's id, or a step of the task, and then the last picture before that step
+    /// is meant. What was there is kept as a picture. The task must not be running.
+    pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        let Some(checkpoints) = &self.0.options.snapshots else {
+            return Err(SnapshotError::Unknown(to.to_owned()).into());
+        };
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let view = self.task(task)?;
+        let _lock = self.0.lock(task)?;
+        let taken = view.snapshots.iter();
+        let found = taken
+            .clone()
+            .find(|(id, _)| id == to)
+            .or_else(|| taken.rev().find(|(_, after)| is_before(after, to)));
+        let (id, after) = found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()))?;
+        let (store, workspace, wanted) =
+            (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone(), id.clone());
+        let restored = tokio::task::spawn_blocking(move || store.restore(&workspace, &wanted)).await;
+        let restored = restored.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??;
+        self.0.note_rollback(&view, &id, &after).await?;
+        Ok(restored)
     }
 
     /// All tasks of the ledger, the oldest first.

@@ -3,7 +3,7 @@
 //! Starting the child, the pipe and its end belong to one run of the program and are no steps: a resumed task starts the child anew, and
 //! the child's own steps, which lie below its prefix, are retold.
 
-use regent_kernel::{AgentId, Budget, Op, PipeId, PipeSpec, SpawnSpec};
+use regent_kernel::{AgentId, Budget, Op, Outcome, PipeId, PipeSpec, SpawnSpec, Status};
 use serde_json::{Value, json};
 
 use crate::agent::{self, Craft, Work};
@@ -65,21 +65,20 @@ async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<Str
     let made = json_of(own.aside(Op::Pipe(spec)).await?)?;
     let pipe = PipeId(made.get("pipe").and_then(Value::as_u64).ok_or(Stop::Ended)?);
     json_of(own.aside(Op::Send { pipe, message: json!({"answer": text}) }).await?)?;
-    match door.aside(Op::Recv { pipe, wait_ms_max: WAIT_MS_MAX }).await? {
-        Heard::Done(outcome) if outcome.status == regent_kernel::Status::Ok => {
-            Ok(outcome.output.for_model(&work.nonce))
-        }
-        other => json_of(other).map(|value| value.to_string()),
-    }
+    let heard = door.aside(Op::Recv { pipe, wait_ms_max: WAIT_MS_MAX }).await?;
+    Ok(outcome_of(heard)?.output.for_model(&work.nonce))
 }
 
 fn json_of(heard: Heard) -> Result<Value, Stop> {
+    let outcome = outcome_of(heard)?;
+    serde_json::from_slice(outcome.output.bytes()).map_err(|error| Stop::Passing(error.to_string()))
+}
+
+/// What came of a call that had to work.
+fn outcome_of(heard: Heard) -> Result<Outcome, Stop> {
     match heard {
-        Heard::Done(outcome) => match outcome.status {
-            regent_kernel::Status::Ok => serde_json::from_slice(outcome.output.bytes())
-                .map_err(|error| Stop::Passing(error.to_string())),
-            failed => Err(Stop::Passing(format!("{failed:?}"))),
-        },
+        Heard::Done(outcome) if outcome.status == Status::Ok => Ok(outcome),
+        Heard::Done(outcome) => Err(Stop::Passing(format!("{:?}", outcome.status))),
         Heard::Denied(denial) => Err(Stop::Denied(denial.reason)),
         Heard::Broke(message) => Err(Stop::Passing(message)),
     }

@@ -162,7 +162,16 @@ pub(super) fn stop_of(error: TaskError) -> Stop {
         TaskError::Stop(stop) => stop,
         TaskError::Denied(reason) => Stop::Denied(reason),
         TaskError::Fault(fault) => Stop::Fault(fault),
-        other => Stop::Passing(other.to_string()),
+        other @ (TaskError::Unknown(_)
+        | TaskError::Over(_)
+        | TaskError::Busy(_)
+        | TaskError::Full(_)
+        | TaskError::Goal
+        | TaskError::NoTool(_)
+        | TaskError::ToolChanged(_)
+        | TaskError::Random(_)
+        | TaskError::Lock(_)
+        | TaskError::Snapshot(_)) => Stop::Passing(other.to_string()),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::agent::Answer;
 use crate::door::backoff_ms;
 use crate::event::{Event, Events};
 use crate::stop::{Outlook, Stop};
-use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState};
+use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
 const KEY: &str = "task";
@@ -129,6 +129,18 @@ impl Inner {
             self.remember(task, &format!("run/{run}/{number}"), said).await?;
         }
         Ok(())
+    }
+
+    /// Notes that the workspace was put back; the task's state stays what it is.
+    pub(super) async fn note_rollback(
+        &self,
+        view: &TaskView,
+        id: &str,
+        after: &str,
+    ) -> Result<(), TaskError> {
+        let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`");
+        let said = Said { why: Some(why), ..Said::state(view.state) };
+        self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
     /// Runs a task until it has ended, or stops for someone.

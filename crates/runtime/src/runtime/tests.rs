@@ -378,4 +378,12 @@ async fn pictures_of_the_workspace_are_taken_at_milestones_and_noted() {
     let steps: Vec<String> =
         runtime.task(&end.task).unwrap().snapshots.into_iter().map(|(_, step)| step).collect();
     assert_eq!(steps, ["0", "2", "3"]);
+
+    let file = test.workspace().join("made-later");
+    std::fs::write(&file, "x").unwrap();
+    let restored = runtime.rollback(&end.task, "2/tool/1").await.unwrap();
+    assert!(restored.removed == ["made-later"] && !file.exists(), "{restored:?}");
+    let view = runtime.task(&end.task).unwrap();
+    assert!(view.state == TaskState::Finalized && view.why.unwrap().contains("after step `0`"));
+    assert!(runtime.rollback(&end.task, "0").await.is_err());
 }
