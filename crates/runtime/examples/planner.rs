@@ -64,6 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .policy(POLICY)
         .tool("publish", Behaviour::Echo)
         .models(Arc::new(Puppet::new(head)))
+        .durable()
         .boot()
         .await?;
     let options = Options { asker: Some(Arc::new(Reviewer)), ..Options::default() };

@@ -293,10 +293,10 @@ impl Runtime {
         let view = self.task(task)?;
         let _lock = self.0.lock(task)?;
         let taken = view.snapshots.iter();
-        let found = taken
-            .clone()
-            .find(|(id, _)| id == to)
-            .or_else(|| taken.rev().find(|(_, after)| is_before(after, to)));
+        // A picture after turn 2 was taken after all that lies below it.
+        let earlier = |after: &str| is_before(after, to) && !to.starts_with(&format!("{after}/"));
+        let found =
+            taken.clone().find(|(id, _)| id == to).or_else(|| taken.rev().find(|(_, after)| earlier(after)));
         let (id, after) = found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()))?;
         let (store, workspace, wanted) =
             (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone(), id.clone());
