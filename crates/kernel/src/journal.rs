@@ -273,11 +273,6 @@ impl Core {
         let Some(step) = call.principal.step() else { return };
         // The digest was taken before the intent was recorded; taking it again can't fail where it did not then.
         let Ok(digest) = digest_of(&call.op) else { return };
-        // Being asked about settles no doubt: until there is an answer it is the same call, and the same question.
-        let in_doubt = self.journal.get(step).is_some_and(|made| matches!(made.how, How::InDoubt { .. }));
-        if pending && in_doubt {
-            return;
-        }
         let how = match (denied, pending) {
             (Some(reason), _) => How::Denied(Box::new(reason.clone())),
             // To be asked about a call in doubt doesn't settle the doubt.

@@ -160,6 +160,25 @@ async fn adv_097_a_person_can_say_no_to_a_repeat() {
     assert_eq!(world.runs(), 0);
 }
 
+#[tokio::test]
+async fn what_is_retold_is_seen_by_whoever_hears_it() {
+    let site = Site::new();
+    let mut seen = Vec::new();
+    for session in ["one", "two"] {
+        let world = site.boot(OPEN, session).await;
+        let agent = world.agent(&world.kernel.operator(), "reader", None).await;
+        let before = world.kernel.0.agents.context(&agent);
+        let outcome =
+            done(world.kernel.syscall(&agent.at_step(&site.task, "0").unwrap(), work(json!({}))).await);
+        let after = world.kernel.0.agents.context(&agent);
+        assert_eq!(after, before.join(outcome.output.label()), "{session}");
+        assert_ne!(after, before, "{session}");
+        seen.push((after, world.runs()));
+    }
+    assert_eq!(seen[0].0, seen[1].0);
+    assert_eq!((seen[0].1, seen[1].1), (1, 0));
+}
+
 #[test]
 fn names_of_tasks() {
     for (name, fine) in
