@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Inference, Kernel, Role};
+use regent_kernel::{BoxFuture, Inference, Kernel, Message, Role, TaskId};
 use regent_testkit::{Behaviour, Marks, Puppet, Says, TestKernel, spec};
 use serde_json::json;
 
+use super::{Answer, Craft, Hooks, Tick};
 use crate::{Options, Outlook, Runtime, Stop, TaskEnd, TaskSpec, TaskState};
 
 struct Stage {
@@ -188,4 +189,61 @@ async fn output_that_forges_markers_stays_between_the_real_ones() {
     let nonce = told.strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned();
     assert!(heard[0].messages[0].text.contains(&nonce), "the model knows its markers");
     assert!(told.find("666").unwrap() < told.find(&format!("<<end {nonce}>>")).unwrap());
+}
+
+#[tokio::test]
+async fn the_projects_notes_are_read_by_a_call_and_quoted() {
+    let puppet = Puppet::script(vec![finish("read")]);
+    let builder = TestKernel::builder().tool("fs.read", Behaviour::Echo).models(Arc::new(puppet.clone()));
+    let test = builder.boot().await.unwrap();
+    assert_eq!(run(&test.kernel, quick("read")).await.answer.unwrap().text, "read");
+    let notes = puppet.heard()[0].messages[2].text.clone();
+    assert!(
+        notes.starts_with("The project's AGENTS.md:\n<<output ") && notes.contains("from=tool"),
+        "{notes}"
+    );
+}
+
+#[derive(Debug, Default)]
+struct Talker(std::sync::Mutex<Vec<String>>);
+
+impl Hooks for Talker {
+    fn on_bootstrap<'a>(&'a self, _: &'a TaskId, goal: &'a str) -> BoxFuture<'a, ()> {
+        self.0.lock().unwrap().push(format!("begins: {goal}"));
+        Box::pin(std::future::ready(()))
+    }
+
+    fn on_message<'a>(&'a self, _: &'a TaskId, message: &'a Message) -> BoxFuture<'a, ()> {
+        self.0.lock().unwrap().push(format!("asks for {}", message.calls[0].tool));
+        Box::pin(std::future::ready(()))
+    }
+
+    fn on_tick<'a>(&'a self, _: &'a TaskId, turn: u32) -> BoxFuture<'a, Tick> {
+        let tick = match turn {
+            1 => Tick::GoOn,
+            2 => Tick::Say("hurry up".to_owned()),
+            _later => Tick::Cancel,
+        };
+        Box::pin(std::future::ready(tick))
+    }
+
+    fn on_shutdown<'a>(&'a self, _: &'a TaskId, ended: &'a Result<Answer, Stop>) -> BoxFuture<'a, ()> {
+        self.0.lock().unwrap().push(format!("ends: {}", ended.as_ref().unwrap_err()));
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[tokio::test]
+async fn hooks_hear_what_happens_and_may_say_a_word_or_stop() {
+    let puppet = Puppet::new(|inference| Says::call("echo", json!({"n": inference.messages.len()})));
+    let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
+    let talker = Arc::new(Talker::default());
+    let craft = Craft { hooks: Arc::<Talker>::clone(&talker), ..Craft::default() };
+    let runtime = Runtime::new(stage.test.kernel.clone(), Options { craft, ..Options::default() });
+    let end = runtime.run(quick("talk")).await.unwrap().ended().await.unwrap();
+    assert_eq!(end.state, TaskState::Finalized);
+    assert!(end.answer.is_none());
+    assert_eq!(last_of(&stage.puppet.heard()[1]), "hurry up");
+    let told = talker.0.lock().unwrap().clone();
+    assert_eq!(told, ["begins: talk", "asks for echo", "asks for echo", "ends: it was cancelled"]);
 }
