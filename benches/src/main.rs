@@ -14,6 +14,7 @@ mod report;
 mod sandbox;
 mod syscall;
 mod wasm;
+mod task;
 
 use anyhow::{Result, bail};
 
@@ -30,12 +31,16 @@ const TOPICS: &[(&str, Topic)] = &[
     ("redact", redact::measure),
     ("program", program::measure),
     ("models", models::measure),
+    ("task", task::measure),
 ];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == program::IDLE) {
         return program::be_idle();
+    }
+    if arguments.first().is_some_and(|word| word == task::THOUSAND) {
+        return task::be_a_thousand();
     }
     let named: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| *word != "--json").collect();
     if let Some(unknown) = named.iter().find(|name| !TOPICS.iter().any(|(topic, _)| topic == *name)) {

@@ -42,6 +42,8 @@ const BARS: &[(&str, Bar)] = &[
     ("scheduler.mixed", Bar::AtLeast(2.0)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
+    ("task.step.durable.ratio", Bar::AtLeast(1.0)),
+    ("task.concurrent1000.rss", Bar::AtMost(500.0)),
 ];
 
 /// All figures of a run, shown as they come.

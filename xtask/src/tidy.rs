@@ -18,13 +18,14 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("tools", &["kernel", "egress", "tools-macros", "script"]),
     ("vault", &["kernel"]),
     ("models", &["kernel", "egress", "vault"]),
+    ("runtime", &["kernel"]),
     ("skills", &["policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
     (
         "regent",
         &[
             "policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools",
-            "vault", "models", "skills",
+            "vault", "models", "runtime", "skills",
         ],
     ),
 ];

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_ledger::{Digest, Receipt};
+use regent_ledger::Receipt;
 use regent_policy::{Charge, Question, Reason, RuleId};
 use regent_store::{self as store, Records, State, StateError};
 use serde::{Deserialize, Serialize};
@@ -351,7 +351,7 @@ impl Approvals {
         let now_ms = self.clock.now_ms();
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let posed = Posed {
-            digest: CallDigest(Digest::of(format!("in doubt {} {}", call.lane, call.seq).as_bytes())),
+            digest: CallDigest::in_doubt(call.lane, call.seq),
             question: OpenQuestion {
                 id: fresh_id()?,
                 summary: summary::plain(
@@ -407,7 +407,8 @@ fn find(
         let Some(mut posed) = load(records, &ticket, now_ms)? else { continue };
         // The policy may have been reloaded since, and now want more people.
         posed.question.approvers = posed.question.approvers.max(question.approvers);
-        let own_session = posed.question.session == who.session();
+        // A task goes on in another session.
+        let own_session = posed.question.session == who.session() || who.step().is_some();
         match posed.standing(now_ms) {
             Answered::Approved => {
                 let (by, scope) = posed.yes(now_ms);

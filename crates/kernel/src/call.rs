@@ -286,6 +286,13 @@ impl Call {
 #[serde(transparent)]
 pub struct CallDigest(pub(crate) Digest);
 
+impl CallDigest {
+    /// What an answer about repeating a call in doubt is bound to: its place in the ledger.
+    pub(crate) fn in_doubt(lane: regent_ledger::LaneId, seq: u64) -> Self {
+        Self(Digest::of(format!("in doubt {lane} {seq}").as_bytes()))
+    }
+}
+
 impl std::fmt::Display for CallDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

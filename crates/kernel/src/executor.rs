@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use regent_store::StateError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::budget::Spent;
@@ -67,7 +67,7 @@ pub struct RawOutput {
 }
 
 /// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// A stable word, e.g. `fs.not_found`.
     pub code: String,

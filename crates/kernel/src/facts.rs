@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
     Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
-    Policy, Reason, Resource, Tier, Verdict,
+    Layer, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::approval::Approved;
 use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
+use crate::journal::Doubt;
 use crate::kernel::Core;
 use crate::model::{Inference, ModelPlan};
 use crate::rate;
@@ -56,6 +57,8 @@ pub(crate) struct Sheet {
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
     pub(crate) recorded: Option<Payload>,
+    /// The call at this step that may have happened already; a person is asked whether to make it again.
+    pub(crate) doubt: Option<Doubt>,
     /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
     named: Vec<String>,
 }
@@ -91,6 +94,7 @@ impl Core {
             refusal: ended,
             approved: None,
             recorded: None,
+            doubt: None,
             named: Vec::new(),
         };
         if let Op::RunTool(run) = &call.op {
@@ -426,16 +430,48 @@ impl Sheet {
 
     /// What an approval is bound to: who, what, where, and what the named files hold now.
     pub(crate) fn digest(&self, call: &Call, workspace: &Workspace) -> Result<CallDigest, Fault> {
+        if let Some(Doubt { lane, seq, .. }) = self.doubt {
+            return Ok(CallDigest::in_doubt(lane, seq));
+        }
+        let task: Vec<String>;
+        // An agent that resumes a task is a new one; what a person agreed to holds for the task.
+        let chain = match call.principal.step() {
+            Some(step) => {
+                task = vec![
+                    call.principal.sponsor().to_owned(),
+                    format!("task:{}", step.task),
+                    call.principal.name().to_owned(),
+                ];
+                &task
+            }
+            None => call.principal.chain(),
+        };
         let held = |name: &String| workspace.digest_of(name).map(|digest| (name.clone(), digest));
         let bound = json!({
             "args": self.args,
-            "chain": call.principal.chain(),
+            "chain": chain,
             "files": self.named.iter().filter_map(held).collect::<Vec<_>>(),
             "op": call.op.name(),
             "root": workspace.root().to_string_lossy(),
             "tool": self.tool.as_ref().map(|tool| (&tool.spec().name, tool.digest())),
         });
         Ok(CallDigest(Digest::of(CanonicalJson::of(&bound)?.as_str().as_bytes())))
+    }
+
+    /// A call that may have happened already, and isn't the same twice as once, is a person's to decide.
+    pub(crate) fn doubted(&mut self, doubt: Option<Doubt>, verdict: Verdict) -> Verdict {
+        self.doubt = doubt.filter(|doubt| !doubt.idempotent);
+        let grant = match (&self.doubt, verdict) {
+            (Some(_), Verdict::Allow(grant)) => grant,
+            (Some(_), Verdict::Ask(question)) => question.grant,
+            (_, verdict) => return verdict,
+        };
+        Verdict::Ask(Question {
+            rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
+            reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
+            grant,
+            approvers: 1,
+        })
     }
 
     /// Gives the judged arguments to the permit.
@@ -455,8 +491,9 @@ impl Sheet {
     pub(crate) fn is_idempotent(&self, op: &Op) -> bool {
         match &self.tool {
             Some(tool) => tool.spec().idempotent,
-            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double.
-            None => !matches!(op, Op::Infer(_) | Op::RunTool(_)),
+            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double. Asking a
+            // model again changes nothing in the world; at worst it is paid for twice.
+            None => !matches!(op, Op::RunTool(_)),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::budget::Budgets;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::executor::Executors;
+use crate::journal::Journal;
 use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) pipes: Pipes,
     pub(crate) budgets: Budgets,
     pub(crate) approvals: Approvals,
+    pub(crate) journal: Journal,
     operator: Principal,
     phase: Mutex<Phase>,
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
@@ -129,6 +131,7 @@ impl Kernel {
             calls: Calls::default(),
             vfs: Vfs::default(),
             pipes: Pipes::default(),
+            journal: Journal::default(),
             operator,
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),

@@ -12,6 +12,7 @@ pub mod endpoint;
 mod executor;
 mod facts;
 mod identity;
+mod journal;
 mod kernel;
 mod model;
 mod pipe;
@@ -31,11 +32,12 @@ mod within;
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
 pub use budget::{Budget, BudgetScope, Each, Spent};
-pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
+pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
+pub use journal::TaskId;
 pub use kernel::{Parts, Phase};
 pub use model::{
     Completion, Inference, Message, ModelPlan, Models, Offer, Role, Sampling, StopReason, ToolUse,
@@ -43,7 +45,7 @@ pub use model::{
 };
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
-pub use regent_ledger::Digest;
+pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };

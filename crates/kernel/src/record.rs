@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, LaneId, Payload, PayloadRef};
+use regent_ledger::{CanonicalJson, Digest, Draft, Kind, LaneId, Payload, PayloadRef};
 use regent_policy::{Label, Tier, Verdict};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use crate::budget::Settled;
 use crate::call::Call;
 use crate::executor::Failure;
 use crate::facts::{Sheet, Target};
+use crate::journal::TaskId;
 use crate::kernel::{Canonical, InForce};
 use crate::secret::Secrets;
 use crate::syscall::{Frame, Labelled, Status};
@@ -38,6 +39,8 @@ struct IntentBody<'a> {
     parent: Option<u64>,
     policy: &'a str,
     session: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<StepBody<'a>>,
     targets: Cow<'a, [Target]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<&'a Asked>,
@@ -56,6 +59,14 @@ struct CallerBody<'a> {
     name: &'a str,
 }
 
+/// The step of a task, and the digest of the call as it was asked for.
+#[derive(Serialize)]
+struct StepBody<'a> {
+    call: Digest,
+    name: &'a str,
+    task: &'a TaskId,
+}
+
 #[derive(Serialize)]
 struct ToolBody<'a> {
     digest: &'a str,
@@ -67,6 +78,8 @@ struct VerdictBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'a str>,
     effect: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +127,14 @@ pub(crate) fn intent(
         Verdict::Ask(question) => ("ask", Some(&question.rule), None, question.grant.tier),
         Verdict::Deny(reason) => ("deny", reason.rule.as_ref(), Some(reason), sheet.tier),
     };
+    let step = match call.principal.step() {
+        Some(step) => Some(StepBody {
+            call: Digest::of(CanonicalJson::of(&call.op)?.as_str().as_bytes()),
+            name: &step.name,
+            task: &step.task,
+        }),
+        None => None,
+    };
     let body = IntentBody {
         approved: sheet.approved.as_ref(),
         args: args.as_ref().map(Payload::reference),
@@ -129,6 +150,7 @@ pub(crate) fn intent(
         parent: call.parent,
         policy: &stamp.policy.digest,
         session: call.principal.session(),
+        step,
         targets: shown(&*stamp.secrets, &sheet.resources),
         ticket,
         tier,
@@ -136,6 +158,7 @@ pub(crate) fn intent(
         verdict: VerdictBody {
             code: reason.map(|reason| reason.code),
             effect,
+            help: reason.and_then(|reason| reason.help.as_deref()),
             reason: reason.map(|reason| stamp.secrets.redact(&reason.message)),
             rule: rule.map(|rule| &*rule.id),
         },

@@ -30,6 +30,14 @@ impl Verdict {
         }
     }
 
+    /// Why not, if the answer is no.
+    pub fn denied(&self) -> Option<&Reason> {
+        match self {
+            Self::Deny(reason) => Some(reason),
+            Self::Allow(_) | Self::Ask(_) => None,
+        }
+    }
+
     /// The rule that decided, if one did.
     pub fn rule(&self) -> Option<&RuleRef> {
         match self {

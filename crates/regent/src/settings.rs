@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regent_skills::TrustedKey;
 use regent_models::SettingsError;
+use regent_skills::TrustedKey;
 use toml_edit::{Document, DocumentMut, Item};
 
 use crate::codes;

@@ -14,9 +14,9 @@ mod envelopes;
 mod exit_codes;
 mod generated;
 #[cfg(test)]
-mod network;
-#[cfg(test)]
 mod models;
+#[cfg(test)]
+mod network;
 #[cfg(test)]
 mod running;
 #[cfg(test)]
