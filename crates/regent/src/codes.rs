@@ -117,6 +117,11 @@ codes! {
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
         message says which. A rule's `limits` sets them.";
     MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
+    TASK_DIVERGED = "task.diverged", exit::ERROR, "A task goes on by doing again what it did, and its record answers; here it asked for something else than the \
+        record has at that step, so nothing was done. Another program, prompt file or tool than the one it began with does that. `regent task fork --at STEP` starts \
+        a new task from the steps before it.";
+    TASK_ERASED = "task.erased", exit::ERROR, "What a step of the task gave back has been erased from the payloads, so the task can't be told again beyond it. The ledger still \
+        proves that the step was made.";
     POLICY_NONE = "policy.none", exit::DENIED, "You have no policy of your own yet, and no policy means deny. `regent init` writes one that is ready to use and \
         explains itself.";
     POLICY_INVALID = "policy.invalid", exit::INVALID_FILE, "A policy file has mistakes; all of them are shown with line and column. A policy that can't be read \

@@ -147,6 +147,11 @@ impl From<Fault> for Failure {
             Fault::Executor { .. } => {
                 sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
             }
+            Fault::Diverged { .. } => Self::new(codes::TASK_DIVERGED, message).help(
+                "`regent task replay` shows how far the record goes; `regent task fork` goes on from a step",
+            ),
+            Fault::Erased(_) => Self::new(codes::TASK_ERASED, message)
+                .help("`regent task fork --at STEP` goes on from an earlier step"),
             Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
         }
     }
