@@ -174,12 +174,11 @@ fn tool() -> ToolSpec {
         name: "find".to_owned(),
         description: "Finds something.".to_owned(),
         input: json!({"type": "object"}),
-        arguments: BTreeMap::new(),
-        capabilities: Vec::new(),
         effect: SideEffect::Read,
         idempotent: true,
         reversible: true,
         tiers: vec![Tier::Host],
         output: Label { integrity: Integrity::File, confidentiality: Confidentiality::Public },
+        ..ToolSpec::default()
     }
 }
