@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     agent, approve, audit, completions, config, demo, doctor, explain, init, man, model, policy, run,
-    sandbox, skill, tool, trust, vault,
+    sandbox, skill, task, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Trust(trust::TrustArgs),
     Run(run::RunArgs),
     #[command(subcommand)]
+    Task(task::TaskCommand),
+    #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(subcommand)]
     Skill(skill::SkillCommand),
@@ -80,6 +82,7 @@ impl Cli {
             Some(Command::Init(_)) => "init",
             Some(Command::Trust(_)) => "trust",
             Some(Command::Run(_)) => "run",
+            Some(Command::Task(command)) => command.word(),
             Some(Command::Tool(command)) => command.word(),
             Some(Command::Skill(command)) => command.word(),
             Some(Command::Model(command)) => command.word(),

@@ -16,6 +16,7 @@ pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod skill;
+pub(crate) mod task;
 pub(crate) mod tool;
 pub(crate) mod trust;
 pub(crate) mod vault;
@@ -32,6 +33,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Init(args) => init::run(context, &args).await,
         Command::Trust(args) => trust::run(context, &args),
         Command::Run(args) => run::run(context, args).await,
+        Command::Task(command) => task::run(context, command).await,
         Command::Tool(command) => tool::run(context, command).await,
         Command::Skill(command) => skill::run(context, command).await,
         Command::Model(command) => model::run(context, command).await,

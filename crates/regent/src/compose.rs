@@ -2,6 +2,7 @@
 
 pub(crate) mod generated;
 pub(crate) mod skills;
+pub(crate) mod tasks;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub(crate) struct Running {
     pub(crate) kernel: Kernel,
     /// The project's skills.
     pub(crate) skills: Arc<Skills>,
+    /// The models that are set up.
+    pub(crate) hub: Arc<Hub>,
     listening: control::Listening,
     reloading: Reloading,
 }
@@ -101,7 +104,7 @@ impl Running {
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, skills, listening, reloading: Reloading::default() })
+        Ok(Self { kernel, skills, hub, listening, reloading: Reloading::default() })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,

@@ -1,6 +1,7 @@
 //! How do people reach us? The command line: `cli.rs` lists the commands, `commands/` has a file for each, `compose.rs` wires
 //! the kernel together.
 
+mod asking;
 mod calls;
 mod cli;
 mod codes;
@@ -9,11 +10,13 @@ mod compose;
 mod context;
 mod failure;
 mod json;
+mod money;
 mod output;
 mod paths;
 mod reload;
 mod secrets;
 mod settings;
+mod stage;
 mod start;
 mod term;
 mod trust;

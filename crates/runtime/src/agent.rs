@@ -189,8 +189,8 @@ impl<'a> Agent<'a> {
 
     async fn turns(&mut self) -> Result<Answer, Stop> {
         for turn in 1..=self.work.limits.turns_max {
-            if self.door.is_cancelled() {
-                return Err(Stop::Cancelled);
+            if let Some(stop) = self.door.is_to_stop() {
+                return Err(stop);
             }
             match self.craft.hooks.on_tick(self.door.task(), turn).await {
                 Tick::GoOn => {}

@@ -13,7 +13,7 @@ use regent_kernel::{
 use tokio::sync::watch;
 
 use crate::event::{Event, Events, shown};
-use crate::stop::Stop;
+use crate::stop::{Stop, Wish};
 
 /// How often a call is made again because a person was asked about it.
 const ASKED_TIMES_MAX: u32 = 3;
@@ -109,7 +109,7 @@ pub(crate) struct Run {
     /// Only these steps may be asked for: a replay makes no call.
     pub(crate) recorded: Option<BTreeSet<String>>,
     pub(crate) asker: Option<Arc<dyn Asker>>,
-    pub(crate) cancelled: watch::Receiver<bool>,
+    pub(crate) wish: watch::Receiver<Wish>,
     pub(crate) events: Events,
     pub(crate) budget: Budget,
     /// Where the ledger stood when the run began: what is older is retold.
@@ -213,9 +213,9 @@ impl Door {
         owner.map_or(&self.run.model, |one| &one.model)
     }
 
-    /// Whether the task is to stop. Looked at between steps, so that no step is torn.
-    pub fn is_cancelled(&self) -> bool {
-        *self.run.cancelled.borrow()
+    /// Why the task is to stop, if it is. Looked at between steps, so that no step is torn.
+    pub fn is_to_stop(&self) -> Option<Stop> {
+        self.run.wish.borrow().stop()
     }
 
     /// Says that something was changed, between two steps.
@@ -313,7 +313,7 @@ impl Door {
             let asking = match &self.run.asker {
                 Some(asker) => tokio::select! {
                     asking = asker.ask(&self.run.kernel, &ticket) => asking,
-                    () = self.cancelled() => return Err(Stop::Cancelled),
+                    stop = self.told_to_stop() => return Err(stop),
                 },
                 None => Asking::Later,
             };
@@ -334,17 +334,24 @@ impl Door {
         let pause_ms = backoff_ms(self.run.backoff_ms, tries);
         tokio::select! {
             () = tokio::time::sleep(std::time::Duration::from_millis(pause_ms)) => Ok(()),
-            () = self.cancelled() => Err(Stop::Cancelled),
+            stop = self.told_to_stop() => Err(stop),
         }
     }
 
-    async fn cancelled(&self) {
-        let mut cancelled = self.run.cancelled.clone();
-        if cancelled.wait_for(|is| *is).await.is_err() {
-            // Whoever could cancel is gone, so nobody will.
-            std::future::pending::<()>().await;
-        }
+    async fn told_to_stop(&self) -> Stop {
+        wished(self.run.wish.clone()).await
     }
+}
+
+/// Waits until it is to stop.
+pub(crate) async fn wished(mut wish: watch::Receiver<Wish>) -> Stop {
+    if let Ok(wish) = wish.wait_for(|wish| *wish != Wish::GoOn).await
+        && let Some(stop) = wish.stop()
+    {
+        return stop;
+    }
+    // Whoever could say so is gone, so nobody will.
+    std::future::pending().await
 }
 
 /// Doubles with each try, up to a minute.

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{Fault, Kernel, Reason, Spent, TaskId};
+use regent_kernel::{Budget, Fault, Kernel, Reason, Spent, TaskId};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
 use crate::door::{Ancestor, Asker, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{Restored, SnapshotError, Snapshots};
-use crate::stop::Stop;
+use crate::stop::{Stop, Wish};
 use crate::task::{self, Difference, Tape, TaskRecord, TaskSpec, TaskState, TaskView};
 use attempt::Replaying;
 use drive::Start;
@@ -136,14 +136,30 @@ pub struct TaskHandle {
     pub task: TaskId,
     /// What happens to it, from the beginning.
     pub events: broadcast::Receiver<Event>,
-    cancel: watch::Sender<bool>,
+    reins: Reins,
     ended: watch::Receiver<Option<TaskEnd>>,
 }
 
-impl TaskHandle {
-    /// Stops it before its next step.
+/// Stops a running task. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Reins(watch::Sender<Wish>);
+
+impl Reins {
+    /// Stops it before its next step, for good.
     pub fn cancel(&self) {
-        self.cancel.send_replace(true);
+        self.0.send_replace(Wish::Cancel);
+    }
+
+    /// Stops it before its next step; it can be resumed.
+    pub fn pause(&self) {
+        self.0.send_replace(Wish::Pause);
+    }
+}
+
+impl TaskHandle {
+    /// What stops it.
+    pub fn reins(&self) -> Reins {
+        self.reins.clone()
     }
 
     /// Waits until it has ended or stopped; `None` if the runtime is gone.
@@ -172,12 +188,12 @@ struct Inner {
     kernel: Kernel,
     options: Options,
     queue: Queue,
-    live: Mutex<BTreeMap<TaskId, watch::Sender<bool>>>,
+    live: Mutex<BTreeMap<TaskId, watch::Sender<Wish>>>,
     held: Held,
 }
 
 impl Inner {
-    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<bool>>> {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<Wish>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -269,8 +285,8 @@ impl Runtime {
 
     /// Stops a task: before its next step if it runs here, for good if it runs nowhere.
     pub async fn cancel(&self, task: &TaskId) -> Result<(), TaskError> {
-        if let Some(cancel) = self.0.live().get(task) {
-            cancel.send_replace(true);
+        if let Some(wish) = self.0.live().get(task) {
+            wish.send_replace(Wish::Cancel);
             return Ok(());
         }
         let view = self.task(task)?;
@@ -279,6 +295,19 @@ impl Runtime {
         }
         let _lock = self.0.lock(task)?;
         self.0.put_away(task, view.runs).await
+    }
+
+    /// Gives a task another budget: what all its runs together may use, from the next run on.
+    pub async fn set_budget(&self, task: &TaskId, budget: Budget) -> Result<(), TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let view = self.task(task)?;
+        if view.state.is_over() {
+            return Err(TaskError::Over(view.state));
+        }
+        let _lock = self.0.lock(task)?;
+        self.0.note_budget(&view, budget).await
     }
 
     /// Puts the workspace back to what it was: `to` is a snapshot's id, or a step of the task, and then the last picture before that step
@@ -360,13 +389,13 @@ impl Runtime {
 
     fn enqueue(&self, record: TaskRecord, start: Start, hold: Option<Hold>) -> Result<TaskHandle, TaskError> {
         let task = record.task.clone();
-        let (cancel, cancelled) = watch::channel(false);
+        let (wish, wished) = watch::channel(Wish::GoOn);
         {
             let mut live = self.0.live();
             if live.contains_key(&task) {
                 return Err(TaskError::Busy(task));
             }
-            live.insert(task.clone(), cancel.clone());
+            live.insert(task.clone(), wish.clone());
         }
         let lock = match self.0.lock(&task) {
             Ok(lock) => lock,
@@ -377,10 +406,10 @@ impl Runtime {
         };
         let (told, ended) = watch::channel(None);
         let events = Events::default();
-        let handle = TaskHandle { task: task.clone(), events: events.listen(), cancel, ended };
+        let handle = TaskHandle { task: task.clone(), events: events.listen(), reins: Reins(wish), ended };
         let (inner, priority) = (Arc::clone(&self.0), record.spec.priority);
         let job = Box::pin(async move {
-            let end = inner.drive(record, start, cancelled, events).await;
+            let end = inner.drive(record, start, wished, events).await;
             drop(hold);
             inner.live().remove(&task);
             drop(lock);

@@ -10,6 +10,9 @@ pub enum Stop {
     /// Someone cancelled it.
     #[error("it was cancelled")]
     Cancelled,
+    /// Someone wants it to stop for now.
+    #[error("it was interrupted")]
+    Paused,
     /// A person has to agree first.
     #[error("a person has to agree first: {summary} (question `{ticket}`)")]
     Waiting {
@@ -78,6 +81,7 @@ impl Stop {
         match self {
             Self::Waiting { .. } | Self::Used(_) => Outlook::Later,
             Self::Passing(_) => Outlook::Again,
+            Self::Paused => Outlook::Paused,
             Self::Cancelled | Self::Ended => Outlook::Cancelled,
             Self::Denied(_)
             | Self::Turns(_)
@@ -95,6 +99,28 @@ impl Stop {
     }
 }
 
+/// What is wanted of a running task. It looks between two steps, so that no step is torn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// To go on.
+    GoOn,
+    /// To stop for now.
+    Pause,
+    /// To stop for good.
+    Cancel,
+}
+
+impl Wish {
+    /// What it is to stop with, if it is to stop.
+    pub(crate) fn stop(self) -> Option<Stop> {
+        match self {
+            Self::GoOn => None,
+            Self::Pause => Some(Stop::Paused),
+            Self::Cancel => Some(Stop::Cancelled),
+        }
+    }
+}
+
 /// How a task that stopped can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
@@ -102,6 +128,8 @@ pub enum Outlook {
     Again,
     /// When a person has answered, or given it more.
     Later,
+    /// Whenever someone resumes it: it waits for nothing.
+    Paused,
     /// Not: it was cancelled.
     Cancelled,
     /// Not as it is.

@@ -14,7 +14,7 @@ use crate::agent::{self, Answer, Work};
 use crate::door::{Door, Milestones, Run, left_of};
 use crate::event::Events;
 use crate::plan;
-use crate::stop::Stop;
+use crate::stop::{Stop, Wish};
 use crate::task::{self, Mode, Said, TaskRecord, TaskState};
 
 /// The steps that a replay may ask for.
@@ -28,7 +28,7 @@ impl Inner {
         record: &TaskRecord,
         known: Option<Spent>,
         book: Arc<Mutex<Chronicle>>,
-        cancelled: watch::Receiver<bool>,
+        wish: watch::Receiver<Wish>,
         events: &Events,
     ) -> (Result<Answer, Stop>, Spent) {
         let before = match known.map_or_else(|| self.remembered(record), Ok) {
@@ -48,7 +48,7 @@ impl Inner {
         let milestones = self.options.snapshots.as_ref().map(|checkpoints| {
             Arc::new(Keeper::new(Arc::clone(self), checkpoints.clone(), book)) as Arc<dyn Milestones>
         });
-        let run = Arc::new(Run { milestones, ..self.new_run(record, cancelled, events.clone()) });
+        let run = Arc::new(Run { milestones, ..self.new_run(record, wish, events.clone()) });
         let door = Door::new(Arc::clone(&run), who);
         let ended = self.program(&door, record).await;
         let _ended = door.aside(Op::Exit { code: i32::from(ended.is_err()) }).await.is_ok();
@@ -63,8 +63,8 @@ impl Inner {
     ) -> Result<Answer, TaskError> {
         let _hold = self.held.take(&self.kernel, &[record], false)?;
         let who = self.start_agent(record, Spent::default()).await?;
-        let (_keep, cancelled) = watch::channel(false);
-        let run = Run { recorded: Some(steps.0), ..self.new_run(record, cancelled, Events::default()) };
+        let (_keep, wish) = watch::channel(Wish::GoOn);
+        let run = Run { recorded: Some(steps.0), ..self.new_run(record, wish, Events::default()) };
         let door = Door::new(Arc::new(run), who);
         let ended = self.program(&door, record).await;
         let _ended = door.aside(Op::Exit { code: 0 }).await.is_ok();
@@ -78,7 +78,7 @@ impl Inner {
         Ok(tapes.get(&record.task).map(task::Tape::spent).unwrap_or_default())
     }
 
-    fn new_run(&self, record: &TaskRecord, cancelled: watch::Receiver<bool>, events: Events) -> Run {
+    fn new_run(&self, record: &TaskRecord, wish: watch::Receiver<Wish>, events: Events) -> Run {
         let head = self.kernel.ledger().head();
         Run {
             kernel: self.kernel.clone(),
@@ -87,7 +87,7 @@ impl Inner {
             ancestors: record.ancestors.clone(),
             recorded: None,
             asker: self.options.asker.clone(),
-            cancelled,
+            wish,
             events,
             budget: record.spec.budget,
             began: (head.lane.to_string(), head.size),

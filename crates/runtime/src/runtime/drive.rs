@@ -4,15 +4,15 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_kernel::{Memory, Op, Region, Reply, Spent, TaskId};
+use regent_kernel::{Budget, Memory, Op, Region, Reply, Spent, TaskId};
 use rustix::fs::FlockOperation;
 use tokio::sync::{Mutex, watch};
 
 use super::{Inner, TaskEnd, TaskError};
 use crate::agent::Answer;
-use crate::door::backoff_ms;
+use crate::door::{backoff_ms, wished};
 use crate::event::{Event, Events};
-use crate::stop::{Outlook, Stop};
+use crate::stop::{Outlook, Stop, Wish};
 use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
@@ -143,12 +143,18 @@ impl Inner {
         self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
+    /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.
+    pub(super) async fn note_budget(&self, view: &TaskView, budget: Budget) -> Result<(), TaskError> {
+        let said = Said { budget: Some(budget), ..Said::state(view.state) };
+        self.remember(&view.record.task, &format!("run/{}/budget", view.runs), &said).await
+    }
+
     /// Runs a task until it has ended, or stops for someone.
     pub(super) async fn drive(
         self: &Arc<Self>,
         record: TaskRecord,
         from: Start,
-        cancelled: watch::Receiver<bool>,
+        wish: watch::Receiver<Wish>,
         events: Events,
     ) -> TaskEnd {
         let task = record.task.clone();
@@ -159,7 +165,7 @@ impl Inner {
         let (mut tries, mut known) = (0_u32, Some(spent));
         let (answer, stop, spent) = loop {
             let (ended, spent) =
-                self.attempt(&record, known.take(), Arc::clone(&book), cancelled.clone(), &events).await;
+                self.attempt(&record, known.take(), Arc::clone(&book), wish.clone(), &events).await;
             let stop = match ended {
                 Ok(answer) => break (Some(answer), None, spent),
                 Err(stop) => stop,
@@ -172,8 +178,8 @@ impl Inner {
             if book.lock().await.state(failed).await.is_err() {
                 break (None, Some(stop), spent);
             }
-            if !paused(backoff_ms(record.spec.backoff_ms, tries), cancelled.clone()).await {
-                break (None, Some(Stop::Cancelled), spent);
+            if let Some(stop) = paused(backoff_ms(record.spec.backoff_ms, tries), wish.clone()).await {
+                break (None, Some(stop), spent);
             }
             book.lock().await.next_run();
         };
@@ -190,11 +196,13 @@ impl Inner {
             }
             (None, Some(stop)) => {
                 let state = match stop.outlook() {
-                    Outlook::Later => TaskState::Pending,
+                    Outlook::Later | Outlook::Paused => TaskState::Pending,
                     Outlook::Cancelled => TaskState::Cancelled,
                     Outlook::Again | Outlook::Never => TaskState::Failed,
                 };
-                Said { why: Some(stop.to_string()), ..Said::state(state) }
+                // One that waits for nobody is taken up again with all others that were left over.
+                let why = (stop.outlook() != Outlook::Paused).then(|| stop.to_string());
+                Said { why, ..Said::state(state) }
             }
             (None, None) => return,
         };
@@ -206,10 +214,10 @@ impl Inner {
     }
 }
 
-/// Waits; false if it was cancelled meanwhile.
-async fn paused(pause_ms: u64, mut cancelled: watch::Receiver<bool>) -> bool {
+/// Waits, unless it is to stop meanwhile.
+async fn paused(pause_ms: u64, wish: watch::Receiver<Wish>) -> Option<Stop> {
     tokio::select! {
-        () = tokio::time::sleep(Duration::from_millis(pause_ms)) => true,
-        is = cancelled.wait_for(|is| *is) => is.is_err(),
+        () = tokio::time::sleep(Duration::from_millis(pause_ms)) => None,
+        stop = wished(wish) => Some(stop),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use regent_kernel::{Digest, Entry, Fault, Kernel, Kind, Reader, Spent, TaskId};
+use regent_kernel::{Budget, Digest, Entry, Fault, Kernel, Kind, Reader, Spent, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -71,11 +71,13 @@ pub(crate) struct Said {
     pub(crate) snapshot: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Option<Budget>,
 }
 
 impl Said {
     pub(crate) fn state(state: TaskState) -> Self {
-        Self { state, why: None, answer: None, agent: None, snapshot: None, after: None }
+        Self { state, why: None, answer: None, agent: None, snapshot: None, after: None, budget: None }
     }
 }
 
@@ -208,6 +210,10 @@ impl Tape {
             let Ok(said) = serde_json::from_str::<Said>(&text) else { continue };
             if let (Some(id), Some(after)) = (said.snapshot, said.after) {
                 view.snapshots.push((id, after));
+                continue;
+            }
+            if let Some(budget) = said.budget {
+                view.record.spec.budget = budget;
                 continue;
             }
             (view.state, view.why) = (said.state, said.why);

@@ -1,0 +1,168 @@
+//! `regent task`: durable work of agents.
+
+mod live;
+mod run;
+mod shown;
+
+use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use regent_kernel::TaskId;
+use regent_runtime::{Priority, Runtime, TaskView};
+
+use crate::compose::{Running, tasks};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::CommandResult;
+use crate::{codes, term};
+
+/// Let agents do tasks that survive anything
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Give an agent a goal, and watch it work
+    Run(RunArgs),
+    /// List the tasks of this project
+    List,
+    /// Show one task: its steps, verdicts, costs and pictures, and why it waits
+    Show {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Go on with a task, or with all that were left over; nothing is done twice
+    Resume {
+        /// The task's id, or the beginning of it; all that were left over if absent
+        #[arg(add = ArgValueCandidates::new(task_ids))]
+        id: Option<String>,
+        /// What the whole task may use from now on, e.g. 0.50usd or tokens=20000,calls=50
+        #[arg(long, value_name = "LIMITS", requires = "id")]
+        budget: Vec<String>,
+    },
+}
+
+/// Which task.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The task's id, or the beginning of it
+    #[arg(add = ArgValueCandidates::new(task_ids))]
+    id: String,
+}
+
+/// What a new task is to be.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: regent task run \"Write a summary of README.md into SUMMARY.md\" --budget 0.10usd\n\nCtrl-C stops between two steps, and `regent task resume` goes on; so it does after a crash."
+)]
+pub(crate) struct RunArgs {
+    /// What is to be done; `-` reads it from stdin
+    goal: String,
+    /// Which model: `provider/name`, `auto` or `auto:CLASS`
+    #[arg(long, default_value = "auto", value_name = "MODEL")]
+    model: String,
+    /// The tools that the agent is offered, separated by commas; all that can be run if absent
+    #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
+    tools: Option<Vec<String>>,
+    /// Make a plan first, and give each step to an agent of its own
+    #[arg(long)]
+    plan: bool,
+    /// What it may use, e.g. 0.50usd, tokens=20000, calls=50, time=10m; may be given more than once
+    #[arg(long, value_name = "LIMITS")]
+    budget: Vec<String>,
+    /// The agent's name, as policy knows it
+    #[arg(long, default_value = "worker", value_name = "NAME")]
+    agent: String,
+    /// A role of the agent, as policy knows it; may be given more than once
+    #[arg(long, value_name = "ROLE")]
+    role: Vec<String>,
+    /// Who goes first where several tasks wait
+    #[arg(long, value_enum, default_value = "normal")]
+    priority: PriorityWord,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PriorityWord {
+    /// When nothing else waits
+    Low,
+    /// As usual
+    Normal,
+    /// Before the others
+    High,
+}
+
+impl From<PriorityWord> for Priority {
+    fn from(word: PriorityWord) -> Self {
+        match word {
+            PriorityWord::Low => Self::Low,
+            PriorityWord::Normal => Self::Normal,
+            PriorityWord::High => Self::High,
+        }
+    }
+}
+
+impl TaskCommand {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "task.run",
+            Self::List => "task.list",
+            Self::Show { .. } => "task.show",
+            Self::Resume { .. } => "task.resume",
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResult {
+    match command {
+        TaskCommand::Run(args) => run::run(context, args).await,
+        TaskCommand::Resume { id, budget } => run::resume(context, id.as_deref(), &budget).await,
+        TaskCommand::List => {
+            let running = Running::boot(context).await?;
+            let listed = tasks::runtime(context, &running, None)
+                .and_then(|runtime| Ok(shown::list(context, &runtime.tasks()?)));
+            running.close(context, listed).await
+        }
+        TaskCommand::Show { which } => {
+            let running = Running::boot(context).await?;
+            let shown = tasks::runtime(context, &running, None)
+                .and_then(|runtime| shown::show(context, &runtime, &find(&runtime, &which.id)?));
+            running.close(context, shown).await
+        }
+    }
+}
+
+/// The one task whose id begins like this.
+fn find(runtime: &Runtime, id: &str) -> Result<TaskView, Failure> {
+    let mut meant: Vec<TaskView> = runtime.tasks()?;
+    // A whole id is meant even if another begins with it.
+    if let Some(exact) = TaskId::new(id).and_then(|id| meant.iter().position(|one| one.record.task == id)) {
+        return Ok(meant.swap_remove(exact));
+    }
+    meant.retain(|one| one.record.task.as_str().starts_with(id) && !id.is_empty());
+    match meant.len() {
+        1 => Ok(meant.swap_remove(0)),
+        0 => Err(Failure::new(codes::TASK_UNKNOWN, format!("there is no task `{}`", term::short(id, 80)))
+            .help("`regent task list` shows them")),
+        many => {
+            Err(Failure::new(codes::TASK_UNKNOWN, format!("{many} tasks begin with `{}`", term::inline(id)))
+                .help("give more of the id"))
+        }
+    }
+}
+
+/// Ids of tasks, for completion. What can't be read completes nothing.
+fn task_ids() -> Vec<CompletionCandidate> {
+    let listed = || -> Option<Vec<TaskView>> {
+        let global = crate::cli::Global { json: true, no_color: true, dir: None, passphrase_fd: None };
+        let context = Context::new(&global, "regent.complete").ok()?;
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        tokio.block_on(async {
+            let running = Running::boot(&context).await.ok()?;
+            let listed = tasks::runtime(&context, &running, None).and_then(|runtime| Ok(runtime.tasks()?));
+            running.close(&context, listed).await.ok()
+        })
+    };
+    let tasks = listed().unwrap_or_default().into_iter();
+    tasks
+        .map(|one| {
+            let help = term::short(&one.record.spec.goal, 60);
+            CompletionCandidate::new(one.record.task.as_str().to_owned()).help(Some(help.into()))
+        })
+        .collect()
+}
