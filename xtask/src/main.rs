@@ -54,6 +54,8 @@ fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn torture(rest: &[String]) -> Result<()> {
+    // Tasks are tortured with the program itself, which must lie beside the harness.
+    machine::cargo(&["build", "--quiet", "--release", "-p", "regent"])?;
     machine::cargo(&with_rest(
         &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "torture", "--"],
         rest,
