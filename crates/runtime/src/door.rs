@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
     Answered, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, Outcome, Principal, Reason, Reply,
-    Spent, Status, TaskId, Ticket,
+    Signal, Spent, Status, TaskId, Ticket,
 };
 use tokio::sync::watch;
 
@@ -21,6 +21,13 @@ const ASKED_TIMES_MAX: u32 = 3;
 const TRIES_MAX: u32 = 64;
 /// Codes of refusals that say "not now".
 const NOT_NOW: [&str; 2] = ["budget.", "rate."];
+
+/// The code with which the kernel suspends an agent.
+const USED_UP: &str = "budget.exhausted";
+/// The code of a budget that running calls hold: it passes when they have settled.
+const HELD: &str = "budget.held";
+/// How often a call is made again because running calls hold the budget.
+const HELD_TIMES_MAX: u32 = 8;
 
 /// What is worth another try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,7 +262,12 @@ impl Door {
                 continue;
             }
             now = now.saturating_add(1);
-            if passing == Passing::Used || patience.is_over(now) {
+            let is_over = match passing {
+                Passing::Used => true,
+                Passing::Held => now >= HELD_TIMES_MAX,
+                Passing::Failed => patience.is_over(now),
+            };
+            if is_over {
                 break;
             }
             self.pause(now).await?;
@@ -267,7 +279,10 @@ impl Door {
     pub async fn aside(&self, op: Op) -> Result<Heard, Stop> {
         match self.run.kernel.syscall(&self.who, op).await {
             Ok(Reply::Done(outcome)) => Ok(Heard::Done(outcome)),
-            Ok(Reply::Denied(denial)) => Ok(Heard::Denied(denial)),
+            Ok(Reply::Denied(denial)) => {
+                self.carry_on(&denial.reason).await?;
+                Ok(Heard::Denied(denial))
+            }
             Ok(Reply::Pending(ticket)) => Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }),
             Err(fault) => broke(fault).map(Heard::Broke),
         }
@@ -301,6 +316,9 @@ impl Door {
                 }
                 Ok(Reply::Denied(denial)) => {
                     let retold = self.is_older(&denial.intent.lane.to_string(), denial.intent.seq);
+                    if !retold {
+                        self.carry_on(&denial.reason).await?;
+                    }
                     return Ok((Heard::Denied(denial), retold));
                 }
                 Err(fault) => return broke(fault).map(|message| (Heard::Broke(message), false)),
@@ -322,6 +340,17 @@ impl Door {
             }
         }
         Err(Stop::Passing(format!("step `{name}` was asked about {ASKED_TIMES_MAX} times")))
+    }
+
+    /// The kernel suspends an agent whose budget is used up. A task stops in order instead: calls beside this one end, the agent
+    /// exits, and the task waits to be resumed.
+    async fn carry_on(&self, reason: &Reason) -> Result<(), Stop> {
+        if reason.code == USED_UP
+            && let Some(agent) = self.who.agent_id()
+        {
+            self.run.kernel.raise(agent, Signal::Cont, "its task stops in order").await?;
+        }
+        Ok(())
     }
 
     fn is_older(&self, lane: &str, seq: u64) -> bool {
@@ -364,12 +393,15 @@ pub(crate) fn backoff_ms(first_ms: u64, tries: u32) -> u64 {
 enum Passing {
     /// Used up: trying again at once is of no use.
     Used,
+    /// Running calls hold it: they will settle.
+    Held,
     /// The far side failed.
     Failed,
 }
 
 fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
     match heard {
+        Heard::Denied(Denial { reason, .. }) if reason.code == HELD => Some(Passing::Held),
         Heard::Denied(Denial { reason, .. }) => is_not_now(reason).then_some(Passing::Used),
         Heard::Done(outcome) => match &outcome.status {
             Status::Failed(_) | Status::TimedOut => patience.with_failures(),

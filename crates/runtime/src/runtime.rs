@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{Budget, Fault, Kernel, Reason, Spent, TaskId};
+use regent_kernel::{Budget, Fault, Kernel, Reason, Spent, TaskId, Workspace};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
@@ -310,29 +310,47 @@ impl Runtime {
         self.0.note_budget(&view, budget).await
     }
 
-    /// Puts the workspace back to what it was: `to` is a snapshot's id, or a step of the task, and then the last picture before that step
-    /// is meant. What was there is kept as a picture. The task must not be running.
-    pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
-        let Some(checkpoints) = &self.0.options.snapshots else {
-            return Err(SnapshotError::Unknown(to.to_owned()).into());
-        };
-        if self.0.live().contains_key(task) {
-            return Err(TaskError::Busy(task.clone()));
-        }
+    /// Which picture of the workspace is meant: `to` is a snapshot's id, or a step of the task, and then the last picture before that
+    /// step is meant. Gives back its id and the step that it was taken after.
+    pub fn picture(&self, task: &TaskId, to: &str) -> Result<(String, String), TaskError> {
         let view = self.task(task)?;
-        let _lock = self.0.lock(task)?;
         let taken = view.snapshots.iter();
         // A picture after turn 2 was taken after all that lies below it.
         let earlier = |after: &str| is_before(after, to) && !to.starts_with(&format!("{after}/"));
         let found =
             taken.clone().find(|(id, _)| id == to).or_else(|| taken.rev().find(|(_, after)| earlier(after)));
-        let (id, after) = found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()))?;
-        let (store, workspace, wanted) =
-            (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone(), id.clone());
-        let restored = tokio::task::spawn_blocking(move || store.restore(&workspace, &wanted)).await;
-        let restored = restored.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??;
-        self.0.note_rollback(&view, &id, &after).await?;
+        found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()).into())
+    }
+
+    /// What [`rollback`](Self::rollback) would do now.
+    pub async fn foresee(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        let (id, _) = self.picture(task, to)?;
+        self.with_pictures(move |store, workspace| store.foresee(workspace, &id)).await
+    }
+
+    /// Puts the workspace back to a [`picture`](Self::picture). What was there is kept as a picture. The task must not be running.
+    pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let _lock = self.0.lock(task)?;
+        let (id, after) = self.picture(task, to)?;
+        let wanted = id.clone();
+        let restored = self.with_pictures(move |store, workspace| store.restore(workspace, &wanted)).await?;
+        self.0.note_rollback(&self.task(task)?, (&id, &after), &restored.before).await?;
         Ok(restored)
+    }
+
+    async fn with_pictures<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Snapshots, &Workspace) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, TaskError> {
+        let Some(checkpoints) = &self.0.options.snapshots else {
+            return Err(SnapshotError::Unknown("none are kept".to_owned()).into());
+        };
+        let (store, workspace) = (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone());
+        let done = tokio::task::spawn_blocking(move || work(&store, &workspace)).await;
+        Ok(done.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??)
     }
 
     /// All tasks of the ledger, the oldest first.

@@ -156,6 +156,18 @@ async fn ps(context: &Context) -> CommandResult {
 
 async fn send(context: &Context, id: &str, signal: &str, group: bool) -> CommandResult {
     let signal = parse_signal(signal)?;
+    let told = deliver(context, id, signal, group).await?;
+    let text = format!("sent {} to {}\n", json!(signal).as_str().unwrap_or_default(), term::inline(id));
+    Ok(Done::new(json!({"agent": id, "signal": signal, "delivered": told}), text))
+}
+
+/// Sends a signal to an agent of whichever kernel knows it, and gives back what became of it.
+pub(crate) async fn deliver(
+    context: &Context,
+    id: &str,
+    signal: Signal,
+    group: bool,
+) -> Result<Value, Failure> {
     let peers = peers(&context.paths).await?;
     let seen = agents(&peers).await?;
     let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
@@ -164,19 +176,17 @@ async fn send(context: &Context, id: &str, signal: &str, group: bool) -> Command
             .help("`regent agent ps` shows those that run"));
     };
     let pid = peer.hello().pid;
-    let told = match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
-        Ok(told) => told,
+    match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
+        Ok(told) => Ok(told),
         Err(failure) => {
             // A kernel that ran for this agent alone ends with it, perhaps before it has answered.
             let is_up = peers_up(context).await.contains(&pid);
             if is_up || !is_deadly(signal) {
                 return Err(failure);
             }
-            json!({"kernel": "ended"})
+            Ok(json!({"kernel": "ended"}))
         }
-    };
-    let text = format!("sent {} to {}\n", json!(signal).as_str().unwrap_or_default(), term::inline(id));
-    Ok(Done::new(json!({"agent": id, "signal": signal, "delivered": told}), text))
+    }
 }
 
 async fn peers_up(context: &Context) -> Vec<u32> {

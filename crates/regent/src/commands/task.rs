@@ -1,5 +1,6 @@
 //! `regent task`: durable work of agents.
 
+mod history;
 mod live;
 mod run;
 mod shown;
@@ -35,6 +36,47 @@ pub(crate) enum TaskCommand {
         /// What the whole task may use from now on, e.g. 0.50usd or tokens=20000,calls=50
         #[arg(long, value_name = "LIMITS", requires = "id")]
         budget: Vec<String>,
+    },
+    /// Stop a task for good, wherever it runs
+    Cancel {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Start a new task that shares the steps of another before one, and goes its own way from there
+    Fork {
+        #[command(flatten)]
+        which: Which,
+        /// The first step that isn't shared: a turn such as 3, or a step such as 3/tool/0
+        #[arg(long, value_name = "STEP")]
+        at: String,
+        /// Go on with another model
+        #[arg(long, value_name = "MODEL")]
+        model: Option<String>,
+    },
+    /// Run a task again from the ledger alone: no model is asked, no tool is run
+    Replay {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Show where two tasks part
+    Diff {
+        /// One task's id, or the beginning of it
+        #[arg(add = ArgValueCandidates::new(task_ids))]
+        left: String,
+        /// The other's
+        #[arg(add = ArgValueCandidates::new(task_ids))]
+        right: String,
+    },
+    /// Put the workspace back to a picture that was taken while the task ran
+    Rollback {
+        #[command(flatten)]
+        which: Which,
+        /// A snapshot's id, or a step: then the last picture before it; the first picture if absent
+        #[arg(long, value_name = "STEP|SNAPSHOT")]
+        to: Option<String>,
+        /// Ask nothing
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -104,6 +146,11 @@ impl TaskCommand {
             Self::List => "task.list",
             Self::Show { .. } => "task.show",
             Self::Resume { .. } => "task.resume",
+            Self::Cancel { .. } => "task.cancel",
+            Self::Fork { .. } => "task.fork",
+            Self::Replay { .. } => "task.replay",
+            Self::Diff { .. } => "task.diff",
+            Self::Rollback { .. } => "task.rollback",
         }
     }
 }
@@ -112,6 +159,13 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
     match command {
         TaskCommand::Run(args) => run::run(context, args).await,
         TaskCommand::Resume { id, budget } => run::resume(context, id.as_deref(), &budget).await,
+        TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
+        TaskCommand::Cancel { which } => history::cancel(context, &which.id).await,
+        TaskCommand::Replay { which } => history::replay(context, &which.id).await,
+        TaskCommand::Diff { left, right } => history::diff(context, &left, &right).await,
+        TaskCommand::Rollback { which, to, yes } => {
+            history::rollback(context, &which.id, to.as_deref(), yes).await
+        }
         TaskCommand::List => {
             let running = Running::boot(context).await?;
             let listed = tasks::runtime(context, &running, None)

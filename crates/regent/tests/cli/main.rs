@@ -24,6 +24,8 @@ mod secrets;
 #[cfg(test)]
 mod skills;
 #[cfg(test)]
+mod tasks;
+#[cfg(test)]
 mod terminal;
 #[cfg(test)]
 mod world;

@@ -135,12 +135,17 @@ impl Inner {
     pub(super) async fn note_rollback(
         &self,
         view: &TaskView,
-        id: &str,
-        after: &str,
+        (id, after): (&str, &str),
+        before: &str,
     ) -> Result<(), TaskError> {
+        let task = &view.record.task;
+        // What was there is a picture of the task too, so that this can be undone.
+        let (snapshot, named) = (Some(before.to_owned()), Some("rollback".to_owned()));
+        let kept = Said { snapshot, after: named, ..Said::state(view.state) };
+        self.remember(task, &format!("run/{}/before", view.runs), &kept).await?;
         let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`");
         let said = Said { why: Some(why), ..Said::state(view.state) };
-        self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
+        self.remember(task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
     /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.

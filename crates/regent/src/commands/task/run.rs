@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regent_kernel::Kernel;
 use regent_runtime::door::Asker;
 use regent_runtime::event::Event;
-use regent_runtime::{Mode, Outlook, Reins, Runtime, Stop, TaskEnd, TaskHandle, TaskSpec};
+use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -74,7 +74,7 @@ async fn begin(context: &Context, running: &Running, mut spec: TaskSpec) -> Comm
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
     let handle = runtime.run(spec).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(context, &runtime, ended)
+    told_one(ended)
 }
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
@@ -98,7 +98,7 @@ async fn go_on(
             return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
         }
         let ended = watch(context, &running.kernel, &stage, handles).await;
-        return told_all(context, &runtime, ended);
+        return told_all(context, ended);
     };
     let view = find(&runtime, id)?;
     if budget != regent_kernel::Budget::default() {
@@ -107,11 +107,41 @@ async fn go_on(
     needs_a_model(context, running)?;
     let handle = runtime.resume(&view.record.task).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(context, &runtime, ended)
+    told_one(ended)
+}
+
+pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
+    let running = Running::boot(context).await?;
+    let result = part(context, &running, id, at, model).await;
+    running.close(context, result).await
+}
+
+async fn part(
+    context: &Context,
+    running: &Running,
+    id: &str,
+    at: &str,
+    model: Option<String>,
+) -> CommandResult {
+    needs_a_model(context, running)?;
+    let stage = Arc::new(Stage::new(context.screen));
+    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let view = find(&runtime, id)?;
+    let steps = runtime.steps(&view.record.task)?;
+    let is_there =
+        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+    if !steps.keys().any(is_there) {
+        let message = format!("task `{}` has no step `{}`", view.record.task, term::short(at, 80));
+        return Err(Failure::new(codes::TASK_STEP, message)
+            .help(format!("`regent task show {}` lists them", view.record.task)));
+    }
+    let handle = runtime.fork(&view.record.task, at, model).await?;
+    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
+    told_one(ended)
 }
 
 /// Without a model there is nobody to do the work.
-pub(super) fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
+fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
     if !running.hub.is_empty() {
         return Ok(());
     }
@@ -141,18 +171,13 @@ enum News {
 }
 
 /// How tasks ended, and whether the person wanted them to stop.
-pub(super) struct Watched {
+struct Watched {
     ended: Vec<TaskEnd>,
     interrupted: bool,
 }
 
 /// Shows tasks until all have ended. The first interrupt stops each between two steps, the second stops the calls that run.
-pub(super) async fn watch(
-    context: &Context,
-    kernel: &Kernel,
-    stage: &Arc<Stage>,
-    handles: Vec<TaskHandle>,
-) -> Watched {
+async fn watch(context: &Context, kernel: &Kernel, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> Watched {
     let (tell, mut news) = mpsc::unbounded_channel();
     let reins: Vec<Reins> = handles.iter().map(TaskHandle::reins).collect();
     let mut live =
@@ -203,7 +228,7 @@ async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSen
 }
 
 /// What a task came to, for the person who gave it.
-pub(super) fn told_one(context: &Context, runtime: &Runtime, watched: Watched) -> CommandResult {
+fn told_one(watched: Watched) -> CommandResult {
     let Watched { mut ended, interrupted } = watched;
     let Some(end) = ended.pop() else {
         return Err(Failure::new(codes::INTERNAL, "the task ended without saying how"));
@@ -213,11 +238,10 @@ pub(super) fn told_one(context: &Context, runtime: &Runtime, watched: Watched) -
         let text = end.answer.map(|answer| answer.text).unwrap_or_default();
         return Ok(Done::new(data, term::block(&text).into_owned()));
     };
-    let _unused = (context, runtime);
     Err(Failure::new(code, message).help(help(&end, code)).data(data))
 }
 
-fn told_all(context: &Context, runtime: &Runtime, watched: Watched) -> CommandResult {
+fn told_all(context: &Context, watched: Watched) -> CommandResult {
     let Watched { ended, interrupted } = watched;
     let (mut text, mut rows) = (String::new(), Vec::new());
     let mut failed = None;
@@ -232,7 +256,6 @@ fn told_all(context: &Context, runtime: &Runtime, watched: Watched) -> CommandRe
         text.push_str(&format!("{}  {word}\n", end.task));
         rows.push(end_json(&end));
     }
-    let _unused = runtime;
     let data = json!({"tasks": rows});
     match failed {
         None => Ok(Done::new(data, text)),
