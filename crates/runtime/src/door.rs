@@ -121,7 +121,8 @@ pub(crate) struct Run {
     pub(crate) budget: Budget,
     /// Where the ledger stood when the run began: what is older is retold.
     pub(crate) began: (String, u64),
-    pub(crate) spent: Mutex<Spent>,
+    /// What the task has used: what the ledger said when the run began, and what was done since.
+    pub(crate) used: Mutex<Used>,
     pub(crate) backoff_ms: u64,
     pub(crate) milestones: Option<Arc<dyn Milestones>>,
 }
@@ -133,17 +134,58 @@ pub(crate) trait Milestones: Send + Sync + std::fmt::Debug {
 }
 
 impl Run {
-    pub(crate) fn spent(&self) -> Spent {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn used(&self) -> Used {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn charge(&self, more: Spent) {
-        let spent = {
-            let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-            *spent = sum(*spent, more);
-            *spent
-        };
-        self.events.tell(Event::Used { spent, left: left_of(self.budget, spent) });
+    fn charge(&self, more: Used) {
+        {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            *used = used.plus(more);
+        }
+        self.tell_used();
+    }
+
+    /// Tells what was used and what is left.
+    pub(crate) fn tell_used(&self) {
+        let used = self.used();
+        self.events.tell(Event::Used { spent: used.spent, left: used.left_of(self.budget) });
+    }
+}
+
+/// What a task has used of everything that a budget counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Used {
+    /// As receipts state it.
+    pub spent: Spent,
+    /// Calls that were made.
+    pub calls: u64,
+    /// Questions that were put to people.
+    pub questions: u64,
+}
+
+impl Used {
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            spent: sum(self.spent, other.spent),
+            calls: self.calls.saturating_add(other.calls),
+            questions: self.questions.saturating_add(other.questions),
+        }
+    }
+
+    /// What is left of a budget after this.
+    pub(crate) fn left_of(self, budget: Budget) -> Budget {
+        let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        let Spent { bytes_out, money_microusd, tokens, wall_ms } = self.spent;
+        Budget {
+            approvals: less(budget.approvals, self.questions),
+            bytes_out: less(budget.bytes_out, bytes_out),
+            calls: less(budget.calls, self.calls),
+            money_microusd: less(budget.money_microusd, money_microusd),
+            tokens: less(budget.tokens, tokens),
+            wall_ms: less(budget.wall_ms, wall_ms),
+        }
     }
 }
 
@@ -154,18 +196,6 @@ pub(crate) fn sum(one: Spent, other: Spent) -> Spent {
         money_microusd: one.money_microusd.saturating_add(other.money_microusd),
         tokens: one.tokens.saturating_add(other.tokens),
         wall_ms: one.wall_ms.saturating_add(other.wall_ms),
-    }
-}
-
-/// What is left of a budget. Calls and questions are counted by the kernel, not here.
-pub(crate) fn left_of(budget: Budget, spent: Spent) -> Budget {
-    let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
-    Budget {
-        bytes_out: less(budget.bytes_out, spent.bytes_out),
-        money_microusd: less(budget.money_microusd, spent.money_microusd),
-        tokens: less(budget.tokens, spent.tokens),
-        wall_ms: less(budget.wall_ms, spent.wall_ms),
-        ..budget
     }
 }
 
@@ -291,8 +321,9 @@ impl Door {
     async fn call_and_tell(&self, step: &str, op: Op) -> Result<(Heard, bool), Stop> {
         let name = self.name_of(step);
         let (heard, retold) = self.make(&name, op).await?;
-        if let Heard::Done(outcome) = &heard {
-            self.run.charge(outcome.spent);
+        // What is retold was counted when the run began, or is another task's.
+        if let (Heard::Done(outcome), false) = (&heard, retold) {
+            self.run.charge(Used { spent: outcome.spent, calls: 1, questions: 0 });
         }
         let (word, text) = told(&heard);
         self.run.events.tell(Event::Verdict { step: name, word, text, retold });
@@ -328,6 +359,7 @@ impl Door {
             let news =
                 Event::Asked { ticket: id.to_string(), summary: summary.clone(), reason: reason.clone() };
             self.run.events.tell(news);
+            self.run.charge(Used { questions: 1, ..Used::default() });
             let asking = match &self.run.asker {
                 Some(asker) => tokio::select! {
                     asking = asker.ask(&self.run.kernel, &ticket) => asking,

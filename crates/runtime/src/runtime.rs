@@ -15,7 +15,7 @@ use regent_kernel::{Budget, Fault, Kernel, Reason, Spent, TaskId, Workspace};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
-use crate::door::{Ancestor, Asker, is_before};
+use crate::door::{Ancestor, Asker, Used, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{Restored, SnapshotError, Snapshots};
 use crate::stop::{Stop, Wish};
@@ -224,7 +224,7 @@ impl Runtime {
         }
         self.check_tools(&view.record)?;
         let hold = self.0.held.take(&self.0.kernel, &[&view.record], false)?.pop();
-        self.enqueue(view.record, Start { state: view.state, run: view.runs, spent: view.spent }, hold)
+        self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, hold)
     }
 
     /// Goes on with every task that isn't over and waits for nobody, the most urgent first, then the oldest.
@@ -236,7 +236,7 @@ impl Runtime {
         let holds = self.0.held.take(&self.0.kernel, &records, false)?;
         let mut handles = Vec::new();
         for (view, hold) in views.into_iter().zip(holds) {
-            let start = Start { state: view.state, run: view.runs, spent: view.spent };
+            let start = Start { state: view.state, run: view.runs, used: view.used };
             match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start, Some(hold))) {
                 Ok(handle) => handles.push(handle),
                 // One that runs elsewhere, or can't go on, doesn't keep the others.
@@ -402,7 +402,7 @@ impl Runtime {
         }
         let hold = self.0.held.take(&self.0.kernel, &[&record], true)?.pop();
         self.0.write_record(&record).await?;
-        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, spent: Spent::default() }, hold)
+        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, used: Used::default() }, hold)
     }
 
     fn enqueue(&self, record: TaskRecord, start: Start, hold: Option<Hold>) -> Result<TaskHandle, TaskError> {

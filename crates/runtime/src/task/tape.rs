@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::spec::TaskRecord;
 use super::state::TaskState;
-use crate::door::{is_before, sum};
+use crate::door::{Used, is_before};
 
 /// The step at which a task is recorded.
 pub(crate) const RECORD_STEP: &str = "run/0/record";
@@ -109,8 +109,11 @@ pub struct TaskView {
     pub steps: usize,
     /// How often it was run.
     pub runs: u32,
-    /// What it has used itself; what it shares with the task it was forked from is that one's.
+    /// What it has used itself, as its receipts say; what it shares with the task it was forked from is that one's.
     pub spent: Spent,
+    /// The same with calls and questions, as its budget counts.
+    #[serde(skip)]
+    pub used: Used,
     /// Pictures of the workspace: id and the step after which each was taken.
     pub snapshots: Vec<(String, String)>,
 }
@@ -201,7 +204,8 @@ impl Tape {
                 .map_or(0, |step| step.end.as_ref().map_or(step.at_ms, |end| end.at_ms)),
             steps: self.recorded().iter().filter(|step| !step.starts_with("run/")).count(),
             runs: self.runs(),
-            spent: self.spent(),
+            spent: self.used().spent,
+            used: self.used(),
             snapshots: Vec::new(),
         };
         for step in self.steps.iter().filter(|step| step.step.starts_with("run/") && step.step != RECORD_STEP)
@@ -234,10 +238,19 @@ impl Tape {
         self.steps.iter().filter(|step| step.is_over()).map(|step| step.step.clone()).collect()
     }
 
-    /// What all its calls used.
-    pub fn spent(&self) -> Spent {
-        let ends = self.steps.iter().filter_map(|step| step.end.as_ref());
-        ends.fold(Spent::default(), |so_far, end| sum(so_far, end.spent))
+    /// What all its calls used. What a run writes about itself costs, but is no call of the agent's.
+    pub fn used(&self) -> Used {
+        let mut used = Used::default();
+        // A question that is still open is met again by each run, and was put once.
+        let mut asked = BTreeSet::new();
+        for step in &self.steps {
+            let is_agents = !step.step.starts_with("run/");
+            let spent = step.end.as_ref().map_or_else(Spent::default, |end| end.spent);
+            let calls = u64::from(is_agents && step.end.is_some());
+            let questions = u64::from(is_agents && step.verdict == "ask" && asked.insert(&step.step));
+            used = used.plus(Used { spent, calls, questions });
+        }
+        used
     }
 
     /// The steps that count, by name: those of this task, and of its ancestors what it shares with them.

@@ -281,10 +281,10 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
         (Stop::Waiting { .. }, _) => codes::TASK_WAITS,
         (Stop::Used(_), _) => codes::TASK_BUDGET,
         (_, Outlook::Paused) => codes::TASK_PAUSED,
-        (_, Outlook::Cancelled) => codes::TASK_CANCELLED,
+        (_, Outlook::Cancelled) if !interrupted => codes::TASK_CANCELLED,
         // Calls that run are stopped by taking the kernel down, and that is a fault to whoever made them.
-        (_, Outlook::Again | Outlook::Later | Outlook::Never) if interrupted => codes::TASK_PAUSED,
-        (_, Outlook::Again | Outlook::Later | Outlook::Never) => codes::TASK_FAILED,
+        _any if interrupted => codes::TASK_PAUSED,
+        (_, Outlook::Again | Outlook::Later | Outlook::Never | Outlook::Cancelled) => codes::TASK_FAILED,
     };
     Some((code, format!("task `{}`: {stop}", end.task)))
 }
