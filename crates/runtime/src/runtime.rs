@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{Budget, Fault, Kernel, Reason, Spent, TaskId, Workspace};
+use regent_kernel::{Budget, Digest, Fault, Kernel, Reason, Spent, TaskId, Workspace};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
@@ -358,7 +358,7 @@ impl Runtime {
         let tapes = task::read(&self.0.kernel, |_| true)?;
         let mut views = Vec::new();
         for tape in tapes.values() {
-            views.extend(tape.view(&self.0.kernel)?);
+            views.extend(tape.view(&self.payloads())?);
         }
         views.sort_by(|one, other| {
             (one.created_ms, &one.record.task).cmp(&(other.created_ms, &other.record.task))
@@ -369,7 +369,7 @@ impl Runtime {
     /// One task.
     pub fn task(&self, task: &TaskId) -> Result<TaskView, TaskError> {
         let tapes = task::read(&self.0.kernel, |one| one == task)?;
-        let view = tapes.get(task).map(|tape| tape.view(&self.0.kernel)).transpose()?.flatten();
+        let view = tapes.get(task).map(|tape| tape.view(&self.payloads())).transpose()?.flatten();
         view.ok_or_else(|| TaskError::Unknown(task.to_string()))
     }
 
@@ -381,6 +381,10 @@ impl Runtime {
     /// Where two runs part.
     pub fn diff(&self, left: &TaskId, right: &TaskId) -> Result<Vec<Difference>, TaskError> {
         Ok(task::diff(&self.steps(left)?, &self.steps(right)?))
+    }
+
+    fn payloads(&self) -> impl Fn(&Digest) -> Result<Option<Vec<u8>>, Fault> {
+        |digest| Ok(self.0.kernel.ledger().payload(digest)?)
     }
 
     fn whole(&self, task: &TaskId) -> Result<(TaskView, BTreeMap<String, task::Recorded>), TaskError> {

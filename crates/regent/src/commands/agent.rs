@@ -54,6 +54,22 @@ struct Seen {
     agent: Value,
 }
 
+/// Makes a call in the kernel that knows an agent, as the operator there.
+pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<Value, Failure> {
+    let peers = peers(&context.paths).await?;
+    let seen = agents(&peers).await?;
+    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
+    match found.and_then(|one| peers.get(one.peer)) {
+        Some(peer) => answer(peer, op).await,
+        None => Err(unknown(id)),
+    }
+}
+
+fn unknown(id: &str) -> Failure {
+    let message = format!("no running kernel knows the agent `{}`", term::inline(id));
+    Failure::new(codes::AGENT_UNKNOWN, message).help("`regent agent ps` shows those that run")
+}
+
 async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
     control::processes(&paths.runtime).await.map_err(|error| {
         Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
@@ -172,8 +188,7 @@ pub(crate) async fn deliver(
     let seen = agents(&peers).await?;
     let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
     let Some(peer) = found.and_then(|one| peers.get(one.peer)) else {
-        return Err(Failure::new(codes::AGENT_UNKNOWN, format!("no running kernel knows the agent `{id}`"))
-            .help("`regent agent ps` shows those that run"));
+        return Err(unknown(id));
     };
     let pid = peer.hello().pid;
     match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {

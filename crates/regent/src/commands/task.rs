@@ -7,22 +7,27 @@ mod shown;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::TaskId;
-use regent_runtime::{Priority, Runtime, TaskView};
+use regent_runtime::{Priority, TaskView};
 
-use crate::compose::{Running, tasks};
 use crate::context::Context;
-use crate::failure::Failure;
 use crate::output::CommandResult;
-use crate::{codes, term};
+use crate::past::Past;
+use crate::term;
+
+/// How many tasks a shell offers.
+const COMPLETED_MAX: u32 = 50;
 
 /// Let agents do tasks that survive anything
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// Give an agent a goal, and watch it work
     Run(RunArgs),
-    /// List the tasks of this project
-    List,
+    /// List the newest tasks of this project
+    List {
+        /// How many at most
+        #[arg(short = 'n', long = "lines", default_value_t = 50, value_name = "N")]
+        count: u32,
+    },
     /// Show one task: its steps, verdicts, costs and pictures, and why it waits
     Show {
         #[command(flatten)]
@@ -143,7 +148,7 @@ impl TaskCommand {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Run(_) => "task.run",
-            Self::List => "task.list",
+            Self::List { .. } => "task.list",
             Self::Show { .. } => "task.show",
             Self::Resume { .. } => "task.resume",
             Self::Cancel { .. } => "task.cancel",
@@ -162,41 +167,12 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
         TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
         TaskCommand::Cancel { which } => history::cancel(context, &which.id).await,
         TaskCommand::Replay { which } => history::replay(context, &which.id).await,
-        TaskCommand::Diff { left, right } => history::diff(context, &left, &right).await,
+        TaskCommand::Diff { left, right } => history::diff(context, &left, &right),
         TaskCommand::Rollback { which, to, yes } => {
             history::rollback(context, &which.id, to.as_deref(), yes).await
         }
-        TaskCommand::List => {
-            let running = Running::boot(context).await?;
-            let listed = tasks::runtime(context, &running, None)
-                .and_then(|runtime| Ok(shown::list(context, &runtime.tasks()?)));
-            running.close(context, listed).await
-        }
-        TaskCommand::Show { which } => {
-            let running = Running::boot(context).await?;
-            let shown = tasks::runtime(context, &running, None)
-                .and_then(|runtime| shown::show(context, &runtime, &find(&runtime, &which.id)?));
-            running.close(context, shown).await
-        }
-    }
-}
-
-/// The one task whose id begins like this.
-fn find(runtime: &Runtime, id: &str) -> Result<TaskView, Failure> {
-    let mut meant: Vec<TaskView> = runtime.tasks()?;
-    // A whole id is meant even if another begins with it.
-    if let Some(exact) = TaskId::new(id).and_then(|id| meant.iter().position(|one| one.record.task == id)) {
-        return Ok(meant.swap_remove(exact));
-    }
-    meant.retain(|one| one.record.task.as_str().starts_with(id) && !id.is_empty());
-    match meant.len() {
-        1 => Ok(meant.swap_remove(0)),
-        0 => Err(Failure::new(codes::TASK_UNKNOWN, format!("there is no task `{}`", term::short(id, 80)))
-            .help("`regent task list` shows them")),
-        many => {
-            Err(Failure::new(codes::TASK_UNKNOWN, format!("{many} tasks begin with `{}`", term::inline(id)))
-                .help("give more of the id"))
-        }
+        TaskCommand::List { count } => Ok(shown::list(context, &Past::open(context)?.newest(count)?)),
+        TaskCommand::Show { which } => shown::show(context, &which.id),
     }
 }
 
@@ -205,12 +181,7 @@ fn task_ids() -> Vec<CompletionCandidate> {
     let listed = || -> Option<Vec<TaskView>> {
         let global = crate::cli::Global { json: true, no_color: true, dir: None, passphrase_fd: None };
         let context = Context::new(&global, "regent.complete").ok()?;
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        tokio.block_on(async {
-            let running = Running::boot(&context).await.ok()?;
-            let listed = tasks::runtime(&context, &running, None).and_then(|runtime| Ok(runtime.tasks()?));
-            running.close(&context, listed).await.ok()
-        })
+        Past::open(&context).ok()?.newest(COMPLETED_MAX).ok()
     };
     let tasks = listed().unwrap_or_default().into_iter();
     tasks

@@ -9,6 +9,8 @@ mod bad_input;
 #[cfg(test)]
 mod commands;
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod envelopes;
 #[cfg(test)]
 mod exit_codes;

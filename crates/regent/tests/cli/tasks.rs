@@ -35,11 +35,11 @@ fn write(path: &str, content: &str) -> Value {
 }
 
 /// Leaves a mark each time it is really run.
-fn mark(word: &str) -> Value {
+pub(crate) fn mark(word: &str) -> Value {
     says("process.exec", json!({"argv": ["sh", "-c", format!("echo {word} >> marks")]}))
 }
 
-fn finish(answer: &str) -> Value {
+pub(crate) fn finish(answer: &str) -> Value {
     says("task.finish", json!({"answer": answer}))
 }
 
@@ -61,22 +61,22 @@ fn ask_about(world: &World, path: &str) {
     assert_eq!(trusted.code, 0, "{trusted:?}");
 }
 
-fn marks(world: &World) -> String {
+pub(crate) fn marks(world: &World) -> String {
     std::fs::read_to_string(world.project("marks")).unwrap_or_default()
 }
 
 /// The last line that `--json` gave: how it ended.
-fn last(ended: &Ended) -> Value {
+pub(crate) fn last(ended: &Ended) -> Value {
     serde_json::from_str(ended.stdout.lines().last().unwrap_or_default())
         .unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-fn tasks(world: &World) -> Vec<Value> {
+pub(crate) fn tasks(world: &World) -> Vec<Value> {
     let listed = world.run(&["--json", "task", "list"]).json();
     listed["data"]["tasks"].as_array().unwrap_or_else(|| panic!("{listed}")).clone()
 }
 
-fn first_id(world: &World) -> String {
+pub(crate) fn first_id(world: &World) -> String {
     tasks(world)[0]["task"].as_str().unwrap().to_owned()
 }
 

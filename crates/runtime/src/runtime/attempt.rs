@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use regent_kernel::{AgentId, BoxFuture, Budget, Nonce, Offer, Op, Principal, Reply, SpawnSpec};
+use regent_kernel::{AgentId, BoxFuture, Budget, Nonce, Offer, Op, Principal, Reason, Reply, SpawnSpec};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
 use super::drive::Chronicle;
 use super::{Checkpoints, Inner, TaskError};
 use crate::agent::{self, Answer, Work};
-use crate::door::{Door, Heard, Milestones, Run, Used};
+use crate::door::{Door, Heard, Milestones, Run, Used, is_not_now};
 use crate::event::Events;
 use crate::plan;
 use crate::stop::{Stop, Wish};
@@ -113,7 +113,7 @@ impl Inner {
         let operator = self.kernel.operator();
         let outcome = match self.kernel.syscall(&operator, Op::Spawn(spawn)).await? {
             Reply::Done(outcome) => outcome,
-            Reply::Denied(denial) => return Err(Stop::Denied(denial.reason)),
+            Reply::Denied(denial) => return Err(refused(denial.reason)),
             Reply::Pending(ticket) => {
                 return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary });
             }
@@ -168,10 +168,15 @@ fn told_apart(ended: Result<Answer, Stop>, exited: &Result<Heard, Stop>) -> Resu
     }
 }
 
+/// A no that time or money can change is not the end of a task.
+fn refused(reason: Reason) -> Stop {
+    if is_not_now(&reason) { Stop::Used(reason) } else { Stop::Denied(reason) }
+}
+
 pub(super) fn stop_of(error: TaskError) -> Stop {
     match error {
         TaskError::Stop(stop) => stop,
-        TaskError::Denied(reason) => Stop::Denied(reason),
+        TaskError::Denied(reason) => refused(reason),
         TaskError::Fault(fault) => Stop::Fault(fault),
         other @ (TaskError::Unknown(_)
         | TaskError::Over(_)

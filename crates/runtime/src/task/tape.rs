@@ -118,14 +118,25 @@ pub struct TaskView {
     pub snapshots: Vec<(String, String)>,
 }
 
+/// What a digest in the ledger stands for.
+pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
+
 /// Reads the whole ledger once and gives back the tapes of the tasks that are wanted.
 pub fn read(kernel: &Kernel, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
     let reader = Reader::on(kernel.ledger().storage());
+    read_from(reader.entries()?.map(|entry| Ok(entry?)), wanted)
+}
+
+/// The same from some entries: all that belong to those tasks have to be among them.
+pub fn read_from(
+    entries: impl Iterator<Item = Result<Entry, Fault>>,
+    wanted: impl Fn(&TaskId) -> bool,
+) -> Result<BTreeMap<TaskId, Tape>, Fault> {
     let mut tapes: BTreeMap<TaskId, Tape> = BTreeMap::new();
     let mut places: HashMap<(String, u64), (TaskId, usize)> = HashMap::new();
     // An end can be in another lane than its beginning, and that lane may come first.
     let mut ends: Vec<Entry> = Vec::new();
-    for entry in reader.entries()? {
+    for entry in entries {
         let entry = entry?;
         if entry.kind == Kind::Outcome && entry.proven {
             ends.push(entry);
@@ -181,16 +192,16 @@ fn ended(entry: &Entry) -> End {
 
 impl Tape {
     /// What the task is, read from the arguments of the call that recorded it.
-    pub fn record(&self, kernel: &Kernel) -> Result<Option<TaskRecord>, Fault> {
+    pub fn record(&self, payloads: Payloads<'_>) -> Result<Option<TaskRecord>, Fault> {
         let Some(step) = self.steps.iter().find(|step| step.step == RECORD_STEP && step.end.is_some()) else {
             return Ok(None);
         };
-        Ok(content(kernel, step)?.and_then(|text| serde_json::from_str(&text).ok()))
+        Ok(content(payloads, step)?.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// The task as a list shows it, if it was recorded.
-    pub fn view(&self, kernel: &Kernel) -> Result<Option<TaskView>, Fault> {
-        let Some(record) = self.record(kernel)? else { return Ok(None) };
+    pub fn view(&self, payloads: Payloads<'_>) -> Result<Option<TaskView>, Fault> {
+        let Some(record) = self.record(payloads)? else { return Ok(None) };
         let mut view = TaskView {
             record,
             state: TaskState::Initialized,
@@ -210,7 +221,7 @@ impl Tape {
         };
         for step in self.steps.iter().filter(|step| step.step.starts_with("run/") && step.step != RECORD_STEP)
         {
-            let Some(text) = content(kernel, step)? else { continue };
+            let Some(text) = content(payloads, step)? else { continue };
             let Ok(said) = serde_json::from_str::<Said>(&text) else { continue };
             if let (Some(id), Some(after)) = (said.snapshot, said.after) {
                 view.snapshots.push((id, after));
@@ -275,9 +286,9 @@ impl Tape {
 }
 
 /// What a call to remember something carried.
-fn content(kernel: &Kernel, step: &Recorded) -> Result<Option<String>, Fault> {
+fn content(payloads: Payloads<'_>, step: &Recorded) -> Result<Option<String>, Fault> {
     let Some(digest) = &step.args else { return Ok(None) };
-    let Some(bytes) = kernel.ledger().payload(digest)? else { return Ok(None) };
+    let Some(bytes) = payloads(digest)? else { return Ok(None) };
     let args: Option<Value> = serde_json::from_slice(&bytes).ok();
     Ok(args.and_then(|args| args.get("content").and_then(Value::as_str).map(str::to_owned)))
 }

@@ -2,42 +2,43 @@
 
 use std::io::{BufRead as _, Write as _};
 
-use regent_kernel::Signal;
+use regent_kernel::{Signal, TaskId};
 use regent_runtime::snapshot::Restored;
-use regent_runtime::task::Brief;
+use regent_runtime::task::{self, Brief};
 use regent_runtime::{Runtime, TaskError};
 use serde_json::json;
 
-use super::find;
 use crate::codes;
 use crate::commands::agent;
 use crate::compose::{Running, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Screen};
+use crate::past::Past;
 use crate::term;
 
 /// How many paths a preview names.
 const PATHS_SHOWN_MAX: usize = 20;
 
 pub(super) async fn cancel(context: &Context, id: &str) -> CommandResult {
+    let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
     let result = match tasks::runtime(context, &running, None) {
-        Ok(runtime) => put_away(context, &runtime, id).await,
+        Ok(runtime) => put_away(context, &runtime, &task).await,
         Err(failure) => Err(failure),
     };
     running.close(context, result).await
 }
 
-async fn put_away(context: &Context, runtime: &Runtime, id: &str) -> CommandResult {
-    let view = find(runtime, id)?;
-    let task = &view.record.task;
+async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {
     match runtime.cancel(task).await {
         Ok(()) => Ok(Done::new(json!({"task": task, "cancelled": true}), format!("cancelled {task}\n"))),
         Err(TaskError::Busy(_)) => {
             // It runs in another process, and its agent can be told to end there.
-            let Some(agent) = &view.agent else { return Err(TaskError::Busy(task.clone()).into()) };
-            agent::deliver(context, agent, Signal::Term, true).await?;
+            let Some(agent) = runtime.task(task)?.agent else {
+                return Err(TaskError::Busy(task.clone()).into());
+            };
+            agent::deliver(context, &agent, Signal::Term, true).await?;
             Ok(Done::new(
                 json!({"task": task, "cancelled": true, "agent": agent}),
                 format!("told the agent of {task} to end\n"),
@@ -48,17 +49,16 @@ async fn put_away(context: &Context, runtime: &Runtime, id: &str) -> CommandResu
 }
 
 pub(super) async fn replay(context: &Context, id: &str) -> CommandResult {
+    let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
     let result = match tasks::runtime(context, &running, None) {
-        Ok(runtime) => retell(context, &runtime, id).await,
+        Ok(runtime) => retell(context, &runtime, &task).await,
         Err(failure) => Err(failure),
     };
     running.close(context, result).await
 }
 
-async fn retell(context: &Context, runtime: &Runtime, id: &str) -> CommandResult {
-    let view = find(runtime, id)?;
-    let task = &view.record.task;
+async fn retell(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {
     let replayed = runtime.replay(task).await?;
     let data = json!({
         "task": task, "steps": replayed.steps, "answer": replayed.answer.text, "same": replayed.same, "byte_identical": true,
@@ -77,16 +77,11 @@ async fn retell(context: &Context, runtime: &Runtime, id: &str) -> CommandResult
     Ok(Done::new(data, text))
 }
 
-pub(super) async fn diff(context: &Context, left: &str, right: &str) -> CommandResult {
-    let running = Running::boot(context).await?;
-    let result =
-        tasks::runtime(context, &running, None).and_then(|runtime| compare(context, &runtime, left, right));
-    running.close(context, result).await
-}
-
-fn compare(context: &Context, runtime: &Runtime, left: &str, right: &str) -> CommandResult {
-    let (left, right) = (find(runtime, left)?.record.task, find(runtime, right)?.record.task);
-    let differences = runtime.diff(&left, &right)?;
+pub(super) fn diff(context: &Context, left: &str, right: &str) -> CommandResult {
+    let past = Past::open(context)?;
+    let (left, right) = (past.find(left)?, past.find(right)?);
+    let steps = |id: &TaskId| past.steps(&past.task(id)?);
+    let differences = task::diff(&steps(&left)?, &steps(&right)?);
     let mut text = String::new();
     for one in &differences {
         text.push_str(&format!("{}\n", context.screen.strong(&term::inline(&one.step))));
@@ -109,9 +104,10 @@ fn brief_line(screen: &Screen, brief: Option<&Brief>) -> String {
 }
 
 pub(super) async fn rollback(context: &Context, id: &str, to: Option<&str>, yes: bool) -> CommandResult {
+    let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
     let result = match tasks::runtime(context, &running, None) {
-        Ok(runtime) => put_back(context, &runtime, id, to, yes).await,
+        Ok(runtime) => put_back(context, &runtime, &task, to, yes).await,
         Err(failure) => Err(failure),
     };
     running.close(context, result).await
@@ -120,12 +116,11 @@ pub(super) async fn rollback(context: &Context, id: &str, to: Option<&str>, yes:
 async fn put_back(
     context: &Context,
     runtime: &Runtime,
-    id: &str,
+    task: &TaskId,
     to: Option<&str>,
     yes: bool,
 ) -> CommandResult {
-    let view = find(runtime, id)?;
-    let task = &view.record.task;
+    let view = runtime.task(task)?;
     let to = match (to, view.snapshots.first()) {
         (Some(to), _) => to.to_owned(),
         (None, Some((id, _))) => id.clone(),

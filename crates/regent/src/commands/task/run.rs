@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use regent_kernel::Kernel;
+use regent_kernel::{Budget, Kernel, TaskId};
 use regent_runtime::door::Asker;
 use regent_runtime::event::Event;
 use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
+use super::RunArgs;
 use super::live::Live;
-use super::{RunArgs, find};
 use crate::asking::Terminal;
 use crate::calls::interrupt;
 use crate::codes::{self, Code};
@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::money;
 use crate::output::{CommandResult, Done};
+use crate::past::Past;
 use crate::stage::Stage;
 use crate::term;
 
@@ -79,20 +80,16 @@ async fn begin(context: &Context, running: &Running, mut spec: TaskSpec) -> Comm
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
     let budget = money::parse(budget)?;
+    let task = id.map(|id| Past::open(context)?.find(id)).transpose()?;
     let running = Running::boot(context).await?;
-    let result = go_on(context, &running, id, budget).await;
+    let result = go_on(context, &running, task, budget).await;
     running.close(context, result).await
 }
 
-async fn go_on(
-    context: &Context,
-    running: &Running,
-    id: Option<&str>,
-    budget: regent_kernel::Budget,
-) -> CommandResult {
+async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budget: Budget) -> CommandResult {
     let stage = Arc::new(Stage::new(context.screen));
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
-    let Some(id) = id else {
+    let Some(task) = task else {
         let handles = runtime.resume_all().await?;
         if handles.is_empty() {
             return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
@@ -100,42 +97,44 @@ async fn go_on(
         let ended = watch(context, &running.kernel, &stage, handles).await;
         return told_all(context, ended);
     };
-    let view = find(&runtime, id)?;
-    if budget != regent_kernel::Budget::default() {
-        runtime.set_budget(&view.record.task, budget).await?;
-    }
     needs_a_model(context, running)?;
-    let handle = runtime.resume(&view.record.task).await?;
+    if budget != Budget::default() {
+        let before = runtime.task(&task)?.record.spec.budget;
+        runtime.set_budget(&task, money::merged(before, budget)).await?;
+    }
+    let handle = runtime.resume(&task).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
     told_one(ended)
 }
 
 pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
+    let past = Past::open(context)?;
+    let task = past.find(id)?;
+    let steps = past.steps(&past.task(&task)?)?;
+    let is_there =
+        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+    if !steps.keys().any(is_there) {
+        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
+        return Err(
+            Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them"))
+        );
+    }
     let running = Running::boot(context).await?;
-    let result = part(context, &running, id, at, model).await;
+    let result = part(context, &running, &task, at, model).await;
     running.close(context, result).await
 }
 
 async fn part(
     context: &Context,
     running: &Running,
-    id: &str,
+    task: &TaskId,
     at: &str,
     model: Option<String>,
 ) -> CommandResult {
     needs_a_model(context, running)?;
     let stage = Arc::new(Stage::new(context.screen));
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
-    let view = find(&runtime, id)?;
-    let steps = runtime.steps(&view.record.task)?;
-    let is_there =
-        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
-    if !steps.keys().any(is_there) {
-        let message = format!("task `{}` has no step `{}`", view.record.task, term::short(at, 80));
-        return Err(Failure::new(codes::TASK_STEP, message)
-            .help(format!("`regent task show {}` lists them", view.record.task)));
-    }
-    let handle = runtime.fork(&view.record.task, at, model).await?;
+    let handle = runtime.fork(task, at, model).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
     told_one(ended)
 }
