@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod eval;
 mod fuzz;
 mod machine;
 mod tidy;
@@ -15,6 +16,7 @@ const USAGE: &str = "\
 cargo xtask ci [STEP…]           everything that must hold: format, lints, tests, docs, smoke, simulator, torture, fuzz
 cargo xtask tidy                 the rules of the house
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
+cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
@@ -36,6 +38,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "ci" => ci::run(rest),
         "tidy" => tidy_up(),
         "bench" => bench::run(rest),
+        "eval" => eval::run(rest),
         "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(
             &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "sim", "--"],
@@ -51,6 +54,8 @@ fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn torture(rest: &[String]) -> Result<()> {
+    // Tasks are tortured with the program itself, which must lie beside the harness.
+    machine::cargo(&["build", "--quiet", "--release", "-p", "regent"])?;
     machine::cargo(&with_rest(
         &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "torture", "--"],
         rest,

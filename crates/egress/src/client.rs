@@ -58,7 +58,7 @@ pub struct Incomplete {
     pub private: bool,
     /// What was sent for it.
     pub bytes_sent: u64,
-    reach: Arc<Reach>,
+    idle_ms_max: u64,
     body: Incoming,
     bytes_left: u64,
     _driven: Driven,
@@ -68,7 +68,7 @@ impl Incomplete {
     /// The next piece of the body; `None` at its end. The other side may be silent for `idle_ms_max`, and more than was agreed on at
     /// the beginning is an error, not a cut.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ReachError> {
-        while let Some(frame) = self.reach.in_time(self.body.frame()).await? {
+        while let Some(frame) = within(self.idle_ms_max, self.body.frame()).await? {
             let Ok(piece) = frame?.into_data() else { continue };
             let left = self.bytes_left.checked_sub(piece.len() as u64);
             self.bytes_left = left.ok_or(ReachError::TooLarge)?;
@@ -118,7 +118,7 @@ impl Client {
             headers: head.headers,
             private: opened.private,
             bytes_sent,
-            reach: Arc::clone(&self.0),
+            idle_ms_max: self.0.network.idle_ms_max,
             body,
             bytes_left: bytes_max,
             _driven: driven,

@@ -17,7 +17,7 @@ use regent_ledger::Receipt;
 use regent_policy::{Charge, Question, Reason, RuleId};
 use regent_store::{self as store, Records, State, StateError};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::call::{Call, CallDigest};
@@ -347,17 +347,14 @@ impl Approvals {
     }
 
     /// Asks what shall become of a call in doubt. The answer is bound to its place in the ledger: a yes says that it may be repeated.
-    pub(crate) fn ask_in_doubt(&self, call: &InDoubt) -> Result<Option<TicketId>, StateError> {
+    pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, StateError> {
         let now_ms = self.clock.now_ms();
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let posed = Posed {
             digest: CallDigest::in_doubt(call.lane, call.seq),
             question: OpenQuestion {
                 id: fresh_id()?,
-                summary: summary::plain(
-                    &format!("repeat `{what}` (entry {} of lane {})", call.seq, call.lane),
-                    200,
-                ),
+                summary: summary::of_doubt(what, args, call),
                 reason: "the process ended during this call: it may or may not have happened".to_owned(),
                 rule: "recovery".to_owned(),
                 caller: call.caller.clone(),

@@ -41,12 +41,10 @@ impl Lines {
         piece: &[u8],
         mut each: impl FnMut(&str) -> Result<(), ProviderError>,
     ) -> Result<(), ProviderError> {
-        let mut rest = piece;
-        if std::mem::take(&mut self.after_return)
-            && let Some((b'\n', after)) = rest.split_first()
-        {
-            rest = after;
-        }
+        // A piece may be empty, and then the line feed is yet to come.
+        let Some(first) = piece.first() else { return Ok(()) };
+        let belongs = std::mem::take(&mut self.after_return) && *first == b'\n';
+        let mut rest = if belongs { piece.get(1..).unwrap_or_default() } else { piece };
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, from_end) = rest.split_at(end);
             self.extend(line)?;

@@ -1,6 +1,5 @@
 //! A kernel with models and one tool.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_kernel::{
