@@ -31,7 +31,7 @@ mod within;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, Spent};
+pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
 pub use catalogue::{
     AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,

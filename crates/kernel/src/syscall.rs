@@ -230,7 +230,10 @@ impl Core {
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
-            (Verdict::Deny(reason), _) => return Ok(Reply::Denied(Denial { reason, intent })),
+            (Verdict::Deny(reason), _) => {
+                self.stop_if_used_up(&call, &reason).await?;
+                return Ok(Reply::Denied(Denial { reason, intent }));
+            }
             (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };

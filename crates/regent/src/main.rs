@@ -12,6 +12,7 @@ mod failure;
 mod json;
 mod money;
 mod output;
+mod past;
 mod paths;
 mod reload;
 mod secrets;

@@ -4,16 +4,22 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
+use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
+use crate::model::Inference;
 use crate::recovery::InDoubt;
 
 /// The longest line.
 const CHARS_MAX: usize = 600;
 /// The longest argument in it.
 const ARGUMENT_CHARS_MAX: usize = 120;
+/// The longest part of a message in it.
+const LAST_CHARS_MAX: usize = 300;
 
 pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
+    if let Op::Infer(inference) = &call.op {
+        return shorten(&of_inference(inference), CHARS_MAX);
+    }
     let mut line = match &sheet.tool {
         Some(tool) => plain(&tool.spec().name, ARGUMENT_CHARS_MAX),
         None => call.op.name().to_owned(),
@@ -31,6 +37,14 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
         line.push_str(&format!(" → {}", plain(&text, ARGUMENT_CHARS_MAX)));
     }
     shorten(&line, CHARS_MAX)
+}
+
+/// A conversation is long, and most of it is what the person knows: what was said last is what is new.
+fn of_inference(inference: &Inference) -> String {
+    let Inference { model, messages, .. } = inference;
+    let last = messages.last().map_or("", |message| message.text.as_str());
+    let (model, last) = (plain(model, ARGUMENT_CHARS_MAX), plain(last, LAST_CHARS_MAX));
+    format!("model.infer model=`{model}`, {} messages, the last: `{last}`", messages.len())
 }
 
 /// A call of which nobody knows whether it happened.

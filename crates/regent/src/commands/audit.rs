@@ -154,7 +154,7 @@ impl At {
 }
 
 /// What of the ledger can't be read.
-pub(super) fn unreadable(error: &ReadError) -> Failure {
+pub(crate) fn unreadable(error: &ReadError) -> Failure {
     let message = error_chain(error);
     match error {
         ReadError::Broken { .. } | ReadError::Payload(_) => {

@@ -9,6 +9,8 @@ mod bad_input;
 #[cfg(test)]
 mod commands;
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod envelopes;
 #[cfg(test)]
 mod exit_codes;
@@ -23,6 +25,8 @@ mod running;
 mod secrets;
 #[cfg(test)]
 mod skills;
+#[cfg(test)]
+mod tasks;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]
