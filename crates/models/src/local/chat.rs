@@ -55,7 +55,12 @@ impl Chat {
     }
 
     /// The tokens of a conversation, up to where the model speaks.
-    pub(super) fn tokens(&self, vocab: &Vocab, inference: &Inference, names: &Names) -> Result<Vec<u32>, String> {
+    pub(super) fn tokens(
+        &self,
+        vocab: &Vocab,
+        inference: &Inference,
+        names: &Names,
+    ) -> Result<Vec<u32>, String> {
         let mut marks = Marks::default();
         let tools: Vec<String> = inference.tools.iter().map(|offer| {
             format!(
@@ -65,7 +70,13 @@ impl Chat {
                 spaced(&offer.input)
             )
         }).collect();
-        let text = if self.knows_tools || tools.is_empty() && inference.messages.iter().all(|message| message.calls.is_empty() && message.role != Role::Tool) {
+        let text = if self.knows_tools
+            || tools.is_empty()
+                && inference
+                    .messages
+                    .iter()
+                    .all(|message| message.calls.is_empty() && message.role != Role::Tool)
+        {
             self.render(&mut marks, &inference.messages, &tools, names)?
         } else {
             self.render(&mut marks, &folded(&inference.messages, &tools, names), &[], names)?
@@ -81,7 +92,13 @@ impl Chat {
         Ok(tokens)
     }
 
-    fn render(&self, marks: &mut Marks, messages: &[Message], tools: &[String], names: &Names) -> Result<String, String> {
+    fn render(
+        &self,
+        marks: &mut Marks,
+        messages: &[Message],
+        tools: &[String],
+        names: &Names,
+    ) -> Result<String, String> {
         let mut shown = Vec::with_capacity(messages.len());
         for message in messages {
             let mut calls = Vec::new();
@@ -103,7 +120,9 @@ impl Chat {
         let tools = if tools.is_empty() { Value::Null } else { json!(tools) };
         let context = json!({"messages": shown, "tools": tools, "add_generation_prompt": true});
         let template = self.environment.get_template("chat").map_err(|error| error.to_string())?;
-        template.render(Jinja::from_serialize(&context)).map_err(|error| format!("the chat template fails: {error}"))
+        template
+            .render(Jinja::from_serialize(&context))
+            .map_err(|error| format!("the chat template fails: {error}"))
     }
 }
 
@@ -120,7 +139,12 @@ fn folded(messages: &[Message], tools: &[String], names: &Names) -> Vec<Message>
             Role::System | Role::User | Role::Assistant => {
                 let one = |call: &regent_kernel::ToolUse| {
                     let name = json!(names.wire(&call.tool));
-                    format!("{}\n{{\"name\": {name}, \"arguments\": {}}}\n{}", CALL.0, spaced(&call.args), CALL.1)
+                    format!(
+                        "{}\n{{\"name\": {name}, \"arguments\": {}}}\n{}",
+                        CALL.0,
+                        spaced(&call.args),
+                        CALL.1
+                    )
                 };
                 let said = (!message.text.is_empty()).then(|| message.text.clone());
                 said.into_iter().chain(message.calls.iter().map(one)).collect::<Vec<_>>().join("\n")
@@ -172,7 +196,8 @@ fn to_json(value: Jinja, _options: Kwargs) -> Result<Jinja, Error> {
     {
         return Ok(value);
     }
-    let plain = serde_json::to_value(&value).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
+    let plain = serde_json::to_value(&value)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
     Ok(Jinja::from(spaced(&plain)))
 }
 
@@ -193,7 +218,9 @@ pub(super) fn spaced(value: &Value) -> String {
             format!("[{}]", items.iter().map(spaced).collect::<Vec<_>>().join(", "))
         }
         Value::Object(fields) => {
-            let one = |(key, value): (&String, &Value)| format!("{}: {}", Value::String(key.clone()), spaced(value));
+            let one = |(key, value): (&String, &Value)| {
+                format!("{}: {}", Value::String(key.clone()), spaced(value))
+            };
             format!("{{{}}}", fields.iter().map(one).collect::<Vec<_>>().join(", "))
         }
     }

@@ -60,7 +60,10 @@ impl Quantised {
             let mut sums = [0_i32; 2];
             for (at, (to, from)) in quants.iter_mut().zip(block).enumerate() {
                 // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
-                #[expect(clippy::cast_possible_truncation, reason = "within ±127 by the scale; what isn't finite becomes 0")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "within ±127 by the scale; what isn't finite becomes 0"
+                )]
                 let quant = ((from * inverse + 12_582_912.0) - 12_582_912.0) as i32 as i8;
                 *to = quant.cast_unsigned();
                 if let Some(sum) = sums.get_mut(at / (BLOCK / 2)) {
@@ -187,7 +190,9 @@ impl Rows<'_> {
             let at = first + at;
             let (scales, leads, factor) = match matrix.form {
                 Form::Signed => (eights(&matrix.scales, at, stride), &[][..], 0.0),
-                Form::Offset(off) => (eights(&matrix.scales, at, stride), eights(&matrix.scales, at, stride), -off),
+                Form::Offset(off) => {
+                    (eights(&matrix.scales, at, stride), eights(&matrix.scales, at, stride), -off)
+                }
                 Form::Least => (eights(&matrix.scales, at, stride), eights(&matrix.leasts, at, stride), 1.0),
                 Form::Halves(off) => {
                     let scales = eights(&matrix.scales, at, stride * 2);
@@ -216,7 +221,14 @@ fn eights(all: &[f32], at: usize, size: usize) -> Eights<'_> {
 }
 
 #[inline(always)]
-fn with<const T: usize>(dots: impl Dots, matrix: &Packed, row: Row<'_>, vectors: &Quantised, from: usize, out: &mut [f32]) {
+fn with<const T: usize>(
+    dots: impl Dots,
+    matrix: &Packed,
+    row: Row<'_>,
+    vectors: &Quantised,
+    from: usize,
+    out: &mut [f32],
+) {
     let (cols, stride) = (matrix.cols, stride(matrix.cols));
     let has_halves = matches!(matrix.form, Form::Halves(_));
     let mut some = [Vector { quants: &[], scales: &[], sums: &[] }; T];
@@ -282,7 +294,8 @@ impl Dots for Portable {
         with.map(|with| {
             let scales = row.scales.as_flattened().iter().zip(with.scales.as_flattened());
             let parts = row.quants.iter().zip(with.quants).zip(scales);
-            let plain: f32 = parts.map(|((row, with), (scale, own))| Self::sum::<SIGNED>(row, with) * scale * own).sum();
+            let plain: f32 =
+                parts.map(|((row, with), (scale, own))| Self::sum::<SIGNED>(row, with) * scale * own).sum();
             plain + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
         })
     }
@@ -295,7 +308,8 @@ impl Dots for Portable {
                 let halves = row.chunks_exact(BLOCK / 2).zip(with.chunks_exact(BLOCK / 2)).zip(scales);
                 halves.map(|((row, with), scale)| Self::sum::<false>(row, with) * scale * own).sum::<f32>()
             };
-            parts.map(one).sum::<f32>() + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
+            parts.map(one).sum::<f32>()
+                + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
         })
     }
 }

@@ -151,8 +151,7 @@ impl Gguf {
     /// Reads the header.
     pub fn open(file: File) -> Result<Self, GgufError> {
         let bytes = file.metadata()?.len();
-        let mut reader =
-            Reader { from: BufReader::new(&file), left: bytes.min(HEADER_BYTES_MAX), read: 0 };
+        let mut reader = Reader { from: BufReader::new(&file), left: bytes.min(HEADER_BYTES_MAX), read: 0 };
         let (values, tensors) = header(&mut reader, bytes)?;
         Ok(Self { values, tensors, file })
     }
@@ -166,9 +165,12 @@ impl Gguf {
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.value(name)? {
             Value::Text(text) => Some(text),
-            Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Ints(_) | Value::Floats(_) | Value::Texts(_) => {
-                None
-            }
+            Value::Int(_)
+            | Value::Float(_)
+            | Value::Bool(_)
+            | Value::Ints(_)
+            | Value::Floats(_)
+            | Value::Texts(_) => None,
         }
     }
 
@@ -192,9 +194,16 @@ impl Gguf {
     /// A number by name.
     pub fn number(&self, name: &str) -> Result<f32, GgufError> {
         let Some(Value::Float(value)) = self.value(name) else { return Err(missing(name)) };
-        #[expect(clippy::cast_possible_truncation, reason = "it was written as 32 bits, or fits what is done with it")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it was written as 32 bits, or fits what is done with it"
+        )]
         let value = *value as f32;
-        if value.is_finite() { Ok(value) } else { Err(GgufError::Malformed(format!("`{name}` is not finite"))) }
+        if value.is_finite() {
+            Ok(value)
+        } else {
+            Err(GgufError::Malformed(format!("`{name}` is not finite")))
+        }
     }
 
     /// A tensor by name.
@@ -348,10 +357,13 @@ impl<R: Read> Reader<R> {
                 Value::Floats(floats?)
             }
             7 => {
-                let bools: Result<_, _> = (0..count).map(|_| self.array::<1>().map(|[one]| one.into())).collect();
+                let bools: Result<_, _> =
+                    (0..count).map(|_| self.array::<1>().map(|[one]| one.into())).collect();
                 Value::Ints(bools?)
             }
-            9 | 12 => return Err(GgufError::Unsupported("a list of lists, or of long fractions,".to_owned())),
+            9 | 12 => {
+                return Err(GgufError::Unsupported("a list of lists, or of long fractions,".to_owned()));
+            }
             other => {
                 let one = |_| i64::try_from(self.int(other)?).map_err(|_| GgufError::TooLarge("a number"));
                 Value::Ints((0..count).map(one).collect::<Result<_, _>>()?)

@@ -162,16 +162,26 @@ impl Grammar {
             match item {
                 Item::Bytes(bytes, at) if bytes.get(*at) == Some(&byte) => {
                     let at = at + 1;
-                    next.push(if at < bytes.len() { stay(Item::Bytes(Arc::clone(bytes), at)) } else { rest.to_vec() });
+                    next.push(if at < bytes.len() {
+                        stay(Item::Bytes(Arc::clone(bytes), at))
+                    } else {
+                        rest.to_vec()
+                    });
                 }
                 Item::Text(text) => match text.after(byte) {
                     Some(Some(text)) => next.push(stay(Item::Text(text))),
                     Some(None) => next.push(rest.to_vec()),
                     None => {}
                 },
-                Item::Number(number) => next.extend(number.after(byte).map(|number| stay(Item::Number(number)))),
+                Item::Number(number) => {
+                    next.extend(number.after(byte).map(|number| stay(Item::Number(number))))
+                }
                 // What isn't bytes yet was opened.
-                Item::Bytes(..) | Item::Value(..) | Item::Members(..) | Item::Items(..) | Item::AnyMembers(..) => {}
+                Item::Bytes(..)
+                | Item::Value(..)
+                | Item::Members(..)
+                | Item::Items(..)
+                | Item::AnyMembers(..) => {}
             }
         }
         self.open(next)
@@ -192,13 +202,21 @@ impl Grammar {
             match item {
                 Item::Bytes(bytes, at) if at >= bytes.len() => with(&[]),
                 Item::Value(shape, depth) => self.open_value(shape, depth, &mut with),
-                Item::Members(shape, at, has_one, depth) => self.open_members((shape, at, has_one, depth), &mut with),
+                Item::Members(shape, at, has_one, depth) => {
+                    self.open_members((shape, at, has_one, depth), &mut with)
+                }
                 Item::Items(shape, count, depth) => self.open_items((shape, count, depth), &mut with),
                 Item::AnyMembers(has_one, depth) => {
                     with(&[literal("}")]);
                     let before = literal(if has_one { ", \"" } else { "\"" });
                     let text = Item::Text(Text::new(0, 64));
-                    with(&[before, text, literal(": "), Item::Value(schema::ANY, depth + 1), Item::AnyMembers(true, depth)]);
+                    with(&[
+                        before,
+                        text,
+                        literal(": "),
+                        Item::Value(schema::ANY, depth + 1),
+                        Item::AnyMembers(true, depth),
+                    ]);
                 }
                 Item::Number(number) => {
                     if number.may_end() {
@@ -242,7 +260,11 @@ impl Grammar {
         }
     }
 
-    fn open_members(&self, (shape, at, has_one, depth): (usize, usize, bool, u8), with: &mut dyn FnMut(&[Item])) {
+    fn open_members(
+        &self,
+        (shape, at, has_one, depth): (usize, usize, bool, u8),
+        with: &mut dyn FnMut(&[Item]),
+    ) {
         let Shape::Object(members) = self.shapes.get(shape) else { return };
         let Some(member) = members.get(at) else {
             return with(&[literal("}")]);
@@ -300,7 +322,9 @@ impl Text {
                 1 => at(TextState::Plain),
                 _ => at(TextState::Inside(left - 1, 0x80, 0xBF)),
             },
-            (TextState::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => begun(TextState::Plain),
+            (TextState::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                begun(TextState::Plain)
+            }
             (TextState::Escape, b'u') => at(TextState::Hex(4, true)),
             // Halves of pairs begin with D.
             (TextState::Hex(_, true), b'd' | b'D') => None,

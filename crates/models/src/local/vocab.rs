@@ -74,7 +74,8 @@ impl Vocab {
         }
         let name = gguf.text("tokenizer.ggml.pre").unwrap_or("gpt-2");
         let cut = CUTS.iter().find(|cut| cut.name == name);
-        let cut = cut.ok_or_else(|| GgufError::Unsupported(format!("the vocabulary `{}`", name.escape_debug())))?;
+        let cut =
+            cut.ok_or_else(|| GgufError::Unsupported(format!("the vocabulary `{}`", name.escape_debug())))?;
         let words = Regex::new(cut.pattern).map_err(|error| GgufError::Malformed(error.to_string()))?;
         let texts = gguf.texts("tokenizer.ggml.tokens")?;
         if texts.len() != count {
@@ -98,15 +99,24 @@ impl Vocab {
         special.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then(a.cmp(b)));
         let singles = singles(&letters, &by_text)?;
         let pairs = pairs(gguf.texts("tokenizer.ggml.merges")?, &by_text)?;
-        let mut vocab =
-            Self { bytes, singles, pairs, special, ends: HashSet::new(), words, digits_apart: cut.digits_apart, begin: None };
+        let mut vocab = Self {
+            bytes,
+            singles,
+            pairs,
+            special,
+            ends: HashSet::new(),
+            words,
+            digits_apart: cut.digits_apart,
+            begin: None,
+        };
         vocab.read_ends(gguf);
         Ok(vocab)
     }
 
     fn read_ends(&mut self, gguf: &Gguf) {
         let id = |name: &str| {
-            let id = gguf.count(&format!("tokenizer.ggml.{name}"), self.bytes.len().saturating_sub(1)).ok()?;
+            let id =
+                gguf.count(&format!("tokenizer.ggml.{name}"), self.bytes.len().saturating_sub(1)).ok()?;
             u32::try_from(id).ok()
         };
         let named = ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>"];
@@ -142,7 +152,8 @@ impl Vocab {
         for word in self.words(text) {
             let mut rest = word;
             while !rest.is_empty() {
-                let (piece, after) = rest.split_at(rest.floor_char_boundary(WORD_BYTES_MAX).max(1).min(rest.len()));
+                let (piece, after) =
+                    rest.split_at(rest.floor_char_boundary(WORD_BYTES_MAX).max(1).min(rest.len()));
                 self.pieces(piece.as_bytes(), into);
                 rest = after;
             }
@@ -153,7 +164,8 @@ impl Vocab {
     pub(super) fn template(&self, text: &str, into: &mut Vec<u32>) {
         let mut rest = text;
         while !rest.is_empty() {
-            let found = self.special.iter().filter_map(|(own, id)| rest.find(own.as_str()).map(|at| (at, own, *id)));
+            let found =
+                self.special.iter().filter_map(|(own, id)| rest.find(own.as_str()).map(|at| (at, own, *id)));
             // The first one; of those that begin there, the longest, which comes first in the list.
             let Some((at, own, id)) = found.min_by_key(|(at, ..)| *at) else {
                 return self.plain(rest, into);
@@ -194,7 +206,9 @@ impl Vocab {
             word.iter().filter_map(|byte| self.singles.get(usize::from(*byte)).copied()).collect();
         loop {
             let pairs = tokens.iter().zip(tokens.iter().skip(1)).enumerate();
-            let best = pairs.filter_map(|(at, (a, b))| self.pairs.get(&(*a, *b)).map(|(rank, id)| (*rank, at, *id))).min();
+            let best = pairs
+                .filter_map(|(at, (a, b))| self.pairs.get(&(*a, *b)).map(|(rank, id)| (*rank, at, *id)))
+                .min();
             let Some((_, at, id)) = best else { break };
             if let Some(first) = tokens.get_mut(at) {
                 *first = id;
