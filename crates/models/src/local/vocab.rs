@@ -237,11 +237,12 @@ fn letters() -> HashMap<char, u8> {
 }
 
 fn singles(letters: &HashMap<char, u8>, by_text: &HashMap<&str, u32>) -> Result<Vec<u32>, GgufError> {
-    let mut singles = vec![0; 256];
+    // Small vocabularies lack bytes that no text has, or hardly any; they become a question mark.
+    let instead = by_text.get("?").ok_or_else(|| GgufError::Missing("token `?`".to_owned()))?;
+    let mut singles = vec![*instead; 256];
     for (letter, byte) in letters {
         let id = by_text.get(letter.encode_utf8(&mut [0; 4]) as &str);
-        let id = id.ok_or_else(|| GgufError::Missing(format!("token for byte {byte}")))?;
-        if let Some(single) = singles.get_mut(usize::from(*byte)) {
+        if let (Some(single), Some(id)) = (singles.get_mut(usize::from(*byte)), id) {
             *single = *id;
         }
     }

@@ -82,7 +82,8 @@ impl Making {
         let (count, rest, head, tail): (u64, usize, Vec<u8>, Vec<u8>) = match code {
             0 => {
                 for _ in 0..numbers {
-                    let one = f32::from(self.byte()) / 256.0 + 0.5;
+                    let chance = f32::from(self.byte()) / 256.0;
+                    let one = if name.contains("norm") { chance + 0.5 } else { (chance - 0.5) * 0.2 };
                     self.bytes.extend(one.to_le_bytes());
                 }
                 return;
