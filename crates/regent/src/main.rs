@@ -8,6 +8,7 @@ mod codes;
 mod commands;
 mod compose;
 mod context;
+mod diff;
 mod failure;
 mod json;
 mod money;

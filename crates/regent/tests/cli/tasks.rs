@@ -163,12 +163,18 @@ fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
     let turns = json!([write("asked/a.txt", "hello\n"), finish("tried")]);
     for (typed, written) in [("y\n", true), ("\n", false), ("what\nn\n", false)] {
         let world = playing(&[("play", turns.clone())]);
-        std::fs::create_dir(world.project("asked")).unwrap();
+        world.write("asked/a.txt", "before\n");
         ask_about(&world, "asked/**");
         let (code, shown) = world.at_terminal(&["task", "run", "write it"], typed);
         assert_eq!(code, 0, "{shown}");
         assert!(shown.contains("asked-in-test") && shown.contains("the test wants to be asked"), "{shown}");
-        assert_eq!(world.project("asked/a.txt").exists(), written, "{shown}");
+        assert!(shown.contains("- before") && shown.contains("+ hello"), "what it would change: {shown}");
+        assert!(
+            shown.contains(r#"unless: {"agent":"worker","path":"asked/a.txt","tool":"fs.write"}"#),
+            "{shown}"
+        );
+        let content = std::fs::read_to_string(world.project("asked/a.txt")).unwrap();
+        assert_eq!(content == "hello\n", written, "{shown}");
     }
 }
 

@@ -200,11 +200,24 @@ struct Keeper {
     turns: AtomicU32,
     /// When the next is due by time; 0 before the first.
     due_ms: AtomicU64,
+    /// Until when none is taken, however much has changed: in a large workspace a picture takes time, and the work comes first.
+    rest_ms: AtomicU64,
 }
+
+/// A picture that took this long is followed by a rest of so many times that.
+const PICTURE_LONG_MS: u64 = 250;
+const REST_TIMES: u64 = 10;
 
 impl Keeper {
     fn new(inner: Arc<Inner>, checkpoints: Checkpoints, book: Arc<Mutex<Chronicle>>) -> Self {
-        Self { inner, checkpoints, book, turns: AtomicU32::new(0), due_ms: AtomicU64::new(0) }
+        Self {
+            inner,
+            checkpoints,
+            book,
+            turns: AtomicU32::new(0),
+            due_ms: AtomicU64::new(0),
+            rest_ms: AtomicU64::new(0),
+        }
     }
 }
 
@@ -214,7 +227,8 @@ impl Milestones for Keeper {
             let turns = self.turns.fetch_add(1, Ordering::AcqRel).saturating_add(1);
             let now_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
             let is_due = now_ms >= self.due_ms.load(Ordering::Acquire);
-            if turns < self.checkpoints.every_turns && !is_due {
+            let is_resting = now_ms < self.rest_ms.load(Ordering::Acquire);
+            if is_resting || (turns < self.checkpoints.every_turns && !is_due) {
                 return;
             }
             self.turns.store(0, Ordering::Release);
@@ -222,6 +236,12 @@ impl Milestones for Keeper {
             let (store, workspace) =
                 (Arc::clone(&self.checkpoints.store), self.inner.kernel.workspace().clone());
             let taken = tokio::task::spawn_blocking(move || store.take(&workspace)).await;
+            let done_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
+            let took_ms = done_ms.saturating_sub(now_ms);
+            if took_ms >= PICTURE_LONG_MS {
+                let pause_ms = took_ms.saturating_mul(REST_TIMES);
+                self.rest_ms.store(done_ms.saturating_add(pause_ms), Ordering::Release);
+            }
             // A picture that can't be taken doesn't stop the work: the ledger is what the task resumes from.
             if let Ok(Ok(id)) = taken {
                 let _noted = self.book.lock().await.snapshot(&id, step).await.is_ok();
