@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod difference;
 mod fuzz;
 mod machine;
 mod tidy;
@@ -17,6 +18,7 @@ cargo xtask tidy                 the rules of the house
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
+cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn run(arguments: &[String]) -> Result<()> {
             rest,
         )),
         "fuzz" => fuzz::run(rest),
+        "difference" => difference::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);
             Ok(())

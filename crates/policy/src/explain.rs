@@ -127,6 +127,8 @@ fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
         | Condition::Time(_)
         | Condition::Budget { .. }
         | Condition::Session { .. }
+        | Condition::Turn(_)
+        | Condition::Body(_)
         | Condition::Any(_)
         | Condition::All(_) => Some(Fared::Missed { condition: missed.text.to_string(), line: missed.line }),
     }

@@ -290,6 +290,11 @@ impl PathGlob {
         matches!(&*self.parts, [Part::Depth])
     }
 
+    /// Whether it stands for one path alone.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::One(glob) if glob.exact().is_some()))
+    }
+
     /// Which tree it is about.
     pub(crate) fn root(&self) -> Root {
         self.root

@@ -4,14 +4,18 @@
 //! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
 //! network and no lock in here. [`Policy::explain`] says why.
 
+mod body;
 mod cases;
 mod condition;
+mod conflicts;
 mod explain;
 mod facts;
 mod finding;
 mod glob;
 mod governance;
+mod graph;
 mod handle;
+mod history;
 mod index;
 mod json_path;
 mod lint;
@@ -19,22 +23,26 @@ mod load;
 mod number;
 mod policy;
 mod rule;
+mod sequence;
 mod transform;
 mod tree;
 mod verdict;
 mod words;
 
 pub use cases::{CaseFailure, CaseReport, run_cases};
+pub use conflicts::Conflicts;
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
 pub use finding::{Finding, Level, LoadError, Source, Span};
 pub use handle::{
     HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,
 };
+pub use history::{History, Past};
 pub use lint::lint;
 pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
 pub use rule::Effect;
+pub use sequence::{Awaited, Notes, Reach};
 pub use transform::{Pattern, Transform};
 pub use tree::read_yaml;
 pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};

@@ -125,7 +125,9 @@ fn is_trivial(condition: &Condition) -> bool {
         | Condition::Label { .. }
         | Condition::Time(_)
         | Condition::Budget { .. }
-        | Condition::Session { .. } => false,
+        | Condition::Session { .. }
+        | Condition::Turn(_)
+        | Condition::Body(_) => false,
     }
 }
 

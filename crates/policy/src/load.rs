@@ -2,20 +2,26 @@
 
 mod agentzero;
 mod foreign;
+mod graph;
 mod native;
 mod reader;
 mod resources;
 mod security_md;
+mod sequence;
 mod sketch;
 mod units;
 mod values;
 mod when;
 
+use crate::condition::{Clause, Condition};
+use crate::conflicts::Conflicts;
 use crate::finding::{Findings, LoadError, Place, Source};
 use crate::governance::Governance;
+use crate::graph::Graph;
 use crate::index::Index;
 use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::Rule;
+use crate::sequence::{Event, Events};
 use crate::tree::{Content, parse_toml, parse_yaml};
 use crate::verdict::Limits;
 
@@ -29,9 +35,28 @@ struct Loaded {
     mode: Mode,
     limits: Limits,
     governance: Governance,
+    conflicts: Conflicts,
+    graph: Option<Graph>,
+    /// What rules that look back take note of.
+    events: Vec<(Rule, Event)>,
     rules: Vec<Rule>,
     /// Examples with the place of their rule in `rules`.
     examples: Vec<(usize, native::Example)>,
+}
+
+impl Default for Loaded {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Strict,
+            limits: Limits::default(),
+            governance: Governance::default(),
+            conflicts: Conflicts::default(),
+            graph: None,
+            events: Vec::new(),
+            rules: Vec::new(),
+            examples: Vec::new(),
+        }
+    }
 }
 
 /// A name and the conditions that it stands for.
@@ -108,6 +133,11 @@ fn looks_like_toml(text: &str) -> bool {
 fn check_examples(loaded: &Loaded, findings: &mut Findings) {
     for (rule, example) in &loaded.examples {
         let Some(rule) = loaded.rules.get(*rule) else { continue };
+        // What has happened before is assumed to be what the rule waits for.
+        let mut rule = rule.clone();
+        let looks_back = |clause: &&Clause| matches!(clause.condition, Condition::Turn(_));
+        rule.when = rule.when.iter().filter(|clause| !looks_back(clause)).cloned().collect();
+        let rule = &rule;
         let matches = example.call.with_facts(|facts| rule.matches(facts));
         if matches == example.is_match {
             continue;
@@ -130,6 +160,9 @@ fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
         mode: loaded.mode,
         limits: loaded.limits,
         governance: loaded.governance,
+        conflicts: loaded.conflicts,
+        events: Events::new(loaded.events),
+        graph: loaded.graph,
         index: Index::new(&rules),
         rules,
         examples: loaded.examples.len(),

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::condition::{Quantifier, all_hold, secrets};
+use crate::conflicts::Conflicts;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
+use crate::graph::Graph;
 use crate::index::Index;
 use crate::rule::{Effect, Rule};
+use crate::sequence::Events;
 use crate::verdict::{Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
 use crate::words::{Word, words};
 
@@ -46,8 +49,13 @@ pub(crate) struct RuleSet {
     /// What a yes gives where no rule gives less.
     pub limits: Limits,
     pub governance: Governance,
+    pub conflicts: Conflicts,
     pub rules: Box<[Rule]>,
     pub index: Index,
+    /// What rules that look back take note of.
+    pub events: Events,
+    /// If there is one: who may reach what.
+    pub graph: Option<Graph>,
     /// Examples that were checked when it was loaded.
     pub examples: usize,
     /// False only for the policy that stands in for a missing one.
@@ -100,8 +108,11 @@ impl Policy {
             mode: Mode::Strict,
             limits: Limits::default(),
             governance: Governance::default(),
+            conflicts: Conflicts::default(),
             rules: Box::default(),
             index: Index::default(),
+            events: Events::default(),
+            graph: None,
             examples: 0,
             is_loaded: false,
         };
@@ -176,6 +187,8 @@ pub(crate) struct Hits {
     /// The most that any asking rule wants.
     pub approvers: u8,
     pub allow: Option<u32>,
+    /// All that want to decide, in order; kept only where more than the effect matters.
+    pub deciding: Vec<u32>,
     /// Matching rules that change what a yes gives, in order.
     pub modifiers: Vec<u32>,
     /// The first matching rule whose rate is used up.
@@ -194,7 +207,7 @@ impl Hits {
                 self.approvers = self.approvers.max(rule.approvers);
             }
             Effect::Allow => first(&mut self.allow),
-            Effect::Deny | Effect::Transform | Effect::RaiseTier => {}
+            Effect::Deny | Effect::Transform | Effect::RaiseTier | Effect::Warn => {}
         }
         if rule.modifies()
             && let Err(place) = self.modifiers.binary_search(&at)
@@ -223,8 +236,12 @@ impl RuleSet {
                 && rule.matches(facts)
             {
                 hits.add(at, rule, facts);
+                if self.conflicts != Conflicts::DenyOverrides && rule.decides() {
+                    hits.deciding.push(at);
+                }
             }
         });
+        self.conflicts.settle(&mut hits, &self.rules);
         hits
     }
 
@@ -295,6 +312,9 @@ impl RuleSet {
                 help: Some("the policy file sets this bound at its top; the line is named".to_owned()),
             });
         }
+        if let Some(reason) = self.graph.as_ref().and_then(|graph| graph.refusal(facts)) {
+            return Some(reason);
+        }
         if let Some(rule) = self.rule(hits.deny) {
             let message = rule
                 .reason
@@ -345,6 +365,15 @@ impl RuleSet {
             }
             if let Some(tier) = rule.tier {
                 grant.tier = grant.tier.max(tier);
+            }
+            if rule.effect == Effect::Warn {
+                let message = rule.reason.as_deref().unwrap_or("a rule has something to say about this call");
+                grant.warnings.push(Reason {
+                    code: codes::WARNED,
+                    message: message.to_owned(),
+                    rule: Some(rule.at.clone()),
+                    help: rule.help.as_deref().map(str::to_owned),
+                });
             }
             changes.extend(rule.transforms.iter().cloned());
             grant.charges.extend(rule.charge());

@@ -4,8 +4,10 @@ mod conditions;
 mod decide;
 mod default_policy;
 mod formats;
+mod graph;
 mod load;
 mod properties;
+mod sequences;
 
 use crate::{CallSketch, Facts, Layer, Policy, Source, Verdict};
 

@@ -220,6 +220,12 @@ pub mod codes {
     pub const WOULD_DENY: &str = "policy.would_deny";
     /// Audit mode let through what would have been asked.
     pub const WOULD_ASK: &str = "policy.would_ask";
+    /// A rule says something about a call that goes through.
+    pub const WARNED: &str = "policy.warned";
+    /// A rule gives only so many calls of a kind, and they are used up.
+    pub const SEQUENCE: &str = "policy.sequence";
+    /// The policy has a graph, and no edge of it leads from the caller to the thing.
+    pub const NO_EDGE: &str = "policy.no_edge";
     /// The tool is not among `allowed_tools`.
     pub const ALLOWED_TOOLS: &str = "governance.allowed_tools";
     /// The arguments contain a blocked pattern.
@@ -245,6 +251,12 @@ pub mod codes {
         (UNMATCHED, "no rule matched; the call went through because the policy is in permissive mode"),
         (WOULD_DENY, "the policy is in audit mode: strict mode would have denied this call"),
         (WOULD_ASK, "the policy is in audit mode: strict mode would have asked a person first"),
+        (WARNED, "a rule of the policy has something to say about a call that it lets through"),
+        (SEQUENCE, "a rule gives only so many calls of this kind in a session, and they are used up"),
+        (
+            NO_EDGE,
+            "the policy has a graph of who may reach what, and no edge of it leads from the caller there",
+        ),
         (ALLOWED_TOOLS, "the policy lists `allowed_tools`, and this tool is not among them"),
         (BLOCKED_PATTERN, "the arguments contain something that `blocked_patterns` names"),
         (MAX_TOKENS, "the request has used more tokens than `max_tokens_per_request`"),
