@@ -26,6 +26,7 @@ pub(crate) use resources::{
 pub(crate) use time::{DAY_MINUTES, Window};
 
 use crate::body::Body;
+use crate::expression::Expression;
 use crate::facts::Facts;
 use crate::json_path::JsonPath;
 use crate::sequence::Turn;
@@ -107,6 +108,8 @@ pub(crate) enum Condition {
     Turn(Turn),
     /// A rule body in another language.
     Body(Arc<Body>),
+    /// A condition as another format writes it.
+    Expression(Arc<Expression>),
     Any(Box<[Box<[Clause]>]>),
     All(Box<[Box<[Clause]>]>),
 }
@@ -146,6 +149,7 @@ impl Condition {
             }
             Self::Turn(turn) => turn.holds(facts),
             Self::Body(body) => body.holds(facts, quantifier),
+            Self::Expression(expression) => expression.holds(facts, quantifier),
             Self::Any(branches) => branches.iter().any(|branch| all_hold(branch, facts, quantifier)),
             Self::All(branches) => branches.iter().all(|branch| all_hold(branch, facts, quantifier)),
         }
@@ -183,7 +187,8 @@ pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
         | Condition::Budget { .. }
         | Condition::Session { .. }
         | Condition::Turn(_)
-        | Condition::Body(_) => false,
+        | Condition::Body(_)
+        | Condition::Expression(_) => false,
     })
 }
 

@@ -100,7 +100,8 @@ fn said_by(condition: &Condition) -> u32 {
         | Condition::Budget { .. }
         | Condition::Session { .. }
         | Condition::Turn(_)
-        | Condition::Body(_) => 2,
+        | Condition::Body(_)
+        | Condition::Expression(_) => 2,
         Condition::Any(branches) => branches.iter().map(|branch| specificity(branch)).min().unwrap_or(0),
         Condition::All(branches) => {
             branches.iter().map(|branch| specificity(branch)).fold(0, u32::saturating_add)

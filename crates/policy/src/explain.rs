@@ -129,6 +129,7 @@ fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
         | Condition::Session { .. }
         | Condition::Turn(_)
         | Condition::Body(_)
+        | Condition::Expression(_)
         | Condition::Any(_)
         | Condition::All(_) => Some(Fared::Missed { condition: missed.text.to_string(), line: missed.line }),
     }

@@ -4,11 +4,13 @@
 //! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
 //! network and no lock in here. [`Policy::explain`] says why.
 
+pub mod acs;
 mod body;
 mod cases;
 mod condition;
 mod conflicts;
 mod explain;
+mod expression;
 mod facts;
 mod finding;
 mod glob;

@@ -127,7 +127,8 @@ fn is_trivial(condition: &Condition) -> bool {
         | Condition::Budget { .. }
         | Condition::Session { .. }
         | Condition::Turn(_)
-        | Condition::Body(_) => false,
+        | Condition::Body(_)
+        | Condition::Expression(_) => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! From text to a compiled policy. All findings are reported at once, each at its line and column.
 
 mod agentzero;
+mod bodies;
 mod foreign;
 mod graph;
 mod native;
@@ -9,6 +10,7 @@ mod resources;
 mod security_md;
 mod sequence;
 mod sketch;
+mod toolkit;
 mod units;
 mod values;
 mod when;
@@ -62,7 +64,8 @@ impl Default for Loaded {
 /// A name and the conditions that it stands for.
 type When = (&'static str, &'static str);
 
-/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, or an `.agents/security.md`.
+/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, an `.agents/security.md`, a
+/// `governance.toolkit/v1` policy, or (where they are compiled in) a `.cedar` or `.rego` file.
 pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
     let mut reader = Reader::new(text, source.layer);
     let loaded = read(&mut reader, source);
@@ -92,6 +95,12 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
         let root = parse_yaml(&yaml, &mut reader.findings)?;
         return Some(security_md::read(reader, &root));
     }
+    if source.name.ends_with(".cedar") {
+        return bodies::cedar(reader);
+    }
+    if source.name.ends_with(".rego") {
+        return bodies::rego(reader);
+    }
     if looks_like_toml(reader.text) {
         let root = parse_toml(reader.text, &mut reader.findings)?;
         return Some(agentzero::read(reader, &root));
@@ -104,7 +113,9 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
     // `version` is everybody's; the others are told apart by what only they have.
     let agentzero_only: Vec<&str> =
         agentzero::KEYS.iter().copied().filter(|key| !native::KEYS.contains(key)).collect();
-    Some(if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
+    Some(if has(&["apiVersion"]) {
+        toolkit::read(reader, &root)
+    } else if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
         native::read(reader, &root)
     } else if has(&["kernel", "policies"]) {
         security_md::read(reader, &root)

@@ -5,9 +5,11 @@ mod decide;
 mod default_policy;
 mod formats;
 mod graph;
+mod languages;
 mod load;
 mod properties;
 mod sequences;
+mod toolkit;
 
 use crate::{CallSketch, Facts, Layer, Policy, Source, Verdict};
 

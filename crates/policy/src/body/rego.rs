@@ -58,12 +58,17 @@ impl Module {
         let package =
             engine.add_policy("rule.rego".to_owned(), text.to_owned()).map_err(|error| invalid(&error))?;
         let query = format!("{package}.{rule}");
-        // Asked once, so that a rule that isn't there is found out when the file loads.
+        // Asked once, so that a rule or a function that isn't there is found out when the file loads. What else fails without a
+        // call's input may well hold with one.
         engine.set_input(Value::new_object());
-        if let Err(error) = engine.eval_rule(query.clone())
-            && error.to_string().contains("not a valid rule path")
-        {
-            return Err(invalid(&format!("it has no rule `{rule}`")));
+        if let Err(error) = engine.eval_rule(query.clone()) {
+            let said = error.to_string();
+            if said.contains("not a valid rule path") {
+                return Err(invalid(&format!("it has no rule `{rule}`")));
+            }
+            if said.contains("could not find function") {
+                return Err(invalid(&error));
+            }
         }
         Ok(Self { engine: Mutex::new(engine), query })
     }
@@ -74,6 +79,8 @@ impl Module {
             Value::Bool(said) => Some(said),
             // A rule without default that doesn't hold is undefined: that is Rego's no.
             Value::Undefined => Some(false),
+            // `deny contains …`: whatever is in it is a reason.
+            Value::Set(said) => Some(!said.is_empty()),
             _other => None,
         }
     }
