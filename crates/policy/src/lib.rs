@@ -29,6 +29,7 @@ mod sequence;
 mod transform;
 mod tree;
 mod verdict;
+mod window;
 mod words;
 
 pub use cases::{CaseFailure, CaseReport, run_cases};
@@ -48,6 +49,7 @@ pub use sequence::{Awaited, Notes, Reach};
 pub use transform::{Pattern, Transform};
 pub use tree::read_yaml;
 pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};
+pub use window::Window;
 pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
 
 /// The policy that `regent init` writes: commented, with examples, strict.

@@ -127,12 +127,15 @@ pub(crate) struct Events {
     calls: Box<[Rule]>,
     events: Box<[Event]>,
     index: Index,
+    reach: Reach,
 }
 
 impl Events {
     pub(crate) fn new(events: Vec<(Rule, Event)>) -> Self {
+        let has = |scope| events.iter().any(|(_, event): &(Rule, Event)| event.scope == scope);
+        let reach = Reach { session: has(Scope::Session), lasting: has(Scope::Lasting) };
         let (calls, events): (Vec<_>, Vec<_>) = events.into_iter().unzip();
-        Self { index: Index::new(&calls), calls: calls.into(), events: events.into() }
+        Self { index: Index::new(&calls), calls: calls.into(), events: events.into(), reach }
     }
 
     /// Calls like these, for an event of that rule: to arm, count or remember any part is enough, to disarm all must fit.
@@ -161,8 +164,7 @@ impl Events {
     }
 
     fn reach(&self) -> Reach {
-        let has = |scope| self.events.iter().any(|event| event.scope == scope);
-        Reach { session: has(Scope::Session), lasting: has(Scope::Lasting) }
+        self.reach
     }
 }
 

@@ -40,6 +40,48 @@ impl Verdict {
     }
 }
 
+impl Verdict {
+    /// What holds for somebody who may do no more than whoever is above: the strictest of both. Otherwise an agent that is refused
+    /// something, by its name or its roles, would start a child without them. `above` is what the other is called.
+    #[must_use]
+    pub fn narrowed(self, theirs: Self, above: &str) -> Self {
+        match (self, theirs) {
+            (denied @ Self::Deny(_), _) => denied,
+            (_, Self::Deny(reason)) => {
+                let message = format!("`{above}`, which is above it, may not: {}", reason.message);
+                Self::Deny(Reason { message, ..reason })
+            }
+            (Self::Allow(own), Self::Allow(theirs)) => Self::Allow(own.meet(theirs)),
+            (Self::Ask(own), Self::Allow(theirs)) => {
+                Self::Ask(Question { grant: own.grant.meet(theirs), ..own })
+            }
+            (Self::Allow(own), Self::Ask(theirs)) => {
+                Self::Ask(Question { grant: own.meet(theirs.grant), ..theirs })
+            }
+            (Self::Ask(own), Self::Ask(theirs)) => {
+                let approvers = own.approvers.max(theirs.approvers);
+                Self::Ask(Question { grant: own.grant.meet(theirs.grant), approvers, ..own })
+            }
+        }
+    }
+}
+
+impl Grant {
+    /// What both give: the lesser limits, the stronger tier, every change and every count.
+    #[must_use]
+    pub fn meet(mut self, theirs: Self) -> Self {
+        self.limits = self.limits.meet(theirs.limits);
+        self.tier = self.tier.max(theirs.tier);
+        // Mostly the same rules matched for both; once is enough.
+        let new: Vec<_> =
+            theirs.transforms.into_iter().filter(|one| !self.transforms.contains(one)).collect();
+        self.transforms.extend(new);
+        let new: Vec<_> = theirs.charges.into_iter().filter(|one| !self.charges.contains(one)).collect();
+        self.charges.extend(new);
+        self
+    }
+}
+
 /// What a yes gives, and what it obliges the kernel to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Grant {
