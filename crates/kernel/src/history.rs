@@ -1,6 +1,9 @@
 //! Keeps what rules that look back have noted, in the shared state: of a session, for the agents that one agent leads, and of what
 //! lasts, under the name that rates go by. Where no rule looks back, nothing is read or written.
 
+#[cfg(test)]
+mod tests;
+
 use regent_policy::{Awaited, History, Label, Notes, Reason};
 use regent_store::{self as store, StateError};
 

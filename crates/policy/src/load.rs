@@ -25,7 +25,7 @@ use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::Rule;
 use crate::sequence::{Event, Events};
 use crate::tree::{Content, parse_toml, parse_yaml};
-use crate::verdict::Limits;
+use crate::verdict::{Layer, Limits};
 
 pub(crate) use reader::Reader;
 pub use sketch::CallSketch;
@@ -59,6 +59,14 @@ impl Default for Loaded {
             examples: Vec::new(),
         }
     }
+}
+
+/// Conditions alone, as a rule's `match` has them; `None` if they can't be used.
+pub(crate) fn conditions_of(text: &str, layer: Layer) -> Option<Box<[Clause]>> {
+    let mut reader = Reader::new(text, layer);
+    let node = parse_yaml(text, &mut reader.findings)?;
+    let found = when::clauses(&mut reader, &node, 0);
+    reader.findings.is_empty().then_some(found)
 }
 
 /// A name and the conditions that it stands for.

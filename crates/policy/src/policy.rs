@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::condition::{Quantifier, all_hold, secrets};
+use crate::condition::{Clause, Condition, Quantifier, all_hold, secrets};
 use crate::conflicts::Conflicts;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
@@ -402,5 +402,43 @@ pub(crate) fn described(facts: &Facts<'_>) -> String {
         }
         Some(Resource::Secret(name)) => format!("`{what}` (secret `{name}`)"),
         None => format!("`{what}`"),
+    }
+}
+
+impl Policy {
+    /// Whether any rule or check looks at a call's arguments.
+    pub fn looks_at_args(&self) -> bool {
+        fn any(clauses: &[Clause]) -> bool {
+            clauses.iter().any(|clause| match &clause.condition {
+                Condition::Arg { .. }
+                | Condition::Body(_)
+                | Condition::Expression(_)
+                | Condition::Turn(_) => true,
+                Condition::Any(branches) | Condition::All(branches) => {
+                    branches.iter().any(|branch| any(branch))
+                }
+                Condition::Class(_)
+                | Condition::Agent(_)
+                | Condition::Role(_)
+                | Condition::Trust { .. }
+                | Condition::Op(_)
+                | Condition::Tool(_)
+                | Condition::Capability(_)
+                | Condition::Path(_)
+                | Condition::Endpoint(_)
+                | Condition::Argv(_)
+                | Condition::Secret(_)
+                | Condition::Label { .. }
+                | Condition::Tier(_)
+                | Condition::Time(_)
+                | Condition::Budget { .. }
+                | Condition::Session { .. } => false,
+            })
+        }
+        self.sets.iter().any(|set| {
+            set.governance.blocked.is_some()
+                || set.graph.is_some()
+                || set.rules.iter().any(|rule| any(&rule.when) || any(&rule.unless))
+        })
     }
 }

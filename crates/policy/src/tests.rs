@@ -3,6 +3,7 @@
 mod conditions;
 mod decide;
 mod default_policy;
+mod evidence;
 mod formats;
 mod graph;
 mod languages;
