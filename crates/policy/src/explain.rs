@@ -63,7 +63,7 @@ impl Policy {
         let verdict = self.decide(facts);
         let mut considered = Vec::new();
         let mut unrelated = 0;
-        for set in self.sets() {
+        for set in self.sets().iter().filter(|set| set.is_about(facts)) {
             for rule in &set.rules {
                 match consider(rule, facts) {
                     Some(outcome) => {

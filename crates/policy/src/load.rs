@@ -15,7 +15,7 @@ mod units;
 mod values;
 mod when;
 
-use crate::condition::{Clause, Condition};
+use crate::condition::{Clause, Condition, Names};
 use crate::conflicts::Conflicts;
 use crate::finding::{Findings, LoadError, Place, Source};
 use crate::governance::Governance;
@@ -35,6 +35,7 @@ pub(crate) use sketch::sketch;
 #[derive(Debug)]
 struct Loaded {
     mode: Mode,
+    agents: Option<Names>,
     limits: Limits,
     governance: Governance,
     conflicts: Conflicts,
@@ -50,6 +51,7 @@ impl Default for Loaded {
     fn default() -> Self {
         Self {
             mode: Mode::Strict,
+            agents: None,
             limits: Limits::default(),
             governance: Governance::default(),
             conflicts: Conflicts::default(),
@@ -177,6 +179,7 @@ fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
         name: source.name.as_str().into(),
         layer: source.layer,
         mode: loaded.mode,
+        agents: loaded.agents,
         limits: loaded.limits,
         governance: loaded.governance,
         conflicts: loaded.conflicts,

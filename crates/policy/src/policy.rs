@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::condition::{Clause, Condition, Quantifier, all_hold, secrets};
+use crate::condition::{Clause, Condition, Names, Quantifier, all_hold, secrets};
 use crate::conflicts::Conflicts;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
@@ -16,6 +16,7 @@ use crate::graph::Graph;
 use crate::index::Index;
 use crate::rule::{Effect, Rule};
 use crate::sequence::Events;
+use crate::shadow::Shadow;
 use crate::verdict::{Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
 use crate::words::{Word, words};
 
@@ -38,6 +39,7 @@ words!(Mode: "strict" => Strict, "permissive" => Permissive, "audit" => Audit);
 pub struct Policy {
     sets: Box<[Arc<RuleSet>]>,
     digest: [u8; 32],
+    shadow: Option<Shadow>,
 }
 
 /// One compiled file.
@@ -46,6 +48,8 @@ pub(crate) struct RuleSet {
     pub name: Box<str>,
     pub layer: Layer,
     pub mode: Mode,
+    /// The agents that it is about; it says nothing to others.
+    pub agents: Option<Names>,
     /// What a yes gives where no rule gives less.
     pub limits: Limits,
     pub governance: Governance,
@@ -65,6 +69,15 @@ pub(crate) struct RuleSet {
 impl Policy {
     /// Decides one call.
     pub fn decide(&self, facts: &Facts<'_>) -> Verdict {
+        let said = self.judge(facts);
+        if let Some(shadow) = &self.shadow {
+            shadow.watch(facts, &said);
+        }
+        said
+    }
+
+    fn judge(&self, facts: &Facts<'_>) -> Verdict {
+        let mut is_spoken_of = false;
         let mut grant = Grant {
             limits: Limits::UNLIMITED,
             tier: facts.tier,
@@ -74,7 +87,8 @@ impl Policy {
             rule: None,
         };
         let mut question: Option<(RuleRef, String, u8)> = None;
-        for set in &self.sets {
+        for set in self.sets.iter().filter(|set| set.is_about(facts)) {
+            is_spoken_of = true;
             let hits = set.hits(facts);
             match set.ruling(&hits, facts) {
                 Ruling::Deny(reason) => return Verdict::Deny(reason),
@@ -94,6 +108,14 @@ impl Policy {
             }
             set.modify(&hits, &mut grant);
         }
+        if !is_spoken_of {
+            return Verdict::Deny(Reason {
+                code: codes::NO_RULE,
+                message: format!("no policy is about the agent `{}`", facts.caller.agent.escape_debug()),
+                rule: None,
+                help: None,
+            });
+        }
         match question {
             Some((rule, reason, approvers)) => Verdict::Ask(Question { rule, reason, grant, approvers }),
             None => Verdict::Allow(grant),
@@ -106,6 +128,7 @@ impl Policy {
             name: "none".into(),
             layer: Layer::Builtin,
             mode: Mode::Strict,
+            agents: None,
             limits: Limits::default(),
             governance: Governance::default(),
             conflicts: Conflicts::default(),
@@ -129,7 +152,7 @@ impl Policy {
             .chain_update(project.digest)
             .finalize();
         let sets: Box<[_]> = user.sets.iter().chain(&project.sets).map(Arc::clone).collect();
-        Self { sets, digest: digest.into() }
+        Self { sets, digest: digest.into(), shadow: user.shadow.or(project.shadow) }
     }
 
     /// Stands for exactly this policy, comments included, in the ledger.
@@ -156,7 +179,11 @@ impl Policy {
             .chain_update([0])
             .chain_update(text)
             .finalize();
-        Self { sets: Box::new([Arc::new(set)]), digest: digest.into() }
+        Self { sets: Box::new([Arc::new(set)]), digest: digest.into(), shadow: None }
+    }
+
+    pub(crate) fn with_shadow(self, shadow: Shadow) -> Self {
+        Self { shadow: Some(shadow), ..self }
     }
 
     pub(crate) fn sets(&self) -> &[Arc<RuleSet>] {
@@ -228,6 +255,11 @@ enum Ruling {
 }
 
 impl RuleSet {
+    /// Whether it says anything to the caller.
+    pub(crate) fn is_about(&self, facts: &Facts<'_>) -> bool {
+        self.agents.as_ref().is_none_or(|names| names.matches(facts.caller.agent))
+    }
+
     /// The rules that match.
     pub(crate) fn hits(&self, facts: &Facts<'_>) -> Hits {
         let mut hits = Hits::default();

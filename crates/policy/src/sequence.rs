@@ -220,7 +220,7 @@ impl Policy {
     pub fn begin(&self, facts: &Facts<'_>, approved: bool, mut notes: Notes<'_>) -> Result<Awaited, Reason> {
         let mut found: Vec<(RuleId, Scope, Act)> = Vec::new();
         let mut late = None;
-        for set in self.sets() {
+        for set in self.sets().iter().filter(|set| set.is_about(facts)) {
             set.events.each(facts, &mut |calls, event| {
                 if let Act::Count { most, asks } = event.act
                     && notes.of(event.scope).get(event.rule).map_or(0, |cell| cell.count) >= most

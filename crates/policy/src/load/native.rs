@@ -30,6 +30,7 @@ pub(super) const KEYS: &[&str] = &[
     "mode",
     "limits",
     "rules",
+    "agents",
     "conflicts",
     "graph",
     "allowed_tools",
@@ -90,6 +91,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
             .get("limits")
             .map_or_else(Limits::default, |node| limits(reader, node, Limits::default())),
         governance: governance(reader, fields),
+        agents: fields.get("agents").map(|node| reader.names(node)),
         conflicts: fields.get("conflicts").and_then(|node| reader.word(node, "strategy")).unwrap_or_default(),
         graph: fields.get("graph").and_then(|node| graph::read(reader, node, fields.key_at("graph"))),
         ..Loaded::default()

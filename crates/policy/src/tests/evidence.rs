@@ -184,3 +184,36 @@ fn the_smallest_cover_is_an_exception_or_a_rule() {
     assert!(read.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).is_none());
     assert!(matches!(super::decide(&policy, "{ tool: fs.read, path: a }"), Verdict::Allow(_)));
 }
+
+#[test]
+fn a_shadow_counts_and_decides_nothing() {
+    let tally = std::sync::Arc::new(crate::Tally::default());
+    let active = policy("version: 1\nrules: [{ id: a, effect: allow, match: { tool: [x, y] } }]");
+    let candidate = policy(
+        "version: 1\nrules: [{ id: a, effect: allow, match: { tool: x } }, { id: b, effect: ask, match: { tool: z } }]",
+    );
+    let both = active.clone().shadowed(candidate, std::sync::Arc::clone(&tally));
+    for tool in ["x", "y", "z", "w"] {
+        let text = format!("{{ tool: {tool} }}");
+        assert_eq!(super::verdict(&both, &text), super::verdict(&active, &text));
+    }
+    let counted = tally.read();
+    assert_eq!(
+        (counted.judged, counted.newly_denied, counted.newly_asked, counted.newly_allowed),
+        (4, 1, 1, 0)
+    );
+    assert_eq!(both.digest(), active.digest());
+}
+
+#[test]
+fn a_tenants_policy_binds_its_agents_and_nobody_else() {
+    let user = policy("version: 1\nrules: [{ id: all, effect: allow, match: { tool: [x, y] } }]");
+    let acme =
+        policy("version: 1\nagents: [acme, acme/*]\nrules: [{ id: x, effect: allow, match: { tool: x } }]");
+    let both = crate::Policy::layered(user, Some(acme.clone()));
+    assert_eq!(super::verdict(&both, "{ tool: y, agent: other }"), "allow");
+    assert_eq!(super::verdict(&both, "{ tool: y, agent: acme }"), "deny policy.no_rule");
+    assert_eq!(super::verdict(&both, "{ tool: x, agent: acme/child }"), "allow");
+    // Alone it gives others nothing.
+    assert_eq!(super::verdict(&acme, "{ tool: x, agent: other }"), "deny policy.no_rule");
+}

@@ -154,7 +154,7 @@ impl At {
 }
 
 /// What of the ledger can't be read.
-pub(super) fn unreadable(error: &ReadError) -> Failure {
+pub(crate) fn unreadable(error: &ReadError) -> Failure {
     let message = error_chain(error);
     match error {
         ReadError::Broken { .. } | ReadError::Payload(_) => {
@@ -297,7 +297,7 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
 }
 
 /// What an entry's reference stands for; `None` if it names none, or it was erased.
-fn payload_of(
+pub(crate) fn payload_of(
     context: &Context,
     reader: &Reader,
     entry: &Entry,
