@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, install, target};
-use crate::{bench, fuzz, say, tidy_up};
+use crate::{bench, difference, fuzz, say, tidy_up};
 
 type Step = fn() -> Result<()>;
 
@@ -28,6 +28,7 @@ const STEPS: &[(&str, Step)] = &[
     ("doctor", doctor),
     ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
     ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
+    ("difference", || difference::run(&[])),
     ("fuzz", fuzz::smoke),
     ("bench", bench::check),
 ];

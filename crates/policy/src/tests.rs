@@ -3,9 +3,14 @@
 mod conditions;
 mod decide;
 mod default_policy;
+mod evidence;
 mod formats;
+mod graph;
+mod languages;
 mod load;
 mod properties;
+mod sequences;
+mod toolkit;
 
 use crate::{CallSketch, Facts, Layer, Policy, Source, Verdict};
 

@@ -68,7 +68,7 @@ impl Test {
     }
 
     /// Whether it holds where there is no value.
-    fn holds_for_nothing(&self, quantifier: Quantifier) -> bool {
+    pub(crate) fn holds_for_nothing(&self, quantifier: Quantifier) -> bool {
         match self {
             Self::Exists(wanted) => !wanted,
             Self::Ne(_) | Self::NotIn(_) | Self::NotContains(_) => quantifier == Quantifier::Any,

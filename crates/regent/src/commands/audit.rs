@@ -297,7 +297,7 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
 }
 
 /// What an entry's reference stands for; `None` if it names none, or it was erased.
-fn payload_of(
+pub(crate) fn payload_of(
     context: &Context,
     reader: &Reader,
     entry: &Entry,
