@@ -16,6 +16,10 @@ const STEPS: &[(&str, Step)] = &[
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("build", || cargo(&["build", "--workspace", "--bins", "--locked"])),
     ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
+    ("languages", || {
+        let policy = ["test", "-p", "regent-policy", "--locked", "--features", "rego,cedar", "--lib"];
+        cargo(&[&policy[..], &["tests::languages"]].concat())
+    }),
     ("guests", || {
         let manifest = ["--manifest-path", "guests/script/Cargo.toml", "--locked"];
         cargo(&[&["clippy", "--all-targets"], &manifest[..], &["--", "-D", "warnings"]].concat())?;

@@ -22,9 +22,9 @@ pub(crate) const BODY_BYTES_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) enum Body {
     #[cfg(feature = "rego")]
-    Rego(rego::Module),
+    Rego(Box<rego::Module>),
     #[cfg(feature = "cedar")]
-    Cedar(cedar::Statement),
+    Cedar(Box<cedar::Statement>),
 }
 
 /// Why a body is refused.
@@ -55,11 +55,11 @@ impl Body {
         }
         match language {
             #[cfg(feature = "rego")]
-            Language::Rego => rego::Module::new(text).map(Self::Rego),
+            Language::Rego => rego::Module::new(text).map(|module| Self::Rego(Box::new(module))),
             #[cfg(not(feature = "rego"))]
             Language::Rego => Err(BodyError::LeftOut("Rego")),
             #[cfg(feature = "cedar")]
-            Language::Cedar => cedar::Statement::new(text).map(Self::Cedar),
+            Language::Cedar => cedar::Statement::new(text).map(|statement| Self::Cedar(Box::new(statement))),
             #[cfg(not(feature = "cedar"))]
             Language::Cedar => Err(BodyError::LeftOut("Cedar")),
         }

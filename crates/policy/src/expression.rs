@@ -135,11 +135,10 @@ impl Expression {
     /// The tools that it can hold for, where it names them; for the index.
     pub(crate) fn tools(&self) -> Option<Vec<&str>> {
         match self {
-            Self::Is(Field::Tool, tests) => tests.iter().find_map(|test| match test {
-                Test::Eq(Value::String(name)) => Some(vec![name.as_str()]),
-                Test::In(names) => names.iter().map(Value::as_str).collect(),
-                _ => None,
-            }),
+            Self::Is(Field::Tool, tests) => {
+                let wanted = tests.iter().find_map(Test::wanted)?;
+                wanted.iter().map(Value::as_str).collect()
+            }
             Self::And(all) => all.iter().find_map(Self::tools),
             Self::Is(..) | Self::Or(_) | Self::Not(_) | Self::Always(_) => None,
         }
@@ -322,14 +321,12 @@ impl Parser {
 
 fn test(operator: &str, value: Value) -> Result<Vec<Test>, ExpressionError> {
     let wrong = |what: &str| ExpressionError::Test(format!("`{operator}` wants {what}"));
-    let number = |value: Value| match value {
-        Value::Number(number) => Ok(number),
-        _other => Err(wrong("a number")),
+    let number = |value: Value| {
+        if let Value::Number(number) = value { Ok(number) } else { Err(wrong("a number")) }
     };
     let text = |value: &Value| value.as_str().map(Box::from).ok_or_else(|| wrong("a text"));
-    let list = |value: Value| match value {
-        Value::Array(items) => Ok(items.into_boxed_slice()),
-        _other => Err(wrong("a list")),
+    let list = |value: Value| {
+        if let Value::Array(items) = value { Ok(items.into_boxed_slice()) } else { Err(wrong("a list")) }
     };
     let regex = |value: &Value| {
         let text = value.as_str().ok_or_else(|| wrong("a text"))?;

@@ -193,12 +193,15 @@ pub struct Change {
     pub example: Option<String>,
 }
 
+/// What makes changes alike: who, what, from which verdict, to which, by which rule.
+type Kind = (String, String, &'static str, &'static str, Option<String>);
+
 /// Follows a ledger and puts every call to two policies.
 #[derive(Debug)]
 pub struct Replay {
     sides: [Side; 2],
     open: BTreeMap<(u16, u64), (String, String, [Awaited; 2])>,
-    found: BTreeMap<(String, String, &'static str, &'static str, Option<String>), (u64, Option<String>)>,
+    found: BTreeMap<Kind, (u64, Option<String>)>,
     result: Replayed,
 }
 

@@ -1,5 +1,6 @@
 //! Policies as texts, calls as texts, verdicts as words. `policy` and `verdict` are the only doors.
 
+mod adversarial;
 mod conditions;
 mod decide;
 mod default_policy;

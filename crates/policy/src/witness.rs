@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::condition::{ArgvPart, Clause, Condition, HostPattern, Names, Test};
+use crate::condition::{ArgvPart, ArgvPattern, Clause, Condition, EndpointTest, HostPattern, Names, Test};
+use crate::glob::NameGlob;
 use crate::load::CallSketch;
 use crate::policy::Policy;
 use crate::rule::Rule;
@@ -74,8 +75,7 @@ fn one(key: &str, value: Value) -> Map<String, Value> {
 }
 
 fn named(key: &str, names: &Names, as_list: bool) -> Vec<Map<String, Value>> {
-    let samples =
-        names.exact().map(str::to_owned).chain(names.globs().iter().map(crate::glob::NameGlob::sample));
+    let samples = names.exact().map(str::to_owned).chain(names.globs().iter().map(NameGlob::sample));
     let value = |text: String| if as_list { json!([text]) } else { json!(text) };
     samples.take(PER_CONDITION_MAX).map(|text| one(key, value(text))).collect()
 }
@@ -110,41 +110,12 @@ fn options(condition: &Condition) -> Vec<Map<String, Value>> {
             }
             paths
         }
-        Condition::Endpoint(test) => {
-            let hosts: Vec<String> = match &test.hosts {
-                None => vec!["example.com".to_owned()],
-                Some(hosts) => hosts.iter().take(PER_CONDITION_MAX).map(host).collect(),
-            };
-            let scheme = test.schemes.as_ref().and_then(|all| all.first()).map_or("https", |scheme| scheme);
-            let method = test.methods.as_ref().and_then(|all| all.first()).map_or("GET", |method| method);
-            let url = |host: &String| {
-                let mut call = one("url", json!(format!("{scheme}://{host}/")));
-                call.insert("method".to_owned(), json!(method));
-                call
-            };
-            hosts.iter().map(url).collect()
-        }
-        Condition::Argv(patterns) => {
-            let part = |part: &ArgvPart| match part {
-                ArgvPart::One(globs) => globs.first().map(crate::glob::NameGlob::sample),
-                ArgvPart::Gap => None,
-            };
-            let argv = |pattern: &crate::condition::ArgvPattern| {
-                let program = pattern.programs.first().map(crate::glob::NameGlob::sample);
-                let words: Vec<String> =
-                    program.into_iter().chain(pattern.rest.iter().filter_map(part)).collect();
-                one("argv", json!(words))
-            };
-            patterns.iter().take(PER_CONDITION_MAX).map(argv).collect()
-        }
+        Condition::Endpoint(test) => endpoints(test),
+        Condition::Argv(patterns) => patterns.iter().take(PER_CONDITION_MAX).map(argv).collect(),
         Condition::Arg { path, tests } => {
-            let wanted = tests.iter().find_map(|test| match test {
-                Test::Eq(value) => Some(value.clone()),
-                Test::In(values) => values.first().cloned(),
-                _other => None,
-            });
-            let name = path.plain_name();
-            name.zip(wanted).map(|(name, value)| one("args", json!({ name: value }))).into_iter().collect()
+            let wanted = tests.iter().find_map(Test::wanted).and_then(<[Value]>::first);
+            let named = path.plain_name().zip(wanted);
+            named.map(|(name, value)| one("args", json!({ name: value }))).into_iter().collect()
         }
         Condition::Tier(tiers) => {
             tiers.first().map(|tier| one("tier", json!(tier.as_str()))).into_iter().collect()
@@ -159,6 +130,31 @@ fn options(condition: &Condition) -> Vec<Map<String, Value>> {
         | Condition::Any(_)
         | Condition::All(_) => Vec::new(),
     }
+}
+
+fn endpoints(test: &EndpointTest) -> Vec<Map<String, Value>> {
+    let hosts: Vec<String> = match &test.hosts {
+        None => vec!["example.com".to_owned()],
+        Some(hosts) => hosts.iter().take(PER_CONDITION_MAX).map(host).collect(),
+    };
+    let scheme = test.schemes.as_ref().and_then(|all| all.first()).map_or("https", |scheme| scheme);
+    let method = test.methods.as_ref().and_then(|all| all.first()).map_or("GET", |method| method);
+    let url = |host: &String| {
+        let mut call = one("url", json!(format!("{scheme}://{host}/")));
+        call.insert("method".to_owned(), json!(method));
+        call
+    };
+    hosts.iter().map(url).collect()
+}
+
+fn argv(pattern: &ArgvPattern) -> Map<String, Value> {
+    let part = |part: &ArgvPart| match part {
+        ArgvPart::One(globs) => globs.first().map(NameGlob::sample),
+        ArgvPart::Gap => None,
+    };
+    let program = pattern.programs.first().map(NameGlob::sample);
+    let words: Vec<String> = program.into_iter().chain(pattern.rest.iter().filter_map(part)).collect();
+    one("argv", json!(words))
 }
 
 fn host(pattern: &HostPattern) -> String {

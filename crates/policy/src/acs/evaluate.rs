@@ -189,9 +189,8 @@ fn annotations(
     }
     let mut out = Map::new();
     for (name, (from, declared)) in &point.annotations {
-        let said = host.annotate(name, declared, looked_at(from, input)?).map_err(|error| match error {
-            RuntimeError::AnnotationTimeout => error,
-            _other => RuntimeError::AnnotationFailed,
+        let said = host.annotate(name, declared, looked_at(from, input)?).map_err(|error| {
+            if error == RuntimeError::AnnotationTimeout { error } else { RuntimeError::AnnotationFailed }
         })?;
         let reserved =
             said.get("reason").and_then(Value::as_str).is_some_and(|text| text.starts_with("runtime_error:"));

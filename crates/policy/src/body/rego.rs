@@ -81,7 +81,7 @@ impl Module {
             Value::Undefined => Some(false),
             // `deny contains …`: whatever is in it is a reason.
             Value::Set(said) => Some(!said.is_empty()),
-            _other => None,
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
         }
     }
 

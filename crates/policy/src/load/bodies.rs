@@ -82,7 +82,10 @@ fn in_scope(
             when.push(clause(Condition::Tool(named(&actions)), text));
         }
     }
-    when.push(clause(Condition::Body(std::sync::Arc::new(Body::Cedar(statement))), "cedar: …".to_owned()));
+    when.push(clause(
+        Condition::Body(std::sync::Arc::new(Body::Cedar(Box::new(statement)))),
+        "cedar: …".to_owned(),
+    ));
     when.into()
 }
 
@@ -102,7 +105,7 @@ pub(super) fn rego(reader: &mut Reader<'_>) -> Option<Loaded> {
                 let declared = (1..).zip(reader.text.lines()).find(|(_, line)| line.starts_with(name));
                 let line = declared.map_or(1, |(number, _)| number);
                 let mut rule = Rule::new(&format!("rego.{name}"), reader.layer, line, effect);
-                let condition = Condition::Body(std::sync::Arc::new(Body::Rego(module)));
+                let condition = Condition::Body(std::sync::Arc::new(Body::Rego(Box::new(module))));
                 rule.when = Box::new([Clause { condition, text: format!("rego: {name}").into(), line }]);
                 rules.push(rule);
             }

@@ -134,3 +134,27 @@ fn a_tenants_policy_narrows_its_own_agents() {
         "a tenant's policy that can't be read stops everything"
     );
 }
+
+#[test]
+fn a_sessions_decisions_are_receipts_that_follow_one_another() {
+    let world = lived_in();
+    let entries = world.run(&["--json", "audit", "find", "--tool", "fs.read"]).json();
+    let place = entries.pointer("/data/calls/0").unwrap();
+    let entry = format!(
+        "{}/{}",
+        place["lane"].as_str().map_or_else(|| place["lane"].to_string(), str::to_owned),
+        place["seq"]
+    );
+    let shown = world.run(&["--json", "audit", "show", &entry]).json();
+    let session = shown.pointer("/data/intent/body/session").and_then(Value::as_str).unwrap().to_owned();
+    let ended = world.run(&["audit", "receipts", "--session", &session, "--out", "receipts.jsonl"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let text = std::fs::read_to_string(world.project("receipts.jsonl")).unwrap();
+    let receipts: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(
+        receipts.iter().any(|receipt| receipt["tool_name"] == "fs.read" && receipt["decision"] == "allow"),
+        "{text}"
+    );
+    assert!((1..).zip(&receipts).all(|(number, receipt)| receipt["sequence"] == number), "{text}");
+    assert_eq!(world.run(&["audit", "receipts", "--session", "none"]).code, 5);
+}

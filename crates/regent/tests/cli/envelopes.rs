@@ -30,6 +30,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["audit", "show", "1"], "audit.show"),
     (&["audit", "backup", "copy"], "audit.backup"),
     (&["audit", "export", "--session", "none"], "audit.export"),
+    (&["audit", "receipts", "--session", "none"], "audit.receipts"),
     (&["audit", "erase", "00", "--because", "x"], "audit.erase"),
     (&["agent", "ps"], "agent.ps"),
     (&["agent", "signal", "x", "KILL"], "agent.signal"),
