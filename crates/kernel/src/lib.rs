@@ -33,7 +33,9 @@ pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
-pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
+pub use catalogue::{
+    AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,
+};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};

@@ -7,6 +7,7 @@ mod outgoing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{
@@ -30,7 +31,10 @@ use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire};
 
 /// Calls at once, and waiting, where the settings don't say.
 const RUNNING_MAX: usize = 16;
+const LOCAL_RUNNING_MAX: usize = 4;
 const WAITING_MAX: usize = 1_024;
+/// The name of weights that need no settings.
+const LOCAL: &str = "local";
 /// A conversation has no more turns, offers no more tools, and no answer is longer.
 const TURNS_MAX: usize = 10_000;
 const OFFERS_MAX: usize = 512;
@@ -77,6 +81,8 @@ pub struct Listed {
     pub priced: bool,
     /// Its breaker lets calls pass.
     pub is_up: bool,
+    /// What answers is there; weights in this process may have to be pulled first.
+    pub is_ready: bool,
 }
 
 impl Hub {
@@ -96,20 +102,35 @@ impl Hub {
 
     /// With what the settings name.
     pub fn from_settings(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
-        let Settings { models, router } = settings;
+        let Settings { models, router, weights } = settings;
         let mut hub = Self::new(router, clock)?;
+        hub.add_weights(&models, weights.as_deref());
         for (name, own) in models {
-            let provider =
-                provider(&own).map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
+            let provider = provider(&own, weights.as_deref())
+                .map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
             hub.add(&name, provider, own);
         }
         Ok(hub)
     }
 
+    /// Models whose weights have been pulled need no settings: they are `local/NAME`.
+    fn add_weights(&mut self, set_up: &BTreeMap<String, ProviderSettings>, weights: Option<&Path>) {
+        let Some(folder) = weights.filter(|_| !set_up.contains_key(LOCAL)) else { return };
+        let pulled: Vec<&str> =
+            crate::pull::names().filter(|name| crate::pull::is_pulled(folder, name)).collect();
+        let own = ProviderSettings::of(Kind::Local, &pulled);
+        if !pulled.is_empty()
+            && let Ok(provider) = local(&own, Some(folder))
+        {
+            self.add(LOCAL, provider, own);
+        }
+    }
+
     /// Adds a provider of one's own under a name; its models and the rest are as in settings.
     pub fn add(&mut self, name: &str, provider: Arc<dyn Provider>, own: ProviderSettings) {
+        let usual = if own.kind == Kind::Local { LOCAL_RUNNING_MAX } else { RUNNING_MAX };
         let room = Room {
-            running_max: own.running_max.unwrap_or(RUNNING_MAX).max(1),
+            running_max: own.running_max.unwrap_or(usual).max(1),
             waiting_max: own.waiting_max.unwrap_or(WAITING_MAX),
         };
         let entry = Entry {
@@ -141,6 +162,7 @@ impl Hub {
             secret: entry.provider.secret().map(str::to_owned),
             priced: self.money(entry, model, 1, 1).is_some(),
             is_up: entry.breaker.state() == State::Closed,
+            is_ready: entry.provider.is_ready(model),
         };
         self.models().map(one).collect()
     }
@@ -156,7 +178,7 @@ impl Hub {
         let candidate = |(entry, model): (&Entry, &str)| Candidate {
             model: entry.full(model),
             is_remote: entry.provider.endpoint(model).is_some(),
-            is_up: entry.breaker.would_pass(),
+            is_up: entry.breaker.would_pass() && entry.provider.is_ready(model),
             money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
         };
         let candidates: Vec<Candidate> = self.models().map(candidate).collect();
@@ -271,7 +293,7 @@ impl fmt::Debug for Hub {
 }
 
 /// A provider as the settings describe it.
-fn provider(own: &ProviderSettings) -> Result<Arc<dyn Provider>, String> {
+fn provider(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
     let wire: Box<dyn Wire> = match own.kind {
         Kind::Openai => Box::new(OpenAiChat { compatible: false }),
         Kind::Compatible => Box::new(OpenAiChat { compatible: true }),
@@ -286,10 +308,25 @@ fn provider(own: &ProviderSettings) -> Result<Arc<dyn Provider>, String> {
             let script = Scripted::parse(&text).map_err(|why| format!("`{}`: {why}", path.display()))?;
             return Ok(Arc::new(script));
         }
-        Kind::Local => return Err("models in this process are not part of this build".to_owned()),
+        Kind::Local => return local(own, weights),
     };
     let url = own.url.as_deref().or_else(|| own.kind.usual_url()).ok_or("it needs a `url`")?;
     Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?))
+}
+
+/// Weights in this process.
+#[cfg(feature = "local")]
+fn local(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
+    let folder = own.file.as_deref().or(weights).ok_or("it needs a `file`: the folder with the weights")?;
+    Ok(match own.threads {
+        Some(threads) => Arc::new(crate::local::Local::with_threads(folder, threads)),
+        None => Arc::new(crate::local::Local::new(folder)),
+    })
+}
+
+#[cfg(not(feature = "local"))]
+fn local(_own: &ProviderSettings, _weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
+    Err("models in this process are not part of this build".to_owned())
 }
 
 fn is_auto(model: &str) -> bool {
@@ -341,6 +378,7 @@ impl ProviderSettings {
             key: None,
             models: models.iter().map(|model| (*model).to_owned()).collect(),
             file: None,
+            threads: None,
             fallback: Vec::new(),
             redact: None,
             running_max: None,

@@ -20,10 +20,13 @@ pub mod breaker;
 mod event;
 mod hub;
 mod lines;
+#[cfg(feature = "local")]
+mod local;
 mod names;
 mod patience;
 mod prices;
 mod provider;
+pub mod pull;
 mod remote;
 pub mod router;
 pub mod scheduler;
@@ -35,6 +38,8 @@ pub mod wire;
 pub use event::{Event, Gathered, ToolDelta, Used};
 pub use hub::{Hub, Listed};
 pub use lines::{Framing, Lines};
+#[cfg(feature = "local")]
+pub use local::{Gguf, GgufError, Local};
 pub use names::Names;
 pub use patience::Patience;
 pub use prices::{Long, Price, Prices};

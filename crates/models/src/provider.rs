@@ -58,6 +58,11 @@ pub trait Provider: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether it can be asked for this model at all; one whose weights aren't there can't.
+    fn is_ready(&self, _model: &str) -> bool {
+        true
+    }
+
     /// Asks, and gives the answer piece by piece. Ok without an [`Event::Stop`] counts as a cut stream.
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>>;
 }
@@ -73,7 +78,7 @@ pub struct Ask<'a> {
     pub names: &'a Names,
     /// What opens it.
     pub secret: Option<&'a Secret>,
-    /// Its place among the calls that run.
+    /// Its place among the calls that run. One in this process makes way by [`Turn::give_way`].
     pub turn: &'a Turn,
     /// Counts the bytes that leave this machine.
     pub bytes_out: &'a AtomicU64,
@@ -142,6 +147,9 @@ pub enum ProviderError {
     /// The question can't be put to it.
     #[error("it can't be asked: {0}")]
     Unfit(String),
+    /// What answers isn't on this machine, or can't be used.
+    #[error("it isn't here: {0}")]
+    Absent(String),
     /// It has failed too often just now to be asked.
     #[error("it was down just now, and isn't asked until it may be back")]
     Down,
@@ -182,9 +190,11 @@ impl ProviderError {
             Self::Status { status: 408 | 409 | 425 | 429 | 500..=599, retry_after_ms, .. } => {
                 Next::Again(*retry_after_ms)
             }
-            Self::Status { status: 401..=404, .. } | Self::Secret(_) | Self::Down | Self::Busy(_) => {
-                Next::Elsewhere
-            }
+            Self::Status { status: 401..=404, .. }
+            | Self::Secret(_)
+            | Self::Absent(_)
+            | Self::Down
+            | Self::Busy(_) => Next::Elsewhere,
             Self::Status { .. } | Self::TooLarge(_) | Self::Unfit(_) | Self::Stopped => Next::Fail,
             Self::Reported { code, .. } if is_passing(code) => Next::Again(None),
             Self::Reported { .. } => Next::Elsewhere,
@@ -202,6 +212,7 @@ impl ProviderError {
             Self::TooLarge(_)
             | Self::Secret(_)
             | Self::Unfit(_)
+            | Self::Absent(_)
             | Self::Down
             | Self::Busy(_)
             | Self::Stopped => false,
@@ -221,6 +232,7 @@ impl ProviderError {
             Self::Late(_) => "model.late",
             Self::Secret(error) => error.code(),
             Self::Unfit(_) => "model.unfit",
+            Self::Absent(_) => "model.absent",
             Self::Down => "model.down",
             Self::Busy(_) => "model.busy",
             Self::Stopped => "model.stopped",

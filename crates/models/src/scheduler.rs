@@ -44,10 +44,16 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    queue: Fair<oneshot::Sender<Turn>>,
+    queue: Fair<Waiting>,
     /// Turns that run, with the flag by which they are asked to make way.
     running: HashMap<u64, Running>,
     next: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    agent: String,
+    give: oneshot::Sender<Turn>,
 }
 
 #[derive(Debug)]
@@ -60,6 +66,14 @@ struct Running {
 #[derive(Debug)]
 pub struct Turn {
     shared: Weak<Shared>,
+    agent: String,
+    priority: Priority,
+    place: Mutex<Place>,
+}
+
+/// Which of the running ones it is.
+#[derive(Debug, Clone)]
+struct Place {
     id: u64,
     make_way: Arc<AtomicBool>,
 }
@@ -75,16 +89,22 @@ impl Scheduler {
     pub async fn turn(&self, agent: &str, priority: Priority, tokens: u64) -> Result<Turn, Busy> {
         let waiting = {
             let mut inner = self.0.inner();
-            inner.queue.forget(|waiting| waiting.is_closed());
+            inner.queue.forget(|waiting| waiting.give.is_closed());
             if inner.queue.is_empty() && inner.running.len() < self.0.room.running_max {
                 inner.queue.charge(agent, self.0.share(agent), priority, tokens);
-                return Ok(Shared::start(&self.0, &mut inner, priority));
+                return Ok(Shared::start(&self.0, &mut inner, agent.to_owned(), priority));
             }
             if inner.queue.len() >= self.0.room.waiting_max {
                 return Err(Busy { waiting: inner.queue.len() });
             }
             let (give, turn) = oneshot::channel();
-            inner.queue.push(agent, self.0.share(agent), priority, tokens, give);
+            inner.queue.push(
+                agent,
+                self.0.share(agent),
+                priority,
+                tokens,
+                Waiting { agent: agent.to_owned(), give },
+            );
             inner.ask_for_way(priority);
             turn
         };
@@ -108,33 +128,39 @@ impl Shared {
         self.shares.get(agent).copied().unwrap_or(1)
     }
 
-    fn start(shared: &Arc<Self>, inner: &mut Inner, priority: Priority) -> Turn {
+    fn start(shared: &Arc<Self>, inner: &mut Inner, agent: String, priority: Priority) -> Turn {
         let id = inner.next;
         inner.next = inner.next.wrapping_add(1);
         let make_way = Arc::new(AtomicBool::new(false));
         inner.running.insert(id, Running { priority, make_way: Arc::clone(&make_way) });
-        Turn { shared: Arc::downgrade(shared), id, make_way }
+        Turn { shared: Arc::downgrade(shared), agent, priority, place: Mutex::new(Place { id, make_way }) }
     }
 
     fn ended(shared: &Arc<Self>, id: u64) {
-        // A waiter that has gone away hands its turn back; dropping that takes the lock again, so it is done outside.
-        let mut refused = Vec::new();
         let mut inner = shared.inner();
         inner.running.remove(&id);
+        let refused = Self::hand_on(shared, &mut inner);
+        drop(inner);
+        drop(refused);
+    }
+
+    /// Gives turns to those who wait, as far as there is room. A waiter that has gone away hands its turn back; dropping that takes the
+    /// lock again, so it is for the caller to do outside.
+    fn hand_on(shared: &Arc<Self>, inner: &mut Inner) -> Vec<Turn> {
+        let mut refused = Vec::new();
         while inner.running.len() < shared.room.running_max
-            && let Some((priority, waiting)) = inner.queue.pop()
+            && let Some((priority, Waiting { agent, give })) = inner.queue.pop()
         {
-            if waiting.is_closed() {
+            if give.is_closed() {
                 continue;
             }
-            let turn = Self::start(shared, &mut inner, priority);
-            if let Err(turn) = waiting.send(turn) {
-                inner.running.remove(&turn.id);
+            let turn = Self::start(shared, inner, agent, priority);
+            if let Err(turn) = give.send(turn) {
+                inner.running.remove(&turn.place().id);
                 refused.push(turn);
             }
         }
-        drop(inner);
-        drop(refused);
+        refused
     }
 }
 
@@ -154,14 +180,40 @@ impl Turn {
     /// Whether someone more urgent waits. A generation in this process looks at it between two tokens, keeps its state, drops its
     /// turn, and waits for another one to go on. What runs elsewhere can't be stopped half-way and needn't look.
     pub fn should_yield(&self) -> bool {
-        self.make_way.load(Ordering::Acquire)
+        self.place().make_way.load(Ordering::Acquire)
+    }
+
+    /// Makes way: whoever is owed most goes first, and this call waits until it is its turn again. It goes on by itself if nobody waits.
+    pub async fn give_way(&self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let (give, turn) = oneshot::channel();
+        let refused = {
+            let mut inner = shared.inner();
+            inner.running.remove(&self.place().id);
+            let mut refused = Shared::hand_on(&shared, &mut inner);
+            // Others first, then back into the queue. What it may take has been counted already.
+            let waiting = Waiting { agent: self.agent.clone(), give };
+            inner.queue.push(&self.agent, shared.share(&self.agent), self.priority, 1, waiting);
+            refused.extend(Shared::hand_on(&shared, &mut inner));
+            refused
+        };
+        drop(refused);
+        if let Ok(turn) = turn.await {
+            // The new place is ours; the old one, which nobody holds, goes with the new turn.
+            std::mem::swap(&mut *self.place(), &mut *turn.place());
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        let id = self.place().id;
         if let Some(shared) = self.shared.upgrade() {
-            Shared::ended(&shared, self.id);
+            Shared::ended(&shared, id);
         }
     }
 }
@@ -247,5 +299,33 @@ mod tests {
         assert!(!urgent.should_yield());
         drop(urgent);
         drop(same.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn who_makes_way_comes_back_and_nothing_is_lost() {
+        let scheduler = scheduler(1, 8);
+        let running = scheduler.turn("a", Priority::Background, 1_000).await.unwrap();
+        running.give_way().await;
+        assert_eq!(scheduler.load(), (1, 0), "nobody waits, so it goes on");
+        let urgent = waits(&scheduler, "b", Priority::Interactive, 100_000).await;
+        assert!(running.should_yield());
+        let back = tokio::spawn(async move {
+            running.give_way().await;
+            running
+        });
+        let urgent = urgent.await.unwrap();
+        assert_eq!((scheduler.load(), back.is_finished()), ((1, 1), false));
+        drop(urgent);
+        let running = back.await.unwrap();
+        assert!(!running.should_yield());
+        assert_eq!(scheduler.load(), (1, 0));
+        // One that is dropped while it waits leaves no trace.
+        let other = waits(&scheduler, "c", Priority::Interactive, 1).await;
+        let back = tokio::spawn(async move { running.give_way().await });
+        let other = other.await.unwrap();
+        back.abort();
+        assert!(back.await.unwrap_err().is_cancelled());
+        drop(other);
+        assert_eq!(scheduler.load(), (0, 0));
     }
 }

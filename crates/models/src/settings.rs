@@ -36,6 +36,9 @@ pub struct Settings {
     pub models: BTreeMap<String, ProviderSettings>,
     /// How `auto` chooses.
     pub router: RouterSettings,
+    /// The folder with pulled weights. Not for a settings file: whoever reads one knows where things are kept.
+    #[serde(skip)]
+    pub weights: Option<PathBuf>,
 }
 
 /// One provider.
@@ -51,8 +54,10 @@ pub struct ProviderSettings {
     /// Its models, the first being the one that is meant where none is named. Others can be asked for by name.
     #[serde(default)]
     pub models: Vec<String>,
-    /// The script of a scripted one.
+    /// The script of a scripted one; the folder with the weights of a local one.
     pub file: Option<PathBuf>,
+    /// Threads of a local one; all processors but one if absent.
+    pub threads: Option<usize>,
     /// Whom to ask when it fails, as `provider/model`, in order. Each is judged as a call of its own.
     #[serde(default)]
     pub fallback: Vec<String>,

@@ -120,7 +120,12 @@ codes! {
     LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
         message says which. A rule's `limits` sets them.";
-    MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
+    MODEL_DIGEST = "model.digest", exit::ERROR, "The weights that came are not those that were asked for: their sha256 differs. Nothing of them was kept. If it happens again, the source has changed.";
+    MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `regent model pull` brings one onto this machine; or `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
+    MODEL_SOURCE = "model.source", exit::TEMPORARY, "The weights could not be fetched, or were cut: the message says where it was tried. What came is kept, and the same command goes on from there. Without a hub, \
+        `pip` has to be able to download packages.";
+    MODEL_WEIGHTS = "model.weights", exit::NOT_FOUND, "There are no weights of this name to pull. The message lists those that there are; others can be put into a folder that `[models.NAME]` of `kind = \"local\"` names as its `file`.";
+    MODEL_WRITE = "model.write", exit::ERROR, "The weights can't be written: the disk is full, or the folder can't be written to. Nothing is left behind when the disk is full.";
     TASK_BUDGET = "task.budget", exit::BUDGET, "The task has stopped because a budget is used up. Nothing is lost: give it more (`regent task resume ID --budget …`, or `regent budget set` for \
         the project's or the day's) and it goes on where it stopped.";
     TASK_BUSY = "task.busy", exit::CONFLICT, "The task is running already, here or in another process. `regent task cancel ID` stops it there.";

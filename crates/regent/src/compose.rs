@@ -302,9 +302,11 @@ fn learn(hub: &Hub, reader: &Reader) {
     }
 }
 
-/// The models that the user has set up.
+/// The models that the user has set up or pulled.
 pub(crate) fn models(context: &Context) -> Result<Hub, Failure> {
-    Hub::from_settings(context.settings.models().clone(), Arc::clone(&context.clock)).map_err(|error| {
+    let mut settings = context.settings.models().clone();
+    settings.weights = Some(context.paths.weights());
+    Hub::from_settings(settings, Arc::clone(&context.clock)).map_err(|error| {
         Failure::new(codes::CONFIG_INVALID, format!("`{}`: {error}", context.paths.settings().display()))
     })
 }

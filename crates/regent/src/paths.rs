@@ -88,6 +88,11 @@ impl Paths {
         self.state.join("state.db")
     }
 
+    /// Weights of models that run in this process.
+    pub(crate) fn weights(&self) -> PathBuf {
+        self.data.join("models")
+    }
+
     /// Compiled WASM, for the next run.
     #[cfg(feature = "wasm")]
     pub(crate) fn wasm_cache(&self) -> PathBuf {

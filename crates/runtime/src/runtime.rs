@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{Budget, Digest, Fault, Kernel, Reason, Spent, TaskId, Workspace};
+use regent_kernel::{Budget, Digest, FROM_PROGRAM, Fault, Kernel, Reason, Spent, TaskId, Workspace};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
@@ -449,7 +449,9 @@ impl Runtime {
         let catalogue = self.0.kernel.catalogue();
         let Some(names) = &spec.tools else {
             let runs = |tool: &regent_kernel::Tool| {
-                tool.spec().tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
+                let spec = tool.spec();
+                let is_for_programs = spec.capabilities.iter().any(|capability| capability == FROM_PROGRAM);
+                !is_for_programs && spec.tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
             };
             let all = catalogue.all();
             let offered = all.iter().filter(|tool| runs(tool));

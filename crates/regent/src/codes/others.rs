@@ -174,6 +174,11 @@ pub(super) const OTHERS: &[Code] = &[
     code("http.too_large", exit::ERROR, "The answer is larger than allowed."),
     code("http.url", exit::USAGE, "The URL can't be used."),
     code(
+        "model.absent",
+        exit::NOT_FOUND,
+        "The model's weights are not on this machine, or can't be used; the message says which file. `regent model pull NAME` brings those that are known.",
+    ),
+    code(
         "model.busy",
         exit::TEMPORARY,
         "More calls wait for this provider than may. Try again, or raise `waiting_max` of `[models.NAME]`.",

@@ -1,8 +1,10 @@
 //! `regent model`: which models are set up, and whether they answer.
 
+mod pull;
+
 use clap::Subcommand;
 use regent_kernel::{Completion, Confidentiality, Inference, Integrity, Label, Message, Op, Role, Sampling};
-use regent_models::Listed;
+use regent_models::{Listed, pull as weights};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -27,6 +29,11 @@ pub(crate) enum ModelCommand {
         /// As `provider/model`, `provider`, `auto` or `auto:CLASS`; each provider's first model if absent
         name: Option<String>,
     },
+    /// Bring a model onto this machine: checked by its sha256, resumed if it was cut
+    Pull {
+        /// Which; the first of those that `model list` shows if absent
+        name: Option<String>,
+    },
     /// Say which model `auto` would be now, and why
     Why {
         /// For this class of tasks
@@ -39,6 +46,7 @@ impl ModelCommand {
         match self {
             Self::List => "model.list",
             Self::Test { .. } => "model.test",
+            Self::Pull { .. } => "model.pull",
             Self::Why { .. } => "model.why",
         }
     }
@@ -47,6 +55,7 @@ impl ModelCommand {
 pub(crate) async fn run(context: &Context, command: ModelCommand) -> CommandResult {
     match command {
         ModelCommand::List => list(context),
+        ModelCommand::Pull { name } => pull::run(context, name.as_deref()).await,
         ModelCommand::Why { class } => why(context, class.as_deref()),
         ModelCommand::Test { name } => {
             let names = names(context, name)?;
@@ -66,19 +75,38 @@ fn list(context: &Context) -> CommandResult {
         let name = context.screen.strong(&term::inline(&format!("{:<40}", one.model)));
         let place = one.remote.as_deref().unwrap_or("on this machine");
         let price = if one.priced { "" } else { ", no known price" };
+        let ready = if one.is_ready { "" } else { ", its weights are not here" };
         let kind = context.screen.faint(&format!("{:<10}", one.kind));
-        text.push_str(&format!("{name} {kind}  {}{price}\n", term::inline(place)));
+        text.push_str(&format!("{name} {kind}  {}{price}{ready}\n", term::inline(place)));
     }
     if listed.is_empty() {
         text = format!("No models are set up. {}\n", how(context));
     }
+    let folder = context.paths.weights();
+    let known: Vec<Value> = weights::table()
+        .iter()
+        .map(|one| {
+            let is_here = weights::is_pulled(&folder, &one.name);
+            json!({"name": one.name, "about": one.about, "licence": one.licence, "bytes": one.bytes, "is_here": is_here})
+        })
+        .collect();
+    for one in weights::table().iter().filter(|one| !weights::is_pulled(&folder, &one.name)) {
+        let name = format!("{:<40}", format!("local/{}", one.name));
+        text.push_str(&format!(
+            "{} {}  not here; `regent model pull {}` brings it ({} MB)\n",
+            context.screen.faint(&name),
+            context.screen.faint("local     "),
+            one.name,
+            one.bytes / 1_000_000
+        ));
+    }
     let prices = json!({"date": prices.date, "note": prices.note});
-    Ok(Done::new(json!({"models": listed, "prices": prices}), text))
+    Ok(Done::new(json!({"models": listed, "weights": known, "prices": prices}), text))
 }
 
 fn how(context: &Context) -> String {
     format!(
-        "Add to `{}`, for example:\n\n[models.local]\nkind = \"ollama\"\nmodels = [\"qwen2.5-coder:0.5b\"]",
+        "`regent model pull` brings one onto this machine. Or add to `{}`, for example:\n\n[models.ollama]\nkind = \"ollama\"\nmodels = [\"qwen2.5-coder:0.5b\"]",
         context.paths.settings().display()
     )
 }

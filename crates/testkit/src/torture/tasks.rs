@@ -125,6 +125,7 @@ impl Scene {
 
     /// Takes up what is left over until every task of every worker has come to its end.
     fn settle(&self, workers: usize) -> Result<(), Broken> {
+        let mut last = String::new();
         for _ in 0..ROUNDS_MAX {
             let tasks = self.tasks()?;
             let mut open = false;
@@ -140,7 +141,7 @@ impl Scene {
                     Some((id, _, _)) => {
                         open = true;
                         self.answer()?;
-                        self.finish(&["task", "resume", id])?;
+                        (_, _, last) = self.finish(&["task", "resume", id])?;
                     }
                 }
             }
@@ -148,7 +149,7 @@ impl Scene {
                 return Ok(());
             }
         }
-        Err(format!("no end after {ROUNDS_MAX} rounds: {:?}", self.tasks()?).into())
+        Err(format!("no end after {ROUNDS_MAX} rounds: {:?}: {last}", self.tasks()?).into())
     }
 
     /// Everything as after an undisturbed run?
