@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::script::World;
 use crate::codes;
+use crate::commands::model::{self, ModelCommand};
 use crate::commands::task;
 use crate::compose::{self, Running, error_chain};
 use crate::context::Context;
@@ -76,7 +77,7 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
     shown(context, &project, &ended, is_made, data)
 }
 
-/// A model on this machine, if there is one. Says why not, unless none is wanted.
+/// A model on this machine: one that is here, or one that is brought here now. Says why not, unless none is wanted.
 async fn on_this_machine(
     context: &Context,
     world: &World,
@@ -88,14 +89,27 @@ async fn on_this_machine(
     }
     // Weights are large: those that the user has are used where they are.
     paths::make_private(&world.paths.data)?;
-    let (link, own) = (world.paths.data.join("models"), context.paths.data.join("models"));
+    let (link, own) = (world.paths.weights(), context.paths.weights());
     std::os::unix::fs::symlink(&own, &link).map_err(|error| Failure::io("make", &link, &error))?;
-    let hub = compose::models(&place(Settings::load(&world.paths, None, false)?))?;
-    let here = hub.list().into_iter().find(|one| one.remote.is_none());
-    if here.is_none() {
-        context.screen.say("No model is on this machine, so a scripted one plays its part: `regent model list` says which there are.\n");
+    if let Some(doer) = here(&place(Settings::load(&world.paths, None, false)?))? {
+        return Ok(Some(doer));
     }
-    Ok(here.map(|one| Doer { model: one.model, is_scripted: false }))
+    context.screen.say("Bringing a model onto this machine; it stays for later.\n");
+    let brought = model::run(context, ModelCommand::Pull { name: None }).await;
+    let found = here(&place(Settings::load(&world.paths, None, false)?))?;
+    if found.is_none() {
+        let why = brought
+            .err()
+            .map_or_else(String::new, |failure| format!(" ({})", term::inline(&failure.message)));
+        context.screen.say(&format!("No model could be had{why}, so a script plays its part.\n"));
+    }
+    Ok(found)
+}
+
+/// The first model whose weights are here.
+fn here(inside: &Context) -> Result<Option<Doer>, Failure> {
+    let ready = compose::models(inside)?.list().into_iter().find(|one| one.remote.is_none() && one.is_ready);
+    Ok(ready.map(|one| Doer { model: one.model, is_scripted: false }))
 }
 
 /// A file of turns that does the same.
