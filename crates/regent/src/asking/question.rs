@@ -68,6 +68,8 @@ impl Asked {
         let head =
             |what: &str| format!("  {} {}\n", screen.strong(&term::inline(&self.tool)), term::inline(what));
         match self.tool.as_str() {
+            // What isn't given as text is no difference to look at.
+            "fs.write" if self.arg("encoding") == "base64" => None,
             "fs.write" => {
                 let path = self.arg("path");
                 let append = self.arg("mode") == "append";

@@ -112,6 +112,17 @@ fn a_task_runs_to_its_answer_and_the_ledger_tells_of_it() {
 }
 
 #[test]
+fn the_demonstration_of_a_task_needs_no_model_and_touches_nothing() {
+    let world = World::bare();
+    let ran = world.run(&["demo", "--task", "--no-model"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stdout.contains("is what was asked for") && ran.stdout.contains("verified"), "{ran:?}");
+    assert!(!world.home(".config").exists() && !world.home(".local").exists());
+    let json = last(&world.run(&["--json", "demo", "--task"]));
+    assert_eq!((&json["ok"], &json["data"]["as_asked"]), (&json!(true), &json!(true)), "{json}");
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_done() {
     let world = playing(&[("play", json!([finish("done")]))]);
     for (args, code, exit) in [

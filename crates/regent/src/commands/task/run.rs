@@ -68,14 +68,22 @@ fn read_goal() -> Result<String, Failure> {
     Ok(goal)
 }
 
-async fn begin(context: &Context, running: &Running, mut spec: TaskSpec) -> CommandResult {
+async fn begin(context: &Context, running: &Running, spec: TaskSpec) -> CommandResult {
+    watched(context, running, spec).await?.told()
+}
+
+/// Runs a new task and shows it while it runs.
+pub(crate) async fn watched(
+    context: &Context,
+    running: &Running,
+    mut spec: TaskSpec,
+) -> Result<Ended, Failure> {
     needs_a_model(context, running)?;
     spec.skills = skills(running);
     let stage = Arc::new(Stage::new(context.screen));
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
     let handle = runtime.run(spec).await?;
-    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(ended)
+    one_of(watch(context, &running.kernel, &stage, vec![handle]).await)
 }
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
@@ -104,7 +112,7 @@ async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budge
     }
     let handle = runtime.resume(&task).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(ended)
+    one_of(ended)?.told()
 }
 
 pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
@@ -136,7 +144,7 @@ async fn part(
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
     let handle = runtime.fork(task, at, model).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(ended)
+    one_of(ended)?.told()
 }
 
 /// Without a model there is nobody to do the work.
@@ -226,18 +234,40 @@ async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSen
     let _nobody = tell.send(News::Ended(handle.ended().await));
 }
 
-/// What a task came to, for the person who gave it.
-fn told_one(watched: Watched) -> CommandResult {
+/// How one task ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    end: TaskEnd,
+    interrupted: bool,
+}
+
+fn one_of(watched: Watched) -> Result<Ended, Failure> {
     let Watched { mut ended, interrupted } = watched;
-    let Some(end) = ended.pop() else {
-        return Err(Failure::new(codes::INTERNAL, "the task ended without saying how"));
-    };
-    let data = end_json(&end);
-    let Some((code, message)) = short_of(&end, interrupted) else {
-        let text = end.answer.map(|answer| answer.text).unwrap_or_default();
-        return Ok(Done::new(data, term::block(&text).into_owned()));
-    };
-    Err(Failure::new(code, message).help(help(&end, code)).data(data))
+    let none = || Failure::new(codes::INTERNAL, "the task ended without saying how");
+    ended.pop().map(|end| Ended { end, interrupted }).ok_or_else(none)
+}
+
+impl Ended {
+    /// What `--json` says.
+    pub(crate) fn json(&self) -> Value {
+        end_json(&self.end)
+    }
+
+    /// What the task came to, or why it came to nothing.
+    pub(crate) fn answer(&self) -> Result<&str, Failure> {
+        match short_of(&self.end, self.interrupted) {
+            None => Ok(self.end.answer.as_ref().map_or("", |answer| &answer.text)),
+            Some((code, message)) => Err(Failure::new(code, message).help(help(&self.end, code))),
+        }
+    }
+
+    /// For the person who gave it.
+    fn told(&self) -> CommandResult {
+        match self.answer() {
+            Ok(answer) => Ok(Done::new(self.json(), term::block(answer).into_owned())),
+            Err(failure) => Err(failure.data(self.json())),
+        }
+    }
 }
 
 fn told_all(context: &Context, watched: Watched) -> CommandResult {
