@@ -46,6 +46,12 @@ pub(crate) fn is_date(word: &str) -> bool {
     word.starts_with([DATED, YEARLESS])
 }
 
+/// Whether a word is a time of day.
+pub(crate) fn is_clock(word: &str) -> bool {
+    let is_part = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+    word.split_once(':').is_some_and(|(hour, minute)| is_part(hour) && is_part(minute))
+}
+
 /// Under which other words a date may be found: a text without a year says less, and that is what people write.
 pub(crate) fn looser(word: &str) -> Option<String> {
     let (rest, to) = match word.chars().next()? {

@@ -110,6 +110,15 @@ impl Records {
         self.at.get(&(tool.into(), spelt.into())).map_or(&[], Vec::as_slice)
     }
 
+    /// The same, in the outputs of any tool; and nothing says otherwise.
+    pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme]) -> bool {
+        let mut tools: Vec<&str> = self.lists.iter().map(|list| &*list.tool).collect();
+        tools.sort_unstable();
+        tools.dedup();
+        let told: Vec<bool> = tools.into_iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).collect();
+        !told.is_empty() && told.iter().all(|told| *told)
+    }
+
     /// Whether a value is in a record that stands at one of these ends of its list, by any field but ids. `None`: no list says.
     pub(crate) fn is_extreme(&self, tool: &str, spelt: &str, ends: &[Extreme]) -> Option<bool> {
         let mut told = None;

@@ -78,6 +78,8 @@ pub struct Observed<'a> {
     pub output: &'a Value,
     /// It says that nothing was done.
     pub failed: bool,
+    /// A person has agreed to exactly these arguments.
+    pub agreed: Option<&'a Value>,
 }
 
 impl Session {
@@ -171,13 +173,24 @@ impl Session {
                 self.acts.insert(act);
             }
         }
-        let Observed { call, tool, output, failed } = *observed;
+        let Observed { call, tool, output, failed, agreed } = *observed;
+        self.agree(tool, agreed);
         match self.tools.get(tool) {
             // The words of a failure are whoever's: they may quote anything.
             Some(labels) if !failed => self.transcript.hear(&Heard { call, tool, labels, output }),
             Some(_) | None => {
                 let labels = FieldLabels::inferred(&Value::Null);
                 self.transcript.hear(&Heard { call, tool, labels: &labels, output });
+            }
+        }
+    }
+
+    /// What a person agreed to names who may be affected from here on.
+    fn agree(&mut self, tool: &str, agreed: Option<&Value>) {
+        let Some(labels) = self.tools.get(tool) else { return };
+        for (name, value) in agreed.and_then(Value::as_object).into_iter().flatten() {
+            if labels.is_sink(name, value) {
+                self.transcript.agree(value);
             }
         }
     }

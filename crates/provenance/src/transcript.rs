@@ -13,6 +13,8 @@ use crate::text::{self, Leaf, Shape};
 
 /// The request.
 const REQUEST: u32 = 0;
+/// What a person has agreed to in this session, and the ids of what the session itself has made.
+const AGREED: u32 = 1;
 /// Bits in a set of sources.
 const SOURCES_MAX: usize = 128;
 /// Leaves whose place is kept; the words of later ones are found, but not their place.
@@ -115,10 +117,10 @@ pub struct Transcript {
 impl Transcript {
     /// A transcript that begins with the trusted request.
     pub fn new(request: &str) -> Self {
-        let source = Source { tool: "".into(), trusted: true, secret: false };
+        let own = || Source { tool: "".into(), trusted: true, secret: false };
         let mut new = Self {
             spans: Spans::default(),
-            sources: vec![source],
+            sources: vec![own(), own()],
             leaves: Vec::new(),
             alike: HashMap::new(),
             records: Records::default(),
@@ -138,6 +140,20 @@ impl Transcript {
         self.tainted = true;
     }
 
+    /// A person has looked at this value and agreed to it.
+    pub(crate) fn agree(&mut self, value: &Value) {
+        let mut all = Vec::new();
+        text::leaves(value, &mut |_, leaf| all.push(text::words_of(leaf)));
+        for words in all {
+            self.add(&words, Mark { source: AGREED, leaf: u32::MAX, trusted: true });
+        }
+    }
+
+    /// Whether a person has agreed to this value.
+    pub(crate) fn is_agreed(&self, words: &[String]) -> bool {
+        self.seen(words).sources & (1 << AGREED) != 0
+    }
+
     /// Takes an output in.
     pub(crate) fn hear(&mut self, heard: &Heard<'_>) {
         let Heard { tool, labels, output, .. } = *heard;
@@ -147,8 +163,11 @@ impl Transcript {
             let tainted = labels.is_tainted(&path);
             self.tainted |= tainted;
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
-            let echo = labels.effect == Effect::Write && !is_id(&path);
-            self.take(heard, &path, leaf, !tainted && !echo);
+            let writes = labels.effect == Effect::Write;
+            self.take(heard, &path, leaf, !tainted && !(writes && !is_id(&path)));
+            if writes && !tainted && is_id(&path) {
+                self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
+            }
         }
         self.records.take(tool, output, |path| !labels.is_tainted(path));
     }
@@ -185,8 +204,8 @@ impl Transcript {
 
     /// The number of a source; `None` when there are too many, and then nothing of it is found.
     fn source_of(&mut self, tool: &str, trusted: bool, secret: bool) -> Option<u32> {
-        let is = |one: &Source| &*one.tool == tool && one.trusted == trusted && one.secret == secret;
-        let known = self.sources.iter().skip(1).position(is).map(|at| at.saturating_add(1));
+        let is = |one: &Source| !tool.is_empty() && &*one.tool == tool && one.trusted == trusted && one.secret == secret;
+        let known = self.sources.iter().position(is);
         let at = match known {
             Some(at) => at,
             None if self.sources.len() < SOURCES_MAX => {

@@ -157,9 +157,6 @@ impl Session {
 
     /// The planner leaves it open: a sink has to be trusted anyway, and content mustn't smuggle an address, a link or a code.
     fn is_free(&self, held: &Held<'_>) -> Point {
-        if !self.transcript.is_tainted() {
-            return Point::fine();
-        }
         if held.sink {
             let origin = self.origin(held.value);
             return if origin.is_trusted() {
@@ -168,7 +165,7 @@ impl Session {
                 Point::ask("plan.free_sink", format!("`{}` comes from {origin}", held.name))
             };
         }
-        self.smuggles_nothing(held.name, held.value)
+        if self.transcript.is_tainted() { self.smuggles_nothing(held.name, held.value) } else { Point::fine() }
     }
 }
 
