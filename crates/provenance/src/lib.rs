@@ -4,6 +4,7 @@
 //! ([`Origin`]) and whether that is good enough ([`Ruling`]). Trust needs a positive find: a value that is found nowhere is untrusted,
 //! since text can be encoded. Pure: no clock, no file, no network, no lock.
 
+mod begin;
 mod date;
 mod labels;
 mod plan;
@@ -14,6 +15,7 @@ mod spans;
 mod text;
 mod transcript;
 
+pub use begin::{Begin, Declared};
 pub use labels::{Effect, FieldLabels, Taint, Whole};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
 pub use ruling::{Found, Ruling, Stance};

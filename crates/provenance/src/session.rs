@@ -195,6 +195,11 @@ impl Session {
         }
     }
 
+    /// A person says that this value may be trusted, wherever it came from.
+    pub fn declassify(&mut self, value: &Value) {
+        self.transcript.agree(value);
+    }
+
     /// Notes that something untrusted was heard by another way: a message, a file, a child.
     pub fn taint(&mut self) {
         self.transcript.taint();
