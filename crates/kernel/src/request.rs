@@ -152,10 +152,17 @@ fn spec_of(name: &str, declared: &Declared) -> ToolSpec {
     };
     let integrity = if labels.taint == Taint::Whole(Whole::None) { Integrity::Tool } else { Integrity::Web };
     let confidentiality = if labels.secret { Confidentiality::Private } else { Confidentiality::Internal };
+    let mut input = if declared.schema.is_null() { json!({}) } else { declared.schema.clone() };
+    // What the schema doesn't name was not declared, so nobody has said what it does.
+    if let Value::Object(schema) = &mut input
+        && schema.contains_key("properties")
+    {
+        schema.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
     ToolSpec {
         name: name.to_owned(),
         description: declared.description.clone(),
-        input: if declared.schema.is_null() { json!(true) } else { declared.schema.clone() },
+        input,
         capabilities: vec![capability.to_owned()],
         effect,
         idempotent: labels.effect == Effect::Read,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, man, policy, run, sandbox,
+    agent, approve, audit, completions, config, demo, doctor, explain, init, judge, man, policy, run, sandbox,
     skill, tool, trust, vault,
 };
 
@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Vault(vault::VaultCommand),
+    Judge(judge::JudgeArgs),
     Doctor(doctor::DoctorArgs),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -87,6 +88,7 @@ impl Cli {
             Some(Command::Deny(_)) => "deny",
             Some(Command::Config(command)) => command.word(),
             Some(Command::Vault(command)) => command.word(),
+            Some(Command::Judge(_)) => "judge",
             Some(Command::Doctor(_)) => "doctor",
             Some(Command::Sandbox(command)) => command.word(),
             Some(Command::Completions(_)) => "completions",

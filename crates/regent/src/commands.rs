@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod next;
 pub(crate) mod policy;
@@ -39,6 +40,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Approve(args) => approve::approve(context, args).await,
         Command::Deny(args) => approve::deny(context, args).await,
         Command::Config(command) => config::run(context, &command),
+        Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),

@@ -8,6 +8,7 @@ mod commands;
 mod compose;
 mod context;
 mod failure;
+mod judge;
 mod json;
 mod output;
 mod paths;
