@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 /// The arrows between our crates. They never turn back; a new one is a decision and gets an ADR.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("policy", &[]),
+    ("provenance", &[]),
+    ("identity", &[]),
     ("ledger", &[]),
     ("store", &[]),
     ("workspace", &["ledger"]),
     ("lookup", &["ledger"]),
-    ("kernel", &["policy", "ledger", "store", "workspace"]),
+    ("kernel", &["policy", "provenance", "identity", "ledger", "store", "workspace"]),
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
     ("egress", &["kernel"]),
@@ -24,8 +26,20 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     (
         "regent",
         &[
-            "policy", "ledger", "lookup", "store", "kernel", "control", "sandbox", "egress", "tools",
-            "vault", "models", "runtime", "skills",
+            "policy",
+            "provenance",
+            "ledger",
+            "lookup",
+            "store",
+            "kernel",
+            "control",
+            "sandbox",
+            "egress",
+            "tools",
+            "vault",
+            "models",
+            "runtime",
+            "skills",
         ],
     ),
 ];

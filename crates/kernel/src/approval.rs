@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::agent::AgentId;
 use crate::call::{Call, CallDigest};
 use crate::clock::Clock;
 use crate::executor::{ExecuteError, RawOutput};
@@ -384,7 +385,9 @@ impl Approvals {
         store::sweep(&*self.state, now_ms)?;
         // No rule has this number by chance: it is for the count of questions alone.
         let charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
-        if rate::take(&*self.state, &charge, &format!("questions of {}", who.session()), now_ms)? {
+        // Whoever a person started, with all its children: they can't ask more by being many.
+        let asker = who.lineage().first().map_or(who.session(), AgentId::as_str);
+        if rate::take(&*self.state, &charge, &format!("questions of {asker}"), now_ms)? {
             return Ok(Ok(()));
         }
         Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))

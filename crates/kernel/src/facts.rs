@@ -9,6 +9,7 @@ use regent_policy::{
     Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
     Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
 };
+use regent_provenance::Ruling;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ use crate::journal::Doubt;
 use crate::kernel::Core;
 use crate::model::{Inference, ModelPlan};
 use crate::rate;
+use crate::request::ruled;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
@@ -57,6 +59,8 @@ pub(crate) struct Sheet {
     pub(crate) awaited: Awaited,
     /// Set where the kernel's own rules say no, whatever policy thinks.
     pub(crate) refusal: Option<Reason>,
+    /// What provenance says to it, where a request has begun.
+    pub(crate) ruling: Option<Ruling>,
     /// Set where a person has agreed to exactly this call.
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
@@ -98,15 +102,23 @@ impl Core {
             past: self.past(who)?,
             awaited: Awaited::default(),
             refusal: ended,
+            ruling: None,
             approved: None,
             recorded: None,
             doubt: None,
             named: Vec::new(),
         };
-        if let Op::RunTool(run) = &call.op {
-            self.facts_of_tool(&mut sheet, &run.tool, run.args.clone());
-        } else {
-            self.facts_of_own(&mut sheet, call, &call.op);
+        match &call.op {
+            Op::RunTool(run) => {
+                self.facts_of_tool(&mut sheet, &run.tool, self.catalogue.get(&run.tool), run.args.clone());
+                self.rule(call, &mut sheet, &run.tool, &run.args);
+            }
+            Op::Elsewhere(run) => {
+                let tool = call.principal.life().and_then(|life| life.work().tool(&run.tool));
+                self.facts_of_tool(&mut sheet, &run.tool, tool, run.args.clone());
+                self.rule(call, &mut sheet, &run.tool, &run.args);
+            }
+            own => self.facts_of_own(&mut sheet, call, own),
         }
         sheet.fix_args();
         Ok(sheet)
@@ -125,8 +137,8 @@ impl Core {
         }
     }
 
-    fn facts_of_tool(&self, sheet: &mut Sheet, name: &str, args: Value) {
-        let Some(tool) = self.catalogue.get(name) else {
+    fn facts_of_tool(&self, sheet: &mut Sheet, name: &str, tool: Option<Arc<Tool>>, args: Value) {
+        let Some(tool) = tool else {
             let message = format!("there is no tool `{}`", name.escape_debug());
             sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
             return;
@@ -207,13 +219,14 @@ impl Core {
         if let Some(reason) = within::beyond(call, sheet) {
             return Verdict::Deny(reason);
         }
-        self.with_facts(call, sheet, |policy, facts| {
+        let verdict = self.with_facts(call, sheet, |policy, facts| {
             let own = policy.decide(&facts);
             call.principal.agents_above().fold(own, |so_far, above| {
                 let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
                 so_far.narrowed(policy.decide(&facts), above.name())
             })
-        })
+        });
+        ruled(verdict, sheet.ruling.as_ref())
     }
 
     /// The rules that policy looks at for a call, and how each fares; for people, not for the path of a call.
@@ -276,6 +289,11 @@ impl Core {
             return Ok(Err(reason));
         }
         let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;
+        if reserved.is_ok()
+            && let Some(reason) = self.take_step(call, sheet)
+        {
+            return Ok(Err(reason));
+        }
         if let Ok(reservation) = &reserved {
             grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
         }
@@ -287,7 +305,7 @@ impl Core {
         if grant.transforms.is_empty() {
             return None;
         }
-        let Op::RunTool(run) = &call.op else {
+        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else {
             return Some(refusal(
                 "transform.not_a_tool",
                 "only a tool's arguments can be transformed".to_owned(),
@@ -301,7 +319,8 @@ impl Core {
         sheet.resources.clear();
         sheet.added.clear();
         sheet.named.clear();
-        self.facts_of_tool(sheet, &run.tool, args);
+        let tool = sheet.tool.take();
+        self.facts_of_tool(sheet, &run.tool, tool, args);
         sheet.fix_args();
         match self.decide(call, sheet) {
             Verdict::Allow(_) => None,
@@ -508,7 +527,7 @@ impl Sheet {
             Some(tool) => tool.spec().idempotent,
             // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double. Asking a
             // model again changes nothing in the world; at worst it is paid for twice.
-            None => !matches!(op, Op::RunTool(_)),
+            None => !matches!(op, Op::RunTool(_) | Op::Elsewhere(_)),
         }
     }
 

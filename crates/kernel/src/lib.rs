@@ -21,6 +21,7 @@ mod principal;
 mod rate;
 mod record;
 pub mod recovery;
+mod request;
 mod rules;
 mod secret;
 mod signal;
@@ -52,6 +53,7 @@ pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };
+pub use regent_provenance::{Begin, Declared};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,

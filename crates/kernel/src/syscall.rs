@@ -256,6 +256,7 @@ impl Core {
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained) = (raw.spent, raw.obtained.take());
         let output = Labelled::new(raw, facts.output_floor(), masked);
+        self.hear(&frame, &facts, &output, &status);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, init, man, model,
+    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, init, judge, man, model,
     policy, run, sandbox, skill, task, tool, trust, vault,
 };
 
@@ -68,6 +68,7 @@ pub(crate) enum Command {
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Vault(vault::VaultCommand),
+    Judge(judge::JudgeArgs),
     Doctor(doctor::DoctorArgs),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -99,6 +100,7 @@ impl Cli {
             Some(Command::Budget(command)) => command.word(),
             Some(Command::Config(command)) => command.word(),
             Some(Command::Vault(command)) => command.word(),
+            Some(Command::Judge(_)) => "judge",
             Some(Command::Doctor(_)) => "doctor",
             Some(Command::Sandbox(command)) => command.word(),
             Some(Command::Completions(_)) => "completions",

@@ -11,6 +11,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod model;
 pub(crate) mod next;
@@ -47,6 +48,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Cost(command) => cost::run(context, &command),
         Command::Budget(command) => budget::run(context, command).await,
         Command::Config(command) => config::run(context, &command),
+        Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),

@@ -19,7 +19,7 @@ use regent_sandbox::microvm::{self, MicrovmTier};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Guarded, Skills};
-use regent_store::{self as store, SqliteState};
+use regent_store::{self as store, MemoryState, SqliteState};
 use regent_tools::HostTools;
 use regent_tools::generated::{Checking, Generated};
 use regent_vault::Vault;
@@ -27,6 +27,7 @@ use regent_vault::Vault;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
+use crate::judge::{Host, Judge};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
@@ -131,6 +132,56 @@ fn tell_in_doubt(context: &Context, kernel: &Kernel) {
             crate::term::inline(one.tool.as_ref().unwrap_or(&one.op)), one.lane, one.seq
         ));
     }
+}
+
+/// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
+/// else one in the user's state folder, judged by the user's policy, or by the default one where there is none yet.
+pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure> {
+    context.paths.make()?;
+    let trusted = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
+    let user = if context.paths.policy().exists() {
+        user_policy(&context.paths)?
+    } else {
+        let source = Source::new("the default policy", Layer::User);
+        regent_policy::load(regent_policy::DEFAULT_POLICY, &source).map_err(|error| {
+            Failure::new(codes::INTERNAL, format!("the default policy is not usable: {error}"))
+        })?
+    };
+    let policy = match &trusted {
+        Some(project) => Policy::layered(user, project_policies(project)?),
+        None => user,
+    };
+    let project = match trusted {
+        Some(project) => project,
+        None => {
+            let own = context.paths.state.join("judge");
+            crate::paths::make_private(&own)?;
+            Project::at(&own)?
+        }
+    };
+    let vault = secrets::vault(context)?;
+    let host = Arc::new(Host::default());
+    let workspace = Workspace::open(&project.root).map_err(|error| {
+        Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
+    })?;
+    let parts = Parts {
+        policy,
+        ledger: ledger(context, &project, &vault)?,
+        executors: Executors {
+            elsewhere: Some(Arc::clone(&host) as Arc<dyn Executor<tier::Host>>),
+            ..Executors::new(Arc::clone(&host) as Arc<dyn Executor<tier::Host>>)
+        },
+        catalogue: Catalogue::default(),
+        workspace,
+        // What it asks is for the host's person, who is told at once: nobody else should find it.
+        state: Arc::new(MemoryState::default()),
+        secrets: vault,
+        clock: Arc::clone(&context.clock),
+        sponsor: user_name(),
+        session: session_word()?,
+    };
+    let kernel = Kernel::boot(parts).await?;
+    Ok((kernel.clone(), Judge::new(kernel, host)))
 }
 
 /// The user's policy with the project's below it.

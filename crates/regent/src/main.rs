@@ -11,6 +11,7 @@ mod context;
 mod diff;
 mod failure;
 mod json;
+mod judge;
 mod money;
 mod output;
 mod past;
