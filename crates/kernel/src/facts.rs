@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
-    Layer, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
+    Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
+    Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,11 +17,11 @@ use crate::approval::Approved;
 use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
+use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
 use crate::model::{Inference, ModelPlan};
 use crate::rate;
-use crate::rules::narrowed;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
@@ -51,6 +51,10 @@ pub(crate) struct Sheet {
     pub(crate) trust: u16,
     /// What the session has done so far, and this call's place in it.
     pub(crate) slot: Slot,
+    /// What has happened so far, for rules that look back.
+    pub(crate) past: Histories,
+    /// What this call will have added to it.
+    pub(crate) awaited: Awaited,
     /// Set where the kernel's own rules say no, whatever policy thinks.
     pub(crate) refusal: Option<Reason>,
     /// Set where a person has agreed to exactly this call.
@@ -91,6 +95,8 @@ impl Core {
             left: self.budgets.left(who),
             trust: self.agents.trust(who),
             slot: self.agents.session_facts(who, &call.op),
+            past: self.past(who)?,
+            awaited: Awaited::default(),
             refusal: ended,
             approved: None,
             recorded: None,
@@ -205,7 +211,7 @@ impl Core {
             let own = policy.decide(&facts);
             call.principal.agents_above().fold(own, |so_far, above| {
                 let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
-                narrowed(so_far, policy.decide(&facts), above)
+                so_far.narrowed(policy.decide(&facts), above.name())
             })
         })
     }
@@ -218,7 +224,12 @@ impl Core {
         self.with_facts(call, sheet, |policy, facts| policy.explain(&facts).considered)
     }
 
-    fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
+    pub(crate) fn with_facts<R>(
+        &self,
+        call: &Call,
+        sheet: &Sheet,
+        ask: impl FnOnce(&Policy, Facts<'_>) -> R,
+    ) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let declared = sheet.tool.as_ref().map_or(&[][..], |tool| tool.spec().capabilities.as_slice());
         let all = if sheet.added.is_empty() { Vec::new() } else { [declared, &sheet.added].concat() };
@@ -236,6 +247,7 @@ impl Core {
             left: sheet.left,
             session: sheet.slot.session,
             rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
+            past: Past { session: &sheet.past.session, lasting: &sheet.past.lasting },
         };
         ask(&self.policy().policy, facts)
     }
@@ -258,6 +270,9 @@ impl Core {
             }
         }
         if let Some(reason) = self.take_rates(call, grant)? {
+            return Ok(Err(reason));
+        }
+        if let Some(reason) = self.note_begin(call, sheet)? {
             return Ok(Err(reason));
         }
         let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;

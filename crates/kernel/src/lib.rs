@@ -11,6 +11,7 @@ mod drivers;
 pub mod endpoint;
 mod executor;
 mod facts;
+mod history;
 mod identity;
 mod journal;
 mod kernel;

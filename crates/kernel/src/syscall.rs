@@ -268,6 +268,7 @@ impl Core {
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
+        self.note_end(&frame.call, &facts.awaited, output.label(), status == Status::Ok)?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);

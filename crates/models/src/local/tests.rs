@@ -214,8 +214,12 @@ async fn real_weights_answer_and_call_tools() {
         let question = inference(vec![message(Role::User, "What is the capital of France?")], vec![], 16);
         let model = local.load(name).await.unwrap();
         eprintln!("{:?}", model.prepare(&question, &Names::of(&question)).unwrap().prompt);
-        for q in ["What is the capital of France?", "Write a haiku about the sea.", "Count from one to ten."] {
-            eprintln!("{:?}", ask(&local, name, &inference(vec![message(Role::User, q)], vec![], 24)).await.message.text);
+        for q in ["What is the capital of France?", "Write a haiku about the sea.", "Count from one to ten."]
+        {
+            eprintln!(
+                "{:?}",
+                ask(&local, name, &inference(vec![message(Role::User, q)], vec![], 24)).await.message.text
+            );
         }
         let text = ask(&local, name, &question).await.message.text;
         assert!(name == "smollm2-135m" || text.contains("Paris"), "{name}: {text}");

@@ -7,6 +7,8 @@ mod audit;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod change;
+#[cfg(test)]
 mod commands;
 #[cfg(test)]
 mod costs;
