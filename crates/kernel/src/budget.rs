@@ -181,7 +181,7 @@ impl Budgets {
         }
         for scope in &path {
             if let Some(short) = levels.short_of(&self.0, scope, want)? {
-                return Ok(Err(levels.exhausted(scope, short)));
+                return Ok(Err(levels.exhausted(scope, short, Amounts::default())));
             }
         }
         for scope in &path {
@@ -348,10 +348,11 @@ impl Levels {
         }
     }
 
-    /// Says that there is too little, and whether that may pass by itself: what running calls hold they may yet give back.
-    fn exhausted(&mut self, scope: &BudgetScope, short: &'static str) -> Reason {
+    /// Says that there is too little, and whether that may pass by itself: what running calls hold, `own` aside, they may give back.
+    fn exhausted(&mut self, scope: &BudgetScope, short: &'static str, own: Amounts) -> Reason {
+        let level = self.at(scope);
         let (limit, held) =
-            self.at(scope).map_or_else(Default::default, |level| (level.limit, level.held.map(Some)));
+            level.map_or_else(Default::default, |level| (level.limit, level.held.minus(own).map(Some)));
         let of = |budget: Budget| {
             budget
                 .named()
@@ -388,7 +389,7 @@ impl Reservation {
         let mut levels = self.book.levels();
         for scope in &self.scopes {
             if let Some(short) = levels.short_of(&self.book, scope, want)? {
-                return Ok(Err(levels.exhausted(scope, short)));
+                return Ok(Err(levels.exhausted(scope, short, self.held)));
             }
         }
         for scope in &self.scopes {
