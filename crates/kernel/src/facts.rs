@@ -2,6 +2,8 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
+mod target;
+
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
@@ -27,6 +29,7 @@ use crate::request::ruled;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
+pub(crate) use target::Target;
 
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
@@ -69,16 +72,6 @@ pub(crate) struct Sheet {
     pub(crate) doubt: Option<Doubt>,
     /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
     named: Vec<String>,
-}
-
-/// A thing that the call reaches for.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Target {
-    Path { path: String, access: Access },
-    Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
-    Argv(Vec<String>),
-    Secret(String),
 }
 
 impl Core {
@@ -543,45 +536,6 @@ impl Sheet {
         // A result is at least as secret as what went in; where it came from is the tool's own matter.
         let inputs = self.labels.fields.values().fold(self.labels.default, |all, one| all.join(*one));
         Label { confidentiality: own.confidentiality.max(inputs.confidentiality), ..own }
-    }
-}
-
-impl Target {
-    /// About how much an entry would say about it.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Path { path, .. } => path.len(),
-            Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
-            Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
-            Self::Secret(name) => name.len(),
-        }
-    }
-
-    /// The same with every word put another way, and at most so many of a program's.
-    pub(crate) fn reworded(&self, words_max: usize, word: &impl Fn(&String) -> String) -> Self {
-        match self {
-            Self::Path { path, access } => Self::Path { path: word(path), access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
-                scheme: word(scheme),
-                host: word(host),
-                port: *port,
-                method: word(method),
-                path: word(path),
-            },
-            Self::Argv(argv) => Self::Argv(argv.iter().take(words_max).map(word).collect()),
-            Self::Secret(name) => Self::Secret(name.clone()),
-        }
-    }
-
-    fn view(&self) -> Resource<'_> {
-        match self {
-            Self::Path { path, access } => Resource::Path { path, access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => {
-                Resource::Endpoint { scheme, host, port: *port, method, path }
-            }
-            Self::Argv(argv) => Resource::Argv(argv),
-            Self::Secret(name) => Resource::Secret(name),
-        }
     }
 }
 

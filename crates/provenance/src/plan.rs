@@ -129,7 +129,10 @@ impl Plan {
             match left.iter().position(|one| step.is_within(one)) {
                 Some(at) => drop(left.swap_remove(at)),
                 None => {
-                    return Some(PlanError::Wider { step: number.saturating_add(1), tool: step.tool.clone() });
+                    return Some(PlanError::Wider {
+                        step: number.saturating_add(1),
+                        tool: step.tool.clone(),
+                    });
                 }
             }
         }
