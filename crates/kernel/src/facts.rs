@@ -12,7 +12,6 @@ use regent_policy::{
     Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
 };
 use regent_provenance::Ruling;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::agent::Slot;
