@@ -2,6 +2,7 @@
 
 mod broker;
 mod ledger;
+mod local;
 mod measure;
 mod microvm;
 mod models;

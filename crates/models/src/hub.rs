@@ -106,8 +106,8 @@ impl Hub {
         let mut hub = Self::new(router, clock)?;
         hub.add_weights(&models, weights.as_deref());
         for (name, own) in models {
-            let provider =
-                provider(&own, weights.as_deref()).map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
+            let provider = provider(&own, weights.as_deref())
+                .map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
             hub.add(&name, provider, own);
         }
         Ok(hub)
@@ -116,7 +116,8 @@ impl Hub {
     /// Models whose weights have been pulled need no settings: they are `local/NAME`.
     fn add_weights(&mut self, set_up: &BTreeMap<String, ProviderSettings>, weights: Option<&Path>) {
         let Some(folder) = weights.filter(|_| !set_up.contains_key(LOCAL)) else { return };
-        let pulled: Vec<&str> = crate::pull::names().filter(|name| crate::pull::is_pulled(folder, name)).collect();
+        let pulled: Vec<&str> =
+            crate::pull::names().filter(|name| crate::pull::is_pulled(folder, name)).collect();
         let own = ProviderSettings::of(Kind::Local, &pulled);
         if !pulled.is_empty()
             && let Ok(provider) = local(&own, Some(folder))

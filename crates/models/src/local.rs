@@ -15,6 +15,7 @@ mod net;
 mod packed;
 #[cfg(test)]
 mod tests;
+pub mod trial;
 mod vocab;
 
 use std::fs::File;
@@ -81,7 +82,9 @@ impl Local {
     }
 
     async fn load(&self, name: &str) -> Result<Arc<Model>, ProviderError> {
-        let absent = || ProviderError::Absent(format!("its weights are not here; `regent model pull {name}` brings them"));
+        let absent = || {
+            ProviderError::Absent(format!("its weights are not here; `regent model pull {name}` brings them"))
+        };
         let path = self.path(name).filter(|path| path.is_file()).ok_or_else(absent)?;
         let mut loaded = self.loaded.lock().await;
         if let Some(model) = loaded.as_ref().filter(|model| model.path == path) {
@@ -94,7 +97,9 @@ impl Local {
             drop(before);
             Model::shared(&path, threads)
         };
-        let model = tokio::task::spawn_blocking(load).await.map_err(|error| ProviderError::Unfit(error.to_string()))?;
+        let model = tokio::task::spawn_blocking(load)
+            .await
+            .map_err(|error| ProviderError::Unfit(error.to_string()))?;
         let model = model.map_err(ProviderError::Absent)?;
         *loaded = Some(Arc::clone(&model));
         Ok(model)
@@ -111,7 +116,8 @@ impl Model {
         if let Some(model) = registry.as_ref().and_then(Weak::upgrade).filter(|model| model.path == path) {
             return Ok(model);
         }
-        let model = Arc::new(Self::load(path, threads).map_err(|why| format!("`{}`: {why}", path.display()))?);
+        let model =
+            Arc::new(Self::load(path, threads).map_err(|why| format!("`{}`: {why}", path.display()))?);
         *registry = Some(Arc::downgrade(&model));
         Ok(model)
     }
@@ -171,7 +177,8 @@ fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
             let name = shapes.add(Shape::OneOf(vec![name]));
             let args = shapes.of(&offer.input);
-            let member = |name: &str, shape| grammar::Member { name: format!("\"{name}\""), shape, is_required: true };
+            let member =
+                |name: &str, shape| grammar::Member { name: format!("\"{name}\""), shape, is_required: true };
             calls.push(shapes.add(Shape::Object(vec![member("name", name), member("arguments", args)])));
         }
         shapes.add(Shape::Either(calls))
@@ -192,9 +199,12 @@ impl Provider for Local {
         Box::pin(async move {
             let model = self.load(ask.model).await?;
             let prepared = {
-                let (model, inference, names) = (Arc::clone(&model), ask.inference.clone(), ask.names.clone());
+                let (model, inference, names) =
+                    (Arc::clone(&model), ask.inference.clone(), ask.names.clone());
                 let prepare = move || model.prepare(&inference, &names);
-                tokio::task::spawn_blocking(prepare).await.map_err(|error| ProviderError::Unfit(error.to_string()))??
+                tokio::task::spawn_blocking(prepare)
+                    .await
+                    .map_err(|error| ProviderError::Unfit(error.to_string()))??
             };
             Answer::begin(&model, &ask, prepared, events).follow(&ask).await
         })

@@ -158,12 +158,17 @@ pub fn is_pulled(folder: &Path, name: &str) -> bool {
 }
 
 /// Brings weights into a folder, unless they are there. Dropping the future stops it; what came is kept.
-pub async fn pull(weights: &Weights, folder: &Path, packages: Option<&dyn Packages>, told: &Told) -> Result<PathBuf, PullError> {
+pub async fn pull(
+    weights: &Weights,
+    folder: &Path,
+    packages: Option<&dyn Packages>,
+    told: &Told,
+) -> Result<PathBuf, PullError> {
     let file = file(folder, &weights.name);
     let part = Part::open(weights, folder, Arc::clone(told)).await?;
     // Another pull may have been faster while this one waited.
     if file.metadata().is_ok_and(|file| file.len() == weights.bytes) {
-        part.discard().await;
+        part.remove();
         return Ok(file);
     }
     let mut pulling = Pulling { weights, part, why: Vec::new() };
@@ -175,7 +180,7 @@ pub async fn pull(weights: &Weights, folder: &Path, packages: Option<&dyn Packag
             Err(PullError::Cut { done: part.done(), total: weights.bytes, why: why.join("; ") })
         }
         false => {
-            part.discard().await;
+            part.remove();
             Err(PullError::Nowhere(why))
         }
     }
@@ -222,7 +227,11 @@ impl Pulling<'_> {
         let mut url = endpoint::parse(url)?;
         let network = Network {
             // A hub on one's own machine is somebody's choice; where it sends us to is not.
-            allow_private: vec![format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(0))],
+            allow_private: vec![format!(
+                "{}:{}",
+                url.host_str().unwrap_or_default(),
+                url.port_or_known_default().unwrap_or(0)
+            )],
             connect_ms_max: CONNECT_MS_MAX,
             idle_ms_max: IDLE_MS_MAX,
             ..Network::default()
@@ -232,7 +241,8 @@ impl Pulling<'_> {
             let from = self.part.done();
             let mut headers = HeaderMap::new();
             if from > 0 {
-                let range = HeaderValue::from_str(&format!("bytes={from}-")).map_err(|error| error.to_string())?;
+                let range =
+                    HeaderValue::from_str(&format!("bytes={from}-")).map_err(|error| error.to_string())?;
                 headers.insert(RANGE, range);
             }
             let request = Request { url: url.clone(), method: Method::GET, headers, body: Vec::new() };
@@ -284,6 +294,7 @@ impl Pulling<'_> {
             Ok(()) => Ok(true),
             Err(error) => {
                 self.part.restart().await?;
+                self.part.remove();
                 Err(error)
             }
         }
@@ -317,7 +328,8 @@ impl From<ReachError> for Trouble {
 
 /// Where a redirect leads: never from a secured connection to one that isn't.
 fn next_url(from: &Url, headers: &HeaderMap) -> Result<Url, Trouble> {
-    let to = headers.get(LOCATION).and_then(|to| to.to_str().ok()).ok_or("a redirect to nowhere".to_owned())?;
+    let to =
+        headers.get(LOCATION).and_then(|to| to.to_str().ok()).ok_or("a redirect to nowhere".to_owned())?;
     let to = from.join(to).map_err(|error| error.to_string())?;
     if to.scheme() != from.scheme() && to.scheme() != "https" {
         return Err(Trouble::Source("a redirect to a connection that isn't secured".to_owned()));

@@ -98,7 +98,13 @@ impl Scheduler {
                 return Err(Busy { waiting: inner.queue.len() });
             }
             let (give, turn) = oneshot::channel();
-            inner.queue.push(agent, self.0.share(agent), priority, tokens, Waiting { agent: agent.to_owned(), give });
+            inner.queue.push(
+                agent,
+                self.0.share(agent),
+                priority,
+                tokens,
+                Waiting { agent: agent.to_owned(), give },
+            );
             inner.ask_for_way(priority);
             turn
         };

@@ -28,7 +28,8 @@ pub async fn run_plain(program: &str, args: &[OsString], wall_ms_max: u64) -> io
     let child = start(program, args)?;
     let unwanted = Unwanted(Arc::new(AtomicBool::new(false)));
     let flag = Arc::clone(&unwanted.0);
-    let ended = tokio::task::spawn_blocking(move || follow(child, &flag, Duration::from_millis(wall_ms_max))).await;
+    let ended =
+        tokio::task::spawn_blocking(move || follow(child, &flag, Duration::from_millis(wall_ms_max))).await;
     drop(unwanted);
     ended.map_err(io::Error::other)?
 }
@@ -58,7 +59,10 @@ fn follow(mut child: Child, unwanted: &AtomicBool, wall_max: Duration) -> io::Re
         if unwanted.load(Ordering::Acquire) || began.elapsed() > wall_max {
             child.kill()?;
             child.wait()?;
-            return Ok(PlainEnd { is_good: false, said: "it took too long, or nobody waits for it".to_owned() });
+            return Ok(PlainEnd {
+                is_good: false,
+                said: "it took too long, or nobody waits for it".to_owned(),
+            });
         }
         std::thread::sleep(Duration::from_millis(LOOK_MS));
     };

@@ -76,12 +76,20 @@ pub(super) struct Batch {
 impl Batch {
     /// Starts the thread, with so many more that it may use.
     pub(super) fn start(net: Net, vocab: Arc<Vocab>, threads: usize) -> Result<Self, String> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).thread_name(|at| format!("local-{at}"));
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.max(1))
+            .thread_name(|at| format!("local-{at}"));
         let pool = pool.build().map_err(|error| error.to_string())?;
         let (orders, taken) = channel();
         let remembered_max = REMEMBERED_BYTES / net.token_bytes().max(1);
-        let mut runner =
-            Runner { net, vocab, room: Room::default(), running: Vec::new(), past: Vec::new(), remembered_max };
+        let mut runner = Runner {
+            net,
+            vocab,
+            room: Room::default(),
+            running: Vec::new(),
+            past: Vec::new(),
+            remembered_max,
+        };
         // The pool's own thread runs all of it: with one thread nothing is handed around.
         let thread = std::thread::Builder::new()
             .name("local-model".to_owned())
@@ -227,7 +235,9 @@ impl Runner {
 
     /// Remembers conversations that are over.
     fn put_away(&mut self) {
-        let (over, running) = std::mem::take(&mut self.running).into_iter().partition(|one| one.is_over || one.job.said.is_closed());
+        let (over, running) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(|one| one.is_over || one.job.said.is_closed());
         self.running = running;
         let over: Vec<Running> = over;
         for one in over {

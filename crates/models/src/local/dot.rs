@@ -60,7 +60,10 @@ impl Quantised {
             let mut sums = [0_i32; 2];
             for (at, (to, from)) in quants.iter_mut().zip(block).enumerate() {
                 // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
-                #[expect(clippy::cast_possible_truncation, reason = "within ±127 by the scale; what isn't finite becomes 0")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "within ±127 by the scale; what isn't finite becomes 0"
+                )]
                 let quant = ((from * inverse + 12_582_912.0) - 12_582_912.0) as i32 as i8;
                 *to = quant.cast_unsigned();
                 if let Some(sum) = sums.get_mut(at / (BLOCK / 2)) {
@@ -187,7 +190,9 @@ impl Rows<'_> {
             let at = first + at;
             let (scales, leads, factor) = match matrix.form {
                 Form::Signed => (eights(&matrix.scales, at, stride), &[][..], 0.0),
-                Form::Offset(off) => (eights(&matrix.scales, at, stride), eights(&matrix.scales, at, stride), -off),
+                Form::Offset(off) => {
+                    (eights(&matrix.scales, at, stride), eights(&matrix.scales, at, stride), -off)
+                }
                 Form::Least => (eights(&matrix.scales, at, stride), eights(&matrix.leasts, at, stride), 1.0),
                 Form::Halves(off) => {
                     let scales = eights(&matrix.scales, at, stride * 2);
@@ -216,7 +221,14 @@ fn eights(all: &[f32], at: usize, size: usize) -> Eights<'_> {
 }
 
 #[inline(always)]
-fn with<const T: usize>(dots: impl Dots, matrix: &Packed, row: Row<'_>, vectors: &Quantised, from: usize, out: &mut [f32]) {
+fn with<const T: usize>(
+    dots: impl Dots,
+    matrix: &Packed,
+    row: Row<'_>,
+    vectors: &Quantised,
+    from: usize,
+    out: &mut [f32],
+) {
     let (cols, stride) = (matrix.cols, stride(matrix.cols));
     let has_halves = matches!(matrix.form, Form::Halves(_));
     let mut some = [Vector { quants: &[], scales: &[], sums: &[] }; T];
@@ -282,7 +294,8 @@ impl Dots for Portable {
         with.map(|with| {
             let scales = row.scales.as_flattened().iter().zip(with.scales.as_flattened());
             let parts = row.quants.iter().zip(with.quants).zip(scales);
-            let plain: f32 = parts.map(|((row, with), (scale, own))| Self::sum::<SIGNED>(row, with) * scale * own).sum();
+            let plain: f32 =
+                parts.map(|((row, with), (scale, own))| Self::sum::<SIGNED>(row, with) * scale * own).sum();
             plain + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
         })
     }
@@ -295,10 +308,109 @@ impl Dots for Portable {
                 let halves = row.chunks_exact(BLOCK / 2).zip(with.chunks_exact(BLOCK / 2)).zip(scales);
                 halves.map(|((row, with), scale)| Self::sum::<false>(row, with) * scale * own).sum::<f32>()
             };
-            parts.map(one).sum::<f32>() + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
+            parts.map(one).sum::<f32>()
+                + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
         })
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod v3;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::local::gguf::Gguf;
+    use crate::local::tests::made_up::Making;
+
+    /// A matrix of chance in each form that a file may have it in.
+    fn matrices(cols: u64, rows: u64) -> Vec<Packed> {
+        let codes = [0_u32, 2, 3, 6, 7, 8, 12, 13, 14];
+        let fitting = codes.into_iter().filter(|code| *code < 12 || cols.is_multiple_of(256));
+        fitting
+            .map(|code| {
+                let mut making = Making::default();
+                making.tensor("t", &[cols, rows], code);
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("t.gguf");
+                std::fs::write(&path, making.file()).unwrap();
+                let gguf = Gguf::open(File::open(path).unwrap()).unwrap();
+                Packed::read(&gguf, "t", rows as usize, cols as usize).unwrap()
+            })
+            .collect()
+    }
+
+    fn vectors(count: usize, cols: usize, seed: u32) -> Vec<f32> {
+        (0..count * cols)
+            .map(|at| {
+                ((at as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8) as f32 / 8_388_608.0 - 1.0
+            })
+            .collect()
+    }
+
+    fn run(kernel: Kernel, matrix: &Packed, vectors: &[f32]) -> Vec<f32> {
+        let mut quantised = Quantised::default();
+        quantised.set(vectors, matrix.cols);
+        let tokens = vectors.len() / matrix.cols;
+        let mut out = vec![0.0; matrix.rows * tokens];
+        kernel.run(Rows { matrix, vectors: &quantised, first: 0, tokens, out: &mut out });
+        out
+    }
+
+    #[test]
+    fn every_form_gives_what_plain_numbers_give() {
+        for (cols, rows) in [(32, 3), (96, 5), (256, 4), (896, 2), (1_280, 3)] {
+            for matrix in matrices(cols, rows) {
+                let cols = matrix.cols;
+                let vectors = vectors(5, cols, 7);
+                let fast = run(Kernel::detect(), &matrix, &vectors);
+                let portable = run(Kernel::Portable, &matrix, &vectors);
+                let mut row = vec![0.0; cols];
+                for at in 0..matrix.rows {
+                    matrix.row(at, &mut row);
+                    for (token, vector) in vectors.chunks_exact(cols).enumerate() {
+                        let exact: f64 =
+                            row.iter().zip(vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        let size: f64 =
+                            row.iter().zip(vector).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
+                        for got in [fast[at * 5 + token], portable[at * 5 + token]] {
+                            // Vectors lose what 8 bits can't hold.
+                            assert!(
+                                (f64::from(got) - exact).abs() < size * 0.01 + 1e-4,
+                                "{:?} {cols}: {got} {exact}",
+                                matrix.form
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// To the last bit: a vector's products don't depend on how many others there are, nor on threads.
+        #[test]
+        fn company_changes_nothing(seed in any::<u32>(), count in 1_usize..9) {
+            for matrix in matrices(896, 130).into_iter().chain(matrices(256, 70)) {
+                let all = vectors(count, matrix.cols, seed);
+                let mut quantised = Quantised::default();
+                quantised.set(&all, matrix.cols);
+                let (mut turned, mut together) = (Vec::new(), Vec::new());
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+                pool.install(|| multiply(&matrix, &quantised, &mut turned, &mut together));
+                for (vector, together) in all.chunks_exact(matrix.cols).zip(together.chunks_exact(matrix.rows)) {
+                    quantised.set(vector, matrix.cols);
+                    let mut alone = Vec::new();
+                    multiply(&matrix, &quantised, &mut turned, &mut alone);
+                    prop_assert_eq!(&alone, together);
+                }
+            }
+        }
+    }
+}

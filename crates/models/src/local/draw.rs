@@ -22,7 +22,8 @@ impl Draw {
     /// With this warmth; the same seed draws the same.
     pub(super) fn new(temperature: Option<f64>, seed: Option<u64>) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "between 0 and 2")]
-        let temperature = temperature.filter(|warmth| warmth.is_finite()).unwrap_or(0.0).clamp(0.0, 2.0) as f32;
+        let temperature =
+            temperature.filter(|warmth| warmth.is_finite()).unwrap_or(0.0).clamp(0.0, 2.0) as f32;
         Self { temperature, state: seed.unwrap_or(0) ^ 0x9E37_79B9_7F4A_7C15 }
     }
 

@@ -12,9 +12,9 @@ use std::sync::Arc;
 pub(super) use schema::{Member, Shape, Shapes};
 
 /// Ways at once. More than that, and the last ones are not followed.
-const WAYS_MAX: usize = 512;
+const WAYS_MAX: usize = 4_096;
 /// Steps until what comes first is bytes; a schema that refers to itself and nothing else would take for ever.
-const STEPS_MAX: usize = 8_192;
+const STEPS_MAX: usize = 16_384;
 /// How deep any JSON goes where a schema says nothing.
 const ANY_DEPTH_MAX: u8 = 6;
 /// Items of a list.
@@ -107,23 +107,29 @@ impl Grammar {
 
     /// Goes on by these bytes, if they are allowed; stays as it is if not.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
-        let mut ways = None;
-        for byte in bytes {
-            let next = self.after(ways.as_ref().unwrap_or(&self.ways), *byte);
-            if next.is_empty() {
-                return false;
+        match self.ahead(bytes) {
+            Some(ways) => {
+                self.ways = ways;
+                true
             }
-            ways = Some(next);
+            None => bytes.is_empty(),
         }
-        if let Some(ways) = ways {
-            self.ways = ways;
-        }
-        true
     }
 
     /// Whether these bytes are allowed.
     pub(super) fn allows(&self, bytes: &[u8]) -> bool {
-        !bytes.is_empty() && self.clone().take(bytes)
+        self.ahead(bytes).is_some()
+    }
+
+    /// The ways after these bytes, if there are any.
+    fn ahead(&self, bytes: &[u8]) -> Option<BTreeSet<Way>> {
+        let mut ways = None;
+        for byte in bytes {
+            let next = self.after(ways.as_ref().unwrap_or(&self.ways), *byte);
+            ways = Some(next).filter(|next| !next.is_empty());
+            ways.as_ref()?;
+        }
+        ways
     }
 
     /// What has to come in any case, at most so many bytes of it.
@@ -162,16 +168,26 @@ impl Grammar {
             match item {
                 Item::Bytes(bytes, at) if bytes.get(*at) == Some(&byte) => {
                     let at = at + 1;
-                    next.push(if at < bytes.len() { stay(Item::Bytes(Arc::clone(bytes), at)) } else { rest.to_vec() });
+                    next.push(if at < bytes.len() {
+                        stay(Item::Bytes(Arc::clone(bytes), at))
+                    } else {
+                        rest.to_vec()
+                    });
                 }
                 Item::Text(text) => match text.after(byte) {
                     Some(Some(text)) => next.push(stay(Item::Text(text))),
                     Some(None) => next.push(rest.to_vec()),
                     None => {}
                 },
-                Item::Number(number) => next.extend(number.after(byte).map(|number| stay(Item::Number(number)))),
+                Item::Number(number) => {
+                    next.extend(number.after(byte).map(|number| stay(Item::Number(number))))
+                }
                 // What isn't bytes yet was opened.
-                Item::Bytes(..) | Item::Value(..) | Item::Members(..) | Item::Items(..) | Item::AnyMembers(..) => {}
+                Item::Bytes(..)
+                | Item::Value(..)
+                | Item::Members(..)
+                | Item::Items(..)
+                | Item::AnyMembers(..) => {}
             }
         }
         self.open(next)
@@ -181,24 +197,35 @@ impl Grammar {
     fn open(&self, mut ways: Vec<Way>) -> BTreeSet<Way> {
         let mut open = BTreeSet::new();
         for _ in 0..STEPS_MAX {
-            let Some(mut way) = ways.pop().filter(|_| open.len() + ways.len() <= WAYS_MAX) else { break };
+            let Some(mut way) = ways.pop() else { break };
             let Some(item) = way.pop() else {
                 open.insert(way);
                 continue;
             };
             let mut with = |items: &[Item]| {
+                if ways.len() + open.len() >= WAYS_MAX {
+                    return;
+                }
                 ways.push(way.iter().cloned().chain(items.iter().rev().cloned()).collect());
             };
             match item {
                 Item::Bytes(bytes, at) if at >= bytes.len() => with(&[]),
                 Item::Value(shape, depth) => self.open_value(shape, depth, &mut with),
-                Item::Members(shape, at, has_one, depth) => self.open_members((shape, at, has_one, depth), &mut with),
+                Item::Members(shape, at, has_one, depth) => {
+                    self.open_members((shape, at, has_one, depth), &mut with)
+                }
                 Item::Items(shape, count, depth) => self.open_items((shape, count, depth), &mut with),
                 Item::AnyMembers(has_one, depth) => {
                     with(&[literal("}")]);
                     let before = literal(if has_one { ", \"" } else { "\"" });
                     let text = Item::Text(Text::new(0, 64));
-                    with(&[before, text, literal(": "), Item::Value(schema::ANY, depth + 1), Item::AnyMembers(true, depth)]);
+                    with(&[
+                        before,
+                        text,
+                        literal(": "),
+                        Item::Value(schema::ANY, depth + 1),
+                        Item::AnyMembers(true, depth),
+                    ]);
                 }
                 Item::Number(number) => {
                     if number.may_end() {
@@ -242,7 +269,11 @@ impl Grammar {
         }
     }
 
-    fn open_members(&self, (shape, at, has_one, depth): (usize, usize, bool, u8), with: &mut dyn FnMut(&[Item])) {
+    fn open_members(
+        &self,
+        (shape, at, has_one, depth): (usize, usize, bool, u8),
+        with: &mut dyn FnMut(&[Item]),
+    ) {
         let Shape::Object(members) = self.shapes.get(shape) else { return };
         let Some(member) = members.get(at) else {
             return with(&[literal("}")]);
@@ -300,7 +331,9 @@ impl Text {
                 1 => at(TextState::Plain),
                 _ => at(TextState::Inside(left - 1, 0x80, 0xBF)),
             },
-            (TextState::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => begun(TextState::Plain),
+            (TextState::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                begun(TextState::Plain)
+            }
             (TextState::Escape, b'u') => at(TextState::Hex(4, true)),
             // Halves of pairs begin with D.
             (TextState::Hex(_, true), b'd' | b'D') => None,

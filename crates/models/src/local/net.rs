@@ -44,23 +44,34 @@ enum Turn {
 
 impl Shape {
     fn read(gguf: &Gguf) -> Result<Self, GgufError> {
-        let name = gguf.text("general.architecture").ok_or_else(|| GgufError::Missing("architecture".to_owned()))?;
+        let name =
+            gguf.text("general.architecture").ok_or_else(|| GgufError::Missing("architecture".to_owned()))?;
         let (turn, has_bias) = match name {
             "llama" => (Turn::Pairs, false),
             "qwen2" => (Turn::Halves, true),
-            other => return Err(GgufError::Unsupported(format!("the architecture `{}`", other.escape_debug()))),
+            other => {
+                return Err(GgufError::Unsupported(format!("the architecture `{}`", other.escape_debug())));
+            }
         };
         let key = |rest: &str| format!("{name}.{rest}");
         let count = |rest: &str, most| gguf.count(&key(rest), most);
-        let (width, heads) = (count("embedding_length", WIDTH_MAX)?, count("attention.head_count", HEADS_MAX)?);
+        let (width, heads) =
+            (count("embedding_length", WIDTH_MAX)?, count("attention.head_count", HEADS_MAX)?);
         let key_heads = count("attention.head_count_kv", HEADS_MAX).unwrap_or(heads);
         let malformed = |why: &str| Err(GgufError::Malformed(why.to_owned()));
-        if heads == 0 || key_heads == 0 || !heads.is_multiple_of(key_heads) || !width.is_multiple_of(heads * 2) {
+        if heads == 0
+            || key_heads == 0
+            || !heads.is_multiple_of(key_heads)
+            || !width.is_multiple_of(heads * 2)
+        {
             return malformed("the heads don't fit the width");
         }
         let head = width / heads;
         let scaled = gguf.text(&key("rope.scaling.type")).is_some_and(|kind| kind != "none");
-        if scaled || gguf.has_tensor("rope_freqs.weight") || count("rope.dimension_count", head).is_ok_and(|some| some != head) {
+        if scaled
+            || gguf.has_tensor("rope_freqs.weight")
+            || count("rope.dimension_count", head).is_ok_and(|some| some != head)
+        {
             return Err(GgufError::Unsupported("positions that are scaled".to_owned()));
         }
         let shape = Self {
@@ -299,7 +310,15 @@ impl Net {
     }
 
     /// What each token takes from those before it.
-    fn attend(&self, layer: &Layer, at: usize, room: &mut Room, feeds: &mut [Feed<'_>], places: &[Place], stream: &mut [f32]) {
+    fn attend(
+        &self,
+        layer: &Layer,
+        at: usize,
+        room: &mut Room,
+        feeds: &mut [Feed<'_>],
+        places: &[Place],
+        stream: &mut [f32],
+    ) {
         let Room { quantised, turned, normed, query, key, value, mixed, .. } = room;
         let shape = &self.shape;
         let (head, key_width) = (shape.head, shape.key_width());
@@ -308,7 +327,8 @@ impl Net {
         layer.query.run(quantised, turned, query);
         layer.key.run(quantised, turned, key);
         layer.value.run(quantised, turned, value);
-        let tokens = places.iter().zip(query.chunks_exact_mut(shape.width)).zip(key.chunks_exact_mut(key_width));
+        let tokens =
+            places.iter().zip(query.chunks_exact_mut(shape.width)).zip(key.chunks_exact_mut(key_width));
         for (((place, query), key), value) in tokens.zip(value.chunks_exact(key_width)) {
             turn_by(place.position, shape, query);
             turn_by(place.position, shape, key);
@@ -325,7 +345,8 @@ impl Net {
             let (token, key_head) = (number / shape.key_heads, number % shape.key_heads);
             let Some(place) = places.get(token) else { return };
             if let Some(memory) = feeds.get(place.feed).and_then(|feed| feed.memory.layers.get(at)) {
-                let past = Past { memory, from: key_head * head, head, stride: key_width, upto: place.position + 1 };
+                let past =
+                    Past { memory, from: key_head * head, head, stride: key_width, upto: place.position + 1 };
                 pulp::Arch::new().dispatch(
                     #[inline(always)]
                     || past.mix(query, out),
@@ -476,7 +497,12 @@ pub(super) fn exp(x: f32) -> f32 {
     // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
     let whole = (power + 12_582_912.0) - 12_582_912.0;
     let rest = (power - whole) * std::f32::consts::LN_2;
-    let series = 1.0 + rest * (1.0 + rest * (1.0 / 2.0 + rest * (1.0 / 6.0 + rest * (1.0 / 24.0 + rest * (1.0 / 120.0 + rest / 720.0)))));
+    let series = 1.0
+        + rest
+            * (1.0
+                + rest
+                    * (1.0 / 2.0
+                        + rest * (1.0 / 6.0 + rest * (1.0 / 24.0 + rest * (1.0 / 120.0 + rest / 720.0)))));
     #[expect(clippy::cast_possible_truncation, reason = "between −126 and 127 by the clamp")]
     let exponent = (whole as i32 + 127) << 23;
     series * f32::from_bits(exponent.cast_unsigned())

@@ -101,7 +101,10 @@ impl Packed {
         let most = floats.iter().fold(0_f32, |most, float| most.max(float.abs()));
         let scale = most / 127.0;
         let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        #[expect(clippy::cast_possible_truncation, reason = "within ±127 by the scale; what isn't finite becomes 0")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "within ±127 by the scale; what isn't finite becomes 0"
+        )]
         self.quants.extend(floats.iter().map(|float| ((float * inverse).round() as i8).cast_unsigned()));
         self.scales.push(scale);
     }
@@ -224,9 +227,15 @@ impl Packed {
             }
         };
         match self.form {
-            Form::Signed => each(BLOCK, scales(blocks), &|quant, scale, _| scale * f32::from(quant.cast_signed())),
-            Form::Offset(off) => each(BLOCK, scales(blocks), &|quant, scale, _| scale * (f32::from(quant) - off)),
-            Form::Halves(off) => each(HALF, scales(blocks * 2), &|quant, scale, _| scale * (f32::from(quant) - off)),
+            Form::Signed => {
+                each(BLOCK, scales(blocks), &|quant, scale, _| scale * f32::from(quant.cast_signed()))
+            }
+            Form::Offset(off) => {
+                each(BLOCK, scales(blocks), &|quant, scale, _| scale * (f32::from(quant) - off))
+            }
+            Form::Halves(off) => {
+                each(HALF, scales(blocks * 2), &|quant, scale, _| scale * (f32::from(quant) - off))
+            }
             Form::Least => {
                 let leasts = self.leasts.chunks_exact(blocks).nth(row).unwrap_or_default();
                 each(BLOCK, scales(blocks), &|quant, scale, at| {

@@ -30,7 +30,13 @@ fn scheduler(running_max: usize) -> Scheduler {
 }
 
 /// Asks as the hub does.
-async fn answer(local: &Local, model: &str, scheduler: &Scheduler, priority: Priority, inference: &Inference) -> Result<Completion, ProviderError> {
+async fn answer(
+    local: &Local,
+    model: &str,
+    scheduler: &Scheduler,
+    priority: Priority,
+    inference: &Inference,
+) -> Result<Completion, ProviderError> {
     let names = Names::of(inference);
     let turn = scheduler.turn("agent", priority, 1).await.unwrap();
     let bytes_out = AtomicU64::new(0);
@@ -98,8 +104,14 @@ async fn even_a_network_of_chance_asks_for_tools_as_their_schemas_say() {
 async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     made_up::write(&folder.path().join("m.gguf"), 7);
-    let questions: Vec<Inference> =
-        (0..5).map(|number| inference(vec![message(Role::User, &format!("Question {number}, please."))], vec![], 24)).collect();
+    let mut questions: Vec<Inference> = (0..5)
+        .map(|number| {
+            inference(vec![message(Role::User, &format!("Question {number}, please."))], vec![], 24)
+        })
+        .collect();
+    for question in &mut questions {
+        question.sampling.temperature = Some(0.8);
+    }
     let mut alone = Vec::new();
     for question in &questions {
         // A new one each time: nothing is remembered.
@@ -110,7 +122,8 @@ async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory(
     assert!(letters.len() > 3, "a network that says one thing shows nothing: {alone:?}");
     let local = Local::with_threads(folder.path(), 2);
     let scheduler = scheduler(5);
-    let together = async |at: usize| answer(&local, "m", &scheduler, Priority::Normal, &questions[at]).await.unwrap();
+    let together =
+        async |at: usize| answer(&local, "m", &scheduler, Priority::Normal, &questions[at]).await.unwrap();
     let (a, b, c, d, e) = tokio::join!(together(0), together(1), together(2), together(3), together(4));
     assert_eq!([a, b, c, d, e].map(|one| one.message.text).to_vec(), alone);
     for (question, alone) in questions.iter().zip(&alone) {
@@ -202,24 +215,30 @@ async fn real_weights_answer_and_call_tools() {
         let Some(folder) = pulled(name) else { continue };
         let local = Local::new(folder);
         let question = inference(vec![message(Role::User, "What is the capital of France?")], vec![], 16);
-        let model = local.load(name).await.unwrap();
-        eprintln!("{:?}", model.prepare(&question, &Names::of(&question)).unwrap().prompt);
-        for q in ["What is the capital of France?", "Write a haiku about the sea.", "Count from one to ten."] {
-            eprintln!("{:?}", ask(&local, name, &inference(vec![message(Role::User, q)], vec![], 24)).await.message.text);
-        }
         let text = ask(&local, name, &question).await.message.text;
-        assert!(name == "smollm2-135m" || text.contains("Paris"), "{name}: {text}");
+        // The words that llama.cpp says with the same file.
+        let expected =
+            if name == "smollm2-135m" { "L'Étoile, la" } else { "The capital of France is Paris." };
+        assert!(text.starts_with(expected), "{name}: {text}");
         if name == "smollm2-135m" {
             continue;
         }
-        let asked = inference(vec![message(Role::User, "Read the file notes.txt and tell me what it says.")], tools(), 64);
+        let asked = inference(
+            vec![message(Role::User, "Read the file notes.txt and tell me what it says.")],
+            tools(),
+            64,
+        );
         let first = ask(&local, name, &asked).await;
         let [call] = first.message.calls.as_slice() else { panic!("{first:?}") };
         assert_eq!((call.tool.as_str(), &call.args), ("fs.read", &json!({"path": "notes.txt"})));
         // The next turn begins with everything that was said before, and only what is new is read.
         let mut next = asked.clone();
-        next.messages.push(Message { calls: vec![ToolUse { id: "1".to_owned(), ..call.clone() }], ..message(Role::Assistant, "") });
-        next.messages.push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "The sky is blue.") });
+        next.messages.push(Message {
+            calls: vec![ToolUse { id: "1".to_owned(), ..call.clone() }],
+            ..message(Role::Assistant, "")
+        });
+        next.messages
+            .push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "The sky is blue.") });
         let second = ask(&local, name, &next).await;
         assert!(second.usage.cached > 150 && second.usage.input < 80, "{:?}", second.usage);
     }

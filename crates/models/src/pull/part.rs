@@ -46,7 +46,11 @@ impl Part {
     /// Opens what there is, alone: waits while another pull of the same weights runs.
     pub(super) async fn open(weights: &Weights, folder: &Path, told: Told) -> Result<Self, PullError> {
         std::fs::create_dir_all(folder).map_err(PullError::Write)?;
-        let lock = OpenOptions::new().create(true).write(true).truncate(false).open(folder.join(format!(".{}.lock", weights.name)));
+        let lock = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .open(folder.join(format!(".{}.lock", weights.name)));
         let lock = lock.map_err(PullError::Write)?;
         loop {
             match lock.try_lock() {
@@ -59,7 +63,8 @@ impl Part {
         let total = weights.bytes;
         let opened = path.clone();
         let open = move || -> io::Result<Writing> {
-            let file = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&opened)?;
+            let file =
+                OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&opened)?;
             let mut writing = Writing { file, hash: Sha256::new(), done: 0, total, told };
             writing.rehash(u64::MAX)?;
             Ok(writing)
@@ -101,7 +106,7 @@ impl Part {
         self.writing = Some(writing);
         if let Err(Trouble::Write(PullError::DiskFull(_))) = &result {
             // What didn't fit isn't left lying around.
-            drop(std::fs::remove_file(&self.path));
+            self.remove();
         }
         result
     }
@@ -128,7 +133,11 @@ impl Part {
         if self.done == bytes {
             return Ok(());
         }
-        let cut = self.with(move |writing| writing.rehash(bytes).map_err(|error| Trouble::Write(PullError::Write(error)))).await;
+        let cut = self
+            .with(move |writing| {
+                writing.rehash(bytes).map_err(|error| Trouble::Write(PullError::Write(error)))
+            })
+            .await;
         cut.map_err(ours)
     }
 
@@ -136,18 +145,24 @@ impl Part {
     pub(super) async fn check(&mut self) -> Result<(), PullError> {
         let found = self.with(|writing| Ok(hex(&writing.hash.clone().finalize()))).await.map_err(ours)?;
         let wanted = self.wanted.clone();
-        if found == wanted && self.done == self.total { Ok(()) } else { Err(PullError::Digest { wanted, found }) }
+        if found == wanted && self.done == self.total {
+            Ok(())
+        } else {
+            Err(PullError::Digest { wanted, found })
+        }
     }
 
     /// Puts it in its place.
     pub(super) async fn finish(mut self, file: &Path) -> Result<(), PullError> {
         self.check().await?;
-        self.with(|writing| writing.file.sync_all().map_err(|error| Trouble::Write(PullError::Write(error)))).await.map_err(ours)?;
+        self.with(|writing| writing.file.sync_all().map_err(|error| Trouble::Write(PullError::Write(error))))
+            .await
+            .map_err(ours)?;
         std::fs::rename(&self.path, file).map_err(PullError::Write)
     }
 
     /// Leaves nothing.
-    pub(super) async fn discard(self) {
+    pub(super) fn remove(&self) {
         drop(std::fs::remove_file(&self.path));
     }
 
@@ -181,7 +196,9 @@ impl Writing {
     fn push(&mut self, piece: &[u8]) -> Result<(), PullError> {
         let total = self.total;
         self.file.write_all(piece).map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => PullError::DiskFull(total),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                PullError::DiskFull(total)
+            }
             _ => PullError::Write(error),
         })?;
         self.hash.update(piece);

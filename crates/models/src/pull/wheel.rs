@@ -11,9 +11,16 @@ const PIECE_BYTES: usize = 1 << 20;
 const MEMBERS_MAX: usize = 10_000;
 
 /// Gives the member's bytes piece by piece, exactly as many as there should be.
-pub(super) fn take(folder: &Path, package: &Package, mut give: impl FnMut(&[u8]) -> Result<(), Trouble>) -> Result<(), Trouble> {
+pub(super) fn take(
+    folder: &Path,
+    package: &Package,
+    mut give: impl FnMut(&[u8]) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
     let source = |error: &dyn std::fmt::Display| Trouble::Source(error.to_string());
-    let mut files = std::fs::read_dir(folder).map_err(|error| source(&error))?.filter_map(Result::ok).map(|entry| entry.path());
+    let mut files = std::fs::read_dir(folder)
+        .map_err(|error| source(&error))?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
     let path = files.find(|path| path.extension().is_some_and(|end| end == "whl" || end == "zip"));
     let path = path.ok_or_else(|| source(&"no archive came"))?;
     let file = File::open(path).map_err(|error| source(&error))?;
@@ -37,5 +44,9 @@ pub(super) fn take(folder: &Path, package: &Package, mut give: impl FnMut(&[u8])
         }
         give(buffer.get(..count).unwrap_or_default())?;
     }
-    if done == package.bytes { Ok(()) } else { Err(source(&format!("`{}` is not {} bytes long", package.member, package.bytes))) }
+    if done == package.bytes {
+        Ok(())
+    } else {
+        Err(source(&format!("`{}` is not {} bytes long", package.member, package.bytes)))
+    }
 }

@@ -95,7 +95,11 @@ impl Wide {
     }
 
     #[inline(always)]
-    fn dots<const SIGNED: bool, const HALVES: bool, const T: usize>(self, row: Row<'_>, with: [Vector<'_>; T]) -> [f32; T] {
+    fn dots<const SIGNED: bool, const HALVES: bool, const T: usize>(
+        self,
+        row: Row<'_>,
+        with: [Vector<'_>; T],
+    ) -> [f32; T] {
         let V3 { avx, fma, .. } = self.0;
         let mut sums = [avx._mm256_setzero_ps(); T];
         let (blocks, mut from) = (row.quants.len(), 0);

@@ -124,8 +124,11 @@ impl<'a> Reading<'a> {
         match schema.get("type") {
             Some(Value::String(kind)) => self.kind(kind, schema, depth),
             Some(Value::Array(kinds)) => {
-                let kinds: Vec<usize> =
-                    kinds.iter().filter_map(Value::as_str).map(|kind| self.kind(kind, schema, depth)).collect();
+                let kinds: Vec<usize> = kinds
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(|kind| self.kind(kind, schema, depth))
+                    .collect();
                 self.shapes.add(Shape::Either(kinds))
             }
             _ if schema.get("properties").is_some() => self.kind("object", schema, depth),
@@ -142,7 +145,9 @@ impl<'a> Reading<'a> {
         if let Some((_, at)) = self.seen.iter().find(|(name, _)| *name == refers) {
             return *at;
         }
-        let Some(schema) = refers.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) else { return ANY };
+        let Some(schema) = refers.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)) else {
+            return ANY;
+        };
         // A place first, so that it can refer to itself. One that is nothing but itself allows nothing, and then nothing can be said.
         let at = self.shapes.add(Shape::Either(Vec::new()));
         self.seen.push((refers, at));
@@ -155,16 +160,25 @@ impl<'a> Reading<'a> {
     }
 
     fn kind(&mut self, kind: &str, schema: &'a Value, depth: usize) -> usize {
-        let count = |key: &str| schema.get(key).and_then(Value::as_u64).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        let count = |key: &str| {
+            schema.get(key).and_then(Value::as_u64).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+        };
         let shape = match kind {
-            "string" => Shape::Text { least: count("minLength").unwrap_or(0), most: count("maxLength").unwrap_or(u32::MAX) },
+            "string" => Shape::Text {
+                least: count("minLength").unwrap_or(0),
+                most: count("maxLength").unwrap_or(u32::MAX),
+            },
             "integer" => Shape::Number { is_whole: true },
             "number" => Shape::Number { is_whole: false },
             "boolean" => Shape::Bool,
             "null" => Shape::Null,
             "array" => {
                 let of = schema.get("items").map_or(ANY, |items| self.shape(items, depth + 1));
-                Shape::List { of, least: count("minItems").unwrap_or(0), most: count("maxItems").unwrap_or(u32::MAX) }
+                Shape::List {
+                    of,
+                    least: count("minItems").unwrap_or(0),
+                    most: count("maxItems").unwrap_or(u32::MAX),
+                }
             }
             "object" => self.object(schema, depth),
             _ => return ANY,

@@ -60,7 +60,8 @@ impl Making {
     }
 
     fn byte(&mut self) -> u8 {
-        self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.chance =
+            self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.chance >> 56) as u8
     }
 
@@ -175,7 +176,8 @@ fn vocabulary(making: &mut Making, cut: &str) -> u64 {
     let special = ["<|im_start|>", "<|im_end|>", "<tool_call>"];
     let joined = pairs.iter().map(|pair| pair.replace(' ', ""));
     let tokens: Vec<String> = letters.into_iter().chain(joined).chain(special.map(str::to_owned)).collect();
-    let kinds: Vec<i32> = tokens.iter().map(|token| if special.contains(&token.as_str()) { 3 } else { 1 }).collect();
+    let kinds: Vec<i32> =
+        tokens.iter().map(|token| if special.contains(&token.as_str()) { 3 } else { 1 }).collect();
     making.say("tokenizer.ggml.model", "gpt2");
     making.say("tokenizer.ggml.pre", cut);
     making.texts("tokenizer.ggml.tokens", &tokens);

@@ -70,7 +70,11 @@ fn bar(context: &Context, weights: &Weights) -> Told {
         if screen.draws {
             let full = usize::try_from(percent.saturating_mul(BAR_WIDTH) / 100).unwrap_or(0);
             let empty = usize::try_from(BAR_WIDTH).unwrap_or(0).saturating_sub(full);
-            screen.say(&format!("\r{name} [{}{}] {percent:>3} %  {done_mb}/{total_mb} MB", "█".repeat(full), "·".repeat(empty)));
+            screen.say(&format!(
+                "\r{name} [{}{}] {percent:>3} %  {done_mb}/{total_mb} MB",
+                "█".repeat(full),
+                "·".repeat(empty)
+            ));
         } else {
             screen.say(&format!("{name}: {percent} % ({done_mb} of {total_mb} MB)\n"));
         }
@@ -86,13 +90,23 @@ impl Packages for Pip {
             let mut why = "no `pip` is here".to_owned();
             for (program, before) in PIPS {
                 let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
-                let own = ["download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet", "--no-cache-dir", "--dest"];
+                let own = [
+                    "download",
+                    "--no-deps",
+                    "--only-binary=:all:",
+                    "--no-input",
+                    "--quiet",
+                    "--no-cache-dir",
+                    "--dest",
+                ];
                 args.extend(own.map(OsString::from));
                 args.push(into.into());
                 args.push(format!("{}=={}", package.name, package.version).into());
                 match regent_sandbox::run_plain(program, &args, PACKAGE_MS_MAX).await {
                     Ok(ended) if ended.is_good => return Ok(()),
-                    Ok(ended) => why = ended.said.trim().lines().next_back().unwrap_or("it failed").to_owned(),
+                    Ok(ended) => {
+                        why = ended.said.trim().lines().next_back().unwrap_or("it failed").to_owned()
+                    }
                     // Not there: the next one may be.
                     Err(_) => {}
                 }
