@@ -60,10 +60,7 @@ impl Quantised {
             let mut sums = [0_i32; 2];
             for (at, (to, from)) in quants.iter_mut().zip(block).enumerate() {
                 // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "within ±127 by the scale; what isn't finite becomes 0"
-                )]
+                // Within ±127 by the scale; what isn't finite becomes 0.
                 let quant = ((from * inverse + 12_582_912.0) - 12_582_912.0) as i32 as i8;
                 *to = quant.cast_unsigned();
                 if let Some(sum) = sums.get_mut(at / (BLOCK / 2)) {
@@ -71,7 +68,7 @@ impl Quantised {
                 }
             }
             let [first, second] = sums;
-            #[expect(clippy::cast_precision_loss, reason = "at most 16 × 127")]
+            // At most 16 × 127.
             let [first, second] = [first as f32 * scale, second as f32 * scale];
             self.quants.extend_from_slice(&quants);
             self.scales.push(scale);
@@ -283,7 +280,7 @@ impl Portable {
             let a = if SIGNED { i32::from(a.cast_signed()) } else { i32::from(*a) };
             a * i32::from(b.cast_signed())
         };
-        #[expect(clippy::cast_precision_loss, reason = "at most 32 × 128 × 127")]
+        // At most 32 × 128 × 127.
         let sum = row.iter().zip(with).map(one).sum::<i32>() as f32;
         sum
     }

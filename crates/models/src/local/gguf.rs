@@ -194,10 +194,7 @@ impl Gguf {
     /// A number by name.
     pub fn number(&self, name: &str) -> Result<f32, GgufError> {
         let Some(Value::Float(value)) = self.value(name) else { return Err(missing(name)) };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "it was written as 32 bits, or fits what is done with it"
-        )]
+        // It was written as 32 bits, or fits what is done with it.
         let value = *value as f32;
         if value.is_finite() {
             Ok(value)

@@ -195,11 +195,10 @@ impl Writing {
 
     fn push(&mut self, piece: &[u8]) -> Result<(), PullError> {
         let total = self.total;
-        self.file.write_all(piece).map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                PullError::DiskFull(total)
-            }
-            _ => PullError::Write(error),
+        self.file.write_all(piece).map_err(|error| {
+            let full =
+                [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+            if full.contains(&error.kind()) { PullError::DiskFull(total) } else { PullError::Write(error) }
         })?;
         self.hash.update(piece);
         self.done = self.done.saturating_add(piece.len() as u64);
