@@ -1,6 +1,7 @@
 //! How fast is it? `cargo xtask bench [TOPIC] [--json]`. Figures are medians; ratios compare within one run.
 
 mod broker;
+mod evidence;
 mod ledger;
 mod local;
 mod measure;
@@ -25,6 +26,7 @@ type Topic = fn(&mut Report) -> Result<()>;
 
 const TOPICS: &[(&str, Topic)] = &[
     ("policy", policy::measure),
+    ("policy", evidence::measure),
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),

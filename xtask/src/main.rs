@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod difference;
 mod eval;
 mod fuzz;
 mod machine;
@@ -19,6 +20,7 @@ cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then
 cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
+cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn run(arguments: &[String]) -> Result<()> {
             rest,
         )),
         "fuzz" => fuzz::run(rest),
+        "difference" => difference::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);
             Ok(())

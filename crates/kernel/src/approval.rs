@@ -17,9 +17,10 @@ use regent_ledger::Receipt;
 use regent_policy::{Charge, Question, Reason, RuleId};
 use regent_store::{self as store, Records, State, StateError};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::agent::AgentId;
 use crate::call::{Call, CallDigest};
 use crate::clock::Clock;
 use crate::executor::{ExecuteError, RawOutput};
@@ -347,17 +348,14 @@ impl Approvals {
     }
 
     /// Asks what shall become of a call in doubt. The answer is bound to its place in the ledger: a yes says that it may be repeated.
-    pub(crate) fn ask_in_doubt(&self, call: &InDoubt) -> Result<Option<TicketId>, StateError> {
+    pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, StateError> {
         let now_ms = self.clock.now_ms();
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let posed = Posed {
             digest: CallDigest::in_doubt(call.lane, call.seq),
             question: OpenQuestion {
                 id: fresh_id()?,
-                summary: summary::plain(
-                    &format!("repeat `{what}` (entry {} of lane {})", call.seq, call.lane),
-                    200,
-                ),
+                summary: summary::of_doubt(what, args, call),
                 reason: "the process ended during this call: it may or may not have happened".to_owned(),
                 rule: "recovery".to_owned(),
                 caller: call.caller.clone(),
@@ -387,7 +385,9 @@ impl Approvals {
         store::sweep(&*self.state, now_ms)?;
         // No rule has this number by chance: it is for the count of questions alone.
         let charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
-        if rate::take(&*self.state, &charge, &format!("questions of {}", who.session()), now_ms)? {
+        // Whoever a person started, with all its children: they can't ask more by being many.
+        let asker = who.lineage().first().map_or(who.session(), AgentId::as_str);
+        if rate::take(&*self.state, &charge, &format!("questions of {asker}"), now_ms)? {
             return Ok(Ok(()));
         }
         Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))

@@ -15,6 +15,7 @@ use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
 use crate::vfs::{Fd, OpenMode};
+use regent_provenance::Begin;
 
 /// Everything an agent can ask the kernel for. Adding a variant breaks every match on it, on purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,22 @@ use crate::vfs::{Fd, OpenMode};
 pub enum Op {
     /// Run a catalogued tool (the `exec` of agents) at the tier its manifest names, or a stronger one.
     RunTool(ToolCall),
+    /// Have a tool call judged and recorded whose effect the host application performs itself. The outcome is what the host says.
+    Elsewhere(ToolCall),
+    /// Begin the request that an agent works on, or narrow what it may do. Only a person can.
+    Begin {
+        /// Who works on it.
+        agent: AgentId,
+        /// What is wanted, and what is known of what it needs.
+        begin: Box<Begin>,
+    },
+    /// Say that a value may be trusted in an agent's request, wherever it came from. Only a person can.
+    Declassify {
+        /// Whose request.
+        agent: AgentId,
+        /// Which value.
+        value: Value,
+    },
     /// Ask a model to continue a conversation.
     Infer(Inference),
     /// Keep something in the caller's own memory.
@@ -219,6 +236,9 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Self::RunTool(_) => "tool.run",
+            Self::Elsewhere(_) => "tool.elsewhere",
+            Self::Begin { .. } => "request.begin",
+            Self::Declassify { .. } => "label.declassify",
             Self::Infer(_) => "model.infer",
             Self::Remember(_) => "memory.remember",
             Self::Recall(_) => "memory.recall",

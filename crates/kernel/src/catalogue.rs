@@ -49,6 +49,9 @@ pub struct ToolSpec {
     pub may: Option<Vec<String>>,
 }
 
+/// The capability of tools that programs call through us. A model is never offered one.
+pub const FROM_PROGRAM: &str = "from.program";
+
 /// A blank to fill in. It has no name and no tier, so it isn't admitted as it is; what it leaves unsaid is the cautious answer.
 impl Default for ToolSpec {
     fn default() -> Self {
@@ -145,6 +148,14 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// A tool with its schema compiled. Whether its name is fit is for whoever keeps it to say.
+    pub(crate) fn new(spec: ToolSpec) -> Result<Self, AdmitError> {
+        let digest = Digest::of(CanonicalJson::of(&spec)?.as_str().as_bytes());
+        let schema = jsonschema::validator_for(&spec.input)
+            .map_err(|error| AdmitError::Schema { tool: spec.name.clone(), why: error.to_string() })?;
+        Ok(Self { digest, digest_hex: digest.to_string(), schema, spec })
+    }
+
     /// What it is.
     pub fn spec(&self) -> &ToolSpec {
         &self.spec
@@ -236,19 +247,17 @@ impl Catalogue {
         if spec.tiers.is_empty() {
             return Err(AdmitError::NoTier(spec.name));
         }
-        let digest = Digest::of(CanonicalJson::of(&spec)?.as_str().as_bytes());
-        let schema = jsonschema::validator_for(&spec.input)
-            .map_err(|error| AdmitError::Schema { tool: spec.name.clone(), why: error.to_string() })?;
+        let tool = Tool::new(spec)?;
         let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
-        let known = tools.get(&spec.name).map_or(&[][..], |versions| &versions.all);
-        if let Some(old) = known.iter().find(|tool| tool.spec.version == spec.version) {
-            return if old.digest == digest {
+        let known = tools.get(&tool.spec.name).map_or(&[][..], |versions| &versions.all);
+        if let Some(old) = known.iter().find(|old| old.spec.version == tool.spec.version) {
+            return if old.digest == tool.digest {
                 Ok(Arc::clone(old))
             } else {
-                Err(AdmitError::Changed(spec.name))
+                Err(AdmitError::Changed(tool.spec.name))
             };
         }
-        let tool = Arc::new(Tool { digest, digest_hex: digest.to_string(), schema, spec });
+        let tool = Arc::new(tool);
         let first = || Versions { active: Arc::clone(&tool), all: Vec::new() };
         tools.entry(tool.spec.name.clone()).or_insert_with(first).all.push(Arc::clone(&tool));
         Ok(tool)

@@ -50,7 +50,9 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
                 core.budgets.set(scope, *limits)?;
                 Ok(RawOutput::json(&json!({"limits": limits, "scope": scope})))
             }
-            Op::RunTool(_) | Op::Infer(_) => {
+            Op::Begin { agent, begin } => Ok(core.begin_request(agent, begin)),
+            Op::Declassify { agent, value } => Ok(core.declassify(agent, value)),
+            Op::RunTool(_) | Op::Elsewhere(_) | Op::Infer(_) => {
                 Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()))
             }
         }

@@ -34,6 +34,8 @@ pub struct Executors {
     pub wasm: Option<Arc<dyn Executor<tier::Wasm>>>,
     /// Programs in a virtual machine.
     pub microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
+    /// The host application that performs its own tools and says what came of it; `None` where there is none.
+    pub elsewhere: Option<Arc<dyn Executor<tier::Host>>>,
     /// Models; `None` where no provider is set up.
     pub models: Option<Arc<dyn Models>>,
 }
@@ -41,7 +43,7 @@ pub struct Executors {
 impl Executors {
     /// Our own drivers, and no other tier.
     pub fn new(host: Arc<dyn Executor<tier::Host>>) -> Self {
-        Self { host, process: None, wasm: None, microvm: None, models: None }
+        Self { host, process: None, wasm: None, microvm: None, elsewhere: None, models: None }
     }
 }
 

@@ -2,13 +2,16 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
+mod target;
+
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
-    Layer, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
+    Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
+    Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
 };
+use regent_provenance::Ruling;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -17,14 +20,16 @@ use crate::approval::Approved;
 use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
+use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
 use crate::model::{Inference, ModelPlan};
 use crate::rate;
-use crate::rules::narrowed;
+use crate::request::ruled;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
+pub(crate) use target::Target;
 
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
@@ -51,8 +56,14 @@ pub(crate) struct Sheet {
     pub(crate) trust: u16,
     /// What the session has done so far, and this call's place in it.
     pub(crate) slot: Slot,
+    /// What has happened so far, for rules that look back.
+    pub(crate) past: Histories,
+    /// What this call will have added to it.
+    pub(crate) awaited: Awaited,
     /// Set where the kernel's own rules say no, whatever policy thinks.
     pub(crate) refusal: Option<Reason>,
+    /// What provenance says to it, where a request has begun.
+    pub(crate) ruling: Option<Ruling>,
     /// Set where a person has agreed to exactly this call.
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
@@ -61,16 +72,6 @@ pub(crate) struct Sheet {
     pub(crate) doubt: Option<Doubt>,
     /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
     named: Vec<String>,
-}
-
-/// A thing that the call reaches for.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Target {
-    Path { path: String, access: Access },
-    Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
-    Argv(Vec<String>),
-    Secret(String),
 }
 
 impl Core {
@@ -91,16 +92,26 @@ impl Core {
             left: self.budgets.left(who),
             trust: self.agents.trust(who),
             slot: self.agents.session_facts(who, &call.op),
+            past: self.past(who)?,
+            awaited: Awaited::default(),
             refusal: ended,
+            ruling: None,
             approved: None,
             recorded: None,
             doubt: None,
             named: Vec::new(),
         };
-        if let Op::RunTool(run) = &call.op {
-            self.facts_of_tool(&mut sheet, &run.tool, run.args.clone());
-        } else {
-            self.facts_of_own(&mut sheet, call, &call.op);
+        match &call.op {
+            Op::RunTool(run) => {
+                self.facts_of_tool(&mut sheet, &run.tool, self.catalogue.get(&run.tool), run.args.clone());
+                self.rule(call, &mut sheet, &run.tool, &run.args);
+            }
+            Op::Elsewhere(run) => {
+                let tool = call.principal.life().and_then(|life| life.work().tool(&run.tool));
+                self.facts_of_tool(&mut sheet, &run.tool, tool, run.args.clone());
+                self.rule(call, &mut sheet, &run.tool, &run.args);
+            }
+            own => self.facts_of_own(&mut sheet, call, own),
         }
         sheet.fix_args();
         Ok(sheet)
@@ -119,8 +130,8 @@ impl Core {
         }
     }
 
-    fn facts_of_tool(&self, sheet: &mut Sheet, name: &str, args: Value) {
-        let Some(tool) = self.catalogue.get(name) else {
+    fn facts_of_tool(&self, sheet: &mut Sheet, name: &str, tool: Option<Arc<Tool>>, args: Value) {
+        let Some(tool) = tool else {
             let message = format!("there is no tool `{}`", name.escape_debug());
             sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
             return;
@@ -201,13 +212,14 @@ impl Core {
         if let Some(reason) = within::beyond(call, sheet) {
             return Verdict::Deny(reason);
         }
-        self.with_facts(call, sheet, |policy, facts| {
+        let verdict = self.with_facts(call, sheet, |policy, facts| {
             let own = policy.decide(&facts);
             call.principal.agents_above().fold(own, |so_far, above| {
                 let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
-                narrowed(so_far, policy.decide(&facts), above)
+                so_far.narrowed(policy.decide(&facts), above.name())
             })
-        })
+        });
+        ruled(verdict, sheet.ruling.as_ref())
     }
 
     /// The rules that policy looks at for a call, and how each fares; for people, not for the path of a call.
@@ -218,7 +230,12 @@ impl Core {
         self.with_facts(call, sheet, |policy, facts| policy.explain(&facts).considered)
     }
 
-    fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
+    pub(crate) fn with_facts<R>(
+        &self,
+        call: &Call,
+        sheet: &Sheet,
+        ask: impl FnOnce(&Policy, Facts<'_>) -> R,
+    ) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let declared = sheet.tool.as_ref().map_or(&[][..], |tool| tool.spec().capabilities.as_slice());
         let all = if sheet.added.is_empty() { Vec::new() } else { [declared, &sheet.added].concat() };
@@ -236,6 +253,7 @@ impl Core {
             left: sheet.left,
             session: sheet.slot.session,
             rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
+            past: Past { session: &sheet.past.session, lasting: &sheet.past.lasting },
         };
         ask(&self.policy().policy, facts)
     }
@@ -260,7 +278,15 @@ impl Core {
         if let Some(reason) = self.take_rates(call, grant)? {
             return Ok(Err(reason));
         }
+        if let Some(reason) = self.note_begin(call, sheet)? {
+            return Ok(Err(reason));
+        }
         let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;
+        if reserved.is_ok()
+            && let Some(reason) = self.take_step(call, sheet)
+        {
+            return Ok(Err(reason));
+        }
         if let Ok(reservation) = &reserved {
             grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
         }
@@ -272,7 +298,7 @@ impl Core {
         if grant.transforms.is_empty() {
             return None;
         }
-        let Op::RunTool(run) = &call.op else {
+        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else {
             return Some(refusal(
                 "transform.not_a_tool",
                 "only a tool's arguments can be transformed".to_owned(),
@@ -286,7 +312,8 @@ impl Core {
         sheet.resources.clear();
         sheet.added.clear();
         sheet.named.clear();
-        self.facts_of_tool(sheet, &run.tool, args);
+        let tool = sheet.tool.take();
+        self.facts_of_tool(sheet, &run.tool, tool, args);
         sheet.fix_args();
         match self.decide(call, sheet) {
             Verdict::Allow(_) => None,
@@ -493,7 +520,7 @@ impl Sheet {
             Some(tool) => tool.spec().idempotent,
             // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double. Asking a
             // model again changes nothing in the world; at worst it is paid for twice.
-            None => !matches!(op, Op::RunTool(_)),
+            None => !matches!(op, Op::RunTool(_) | Op::Elsewhere(_)),
         }
     }
 
@@ -509,45 +536,6 @@ impl Sheet {
         // A result is at least as secret as what went in; where it came from is the tool's own matter.
         let inputs = self.labels.fields.values().fold(self.labels.default, |all, one| all.join(*one));
         Label { confidentiality: own.confidentiality.max(inputs.confidentiality), ..own }
-    }
-}
-
-impl Target {
-    /// About how much an entry would say about it.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Path { path, .. } => path.len(),
-            Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
-            Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
-            Self::Secret(name) => name.len(),
-        }
-    }
-
-    /// The same with every word put another way, and at most so many of a program's.
-    pub(crate) fn reworded(&self, words_max: usize, word: &impl Fn(&String) -> String) -> Self {
-        match self {
-            Self::Path { path, access } => Self::Path { path: word(path), access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
-                scheme: word(scheme),
-                host: word(host),
-                port: *port,
-                method: word(method),
-                path: word(path),
-            },
-            Self::Argv(argv) => Self::Argv(argv.iter().take(words_max).map(word).collect()),
-            Self::Secret(name) => Self::Secret(name.clone()),
-        }
-    }
-
-    fn view(&self) -> Resource<'_> {
-        match self {
-            Self::Path { path, access } => Resource::Path { path, access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => {
-                Resource::Endpoint { scheme, host, port: *port, method, path }
-            }
-            Self::Argv(argv) => Resource::Argv(argv),
-            Self::Secret(name) => Resource::Secret(name),
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::agent::{Agents, Calls};
 use crate::approval::Approvals;
-use crate::budget::Budgets;
+use crate::budget::{BudgetScope, Budgets, Standing};
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::executor::Executors;
@@ -153,6 +153,11 @@ impl Kernel {
     /// The person that this kernel runs for.
     pub fn operator(&self) -> Principal {
         self.0.operator.clone()
+    }
+
+    /// How a budget stands. For the person; agents see what they have left in what policy tells them.
+    pub fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
+        Ok(self.0.budgets.standing(scope)?)
     }
 
     /// The digest of the policy in force.

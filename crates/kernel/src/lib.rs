@@ -11,6 +11,7 @@ mod drivers;
 pub mod endpoint;
 mod executor;
 mod facts;
+mod history;
 mod identity;
 mod journal;
 mod kernel;
@@ -20,6 +21,7 @@ mod principal;
 mod rate;
 mod record;
 pub mod recovery;
+mod request;
 mod rules;
 mod secret;
 mod signal;
@@ -31,9 +33,11 @@ mod within;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, Spent};
+pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
-pub use catalogue::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec};
+pub use catalogue::{
+    AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,
+};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
@@ -49,6 +53,7 @@ pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };
+pub use regent_provenance::{Begin, Declared};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,

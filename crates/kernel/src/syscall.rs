@@ -230,7 +230,10 @@ impl Core {
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
-            (Verdict::Deny(reason), _) => return Ok(Reply::Denied(Denial { reason, intent })),
+            (Verdict::Deny(reason), _) => {
+                self.stop_if_used_up(&call, &reason).await?;
+                return Ok(Reply::Denied(Denial { reason, intent }));
+            }
             (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
@@ -253,6 +256,7 @@ impl Core {
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained) = (raw.spent, raw.obtained.take());
         let output = Labelled::new(raw, facts.output_floor(), masked);
+        self.hear(&frame, &facts, &output, &status);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);
@@ -265,6 +269,7 @@ impl Core {
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
+        self.note_end(&frame.call, &facts.awaited, output.label(), status == Status::Ok)?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);

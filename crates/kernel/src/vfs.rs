@@ -220,6 +220,9 @@ impl Core {
             }
             Op::Recall(query) => (spelt(&format!("/self/mem/{}", query.region.folder()), Access::Read), None),
             Op::RunTool(_)
+            | Op::Elsewhere(_)
+            | Op::Begin { .. }
+            | Op::Declassify { .. }
             | Op::Infer(_)
             | Op::Spawn(_)
             | Op::Wait { .. }

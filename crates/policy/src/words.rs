@@ -177,6 +177,9 @@ pub(crate) use words;
 /// Every operation that a rule may name; a rule that names another one is refused when its file loads.
 pub const OPS: &[&str] = &[
     "tool.run",
+    "tool.elsewhere",
+    "request.begin",
+    "label.declassify",
     "model.infer",
     "memory.remember",
     "memory.recall",

@@ -1,5 +1,7 @@
 //! Asking a person at the terminal while a task waits. One question at a time, and only a plain yes is a yes.
 
+mod question;
+
 use std::io::BufRead as _;
 use std::sync::Arc;
 
@@ -8,7 +10,6 @@ use regent_runtime::door::{Asker, Asking};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::stage::Stage;
-use crate::term;
 
 /// Asks on the terminal; an answer from another one counts as well.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl Terminal {
     async fn put(&self, kernel: &Kernel, ticket: &Ticket) -> Asking {
         // Calls side by side may all be asked about; a person reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
-        self.stage.ask(&question(ticket));
+        self.stage.ask(&question::text(self.stage.screen(), kernel, ticket));
         let answer = loop {
             let line = tokio::select! {
                 line = keyboard.line() => line,
@@ -70,15 +71,6 @@ impl Asker for Terminal {
     fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
         Box::pin(self.put(kernel, ticket))
     }
-}
-
-fn question(ticket: &Ticket) -> String {
-    format!(
-        "\n  {}\n  asked by rule {}: {}\n  Allow this? y once, s as often as wanted in this session, N no: ",
-        term::block(&ticket.summary).replace('\n', "\n  "),
-        term::inline(&ticket.rule),
-        term::inline(&ticket.reason)
-    )
 }
 
 /// Lines from stdin, read by a thread of its own: a read can't be called off, so one that nobody waits for any more is kept for the

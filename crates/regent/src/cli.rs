@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, man, model, policy, run,
-    sandbox, skill, task, tool, trust, vault,
+    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, init, judge, man, model,
+    policy, run, sandbox, skill, task, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -61,9 +61,14 @@ pub(crate) enum Command {
     Approve(approve::ApproveArgs),
     Deny(approve::DenyArgs),
     #[command(subcommand)]
+    Cost(cost::CostCommand),
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
+    #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Vault(vault::VaultCommand),
+    Judge(judge::JudgeArgs),
     Doctor(doctor::DoctorArgs),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
@@ -91,8 +96,11 @@ impl Cli {
             Some(Command::Agent(command)) => command.word(),
             Some(Command::Approve(args)) => args.word(),
             Some(Command::Deny(_)) => "deny",
+            Some(Command::Cost(command)) => command.word(),
+            Some(Command::Budget(command)) => command.word(),
             Some(Command::Config(command)) => command.word(),
             Some(Command::Vault(command)) => command.word(),
+            Some(Command::Judge(_)) => "judge",
             Some(Command::Doctor(_)) => "doctor",
             Some(Command::Sandbox(command)) => command.word(),
             Some(Command::Completions(_)) => "completions",

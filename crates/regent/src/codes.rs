@@ -155,6 +155,8 @@ codes! {
         explains itself.";
     POLICY_INVALID = "policy.invalid", exit::INVALID_FILE, "A policy file has mistakes; all of them are shown with line and column. A policy that can't be read \
         completely is not used at all.";
+    POLICY_BUNDLE = "policy.bundle", exit::INVALID_FILE, "The bundle isn't one, or wasn't signed by the key that was named, or holds something other than what was \
+        signed. Nothing of it was used.";
     POLICY_CASES = "policy.cases", exit::ERROR, "A case of the policy's tests came out differently than it says.";
     POLICY_LINT = "policy.lint", exit::ERROR, "The policy loads, but something in it is probably not meant.";
     PROGRAM_FAILED = "program.failed", exit::ERROR, "The program ran and ended with an exit code other than 0, which is passed on.";

@@ -3,12 +3,15 @@
 pub(crate) mod agent;
 pub(crate) mod approve;
 pub(crate) mod audit;
+pub(crate) mod budget;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod judge;
 pub(crate) mod man;
 pub(crate) mod model;
 pub(crate) mod next;
@@ -42,7 +45,10 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Agent(command) => agent::run(context, command).await,
         Command::Approve(args) => approve::approve(context, args).await,
         Command::Deny(args) => approve::deny(context, args).await,
+        Command::Cost(command) => cost::run(context, &command),
+        Command::Budget(command) => budget::run(context, command).await,
         Command::Config(command) => config::run(context, &command),
+        Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),

@@ -5,21 +5,21 @@ pub(crate) mod skills;
 pub(crate) mod tasks;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executor, Executors, Kernel, Models, Parts, Policy, Workspace, tier};
 use regent_ledger::{KeyError, Kind as EntryKind, Ledger, LedgerKey, OpenError, Options, PayloadKey, Reader};
 use regent_models::Hub;
-use regent_policy::{Layer, LoadError, Source};
+use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Guarded, Skills};
-use regent_store::SqliteState;
+use regent_store::{self as store, MemoryState, SqliteState};
 use regent_tools::HostTools;
 use regent_tools::generated::{Checking, Generated};
 use regent_vault::Vault;
@@ -27,6 +27,7 @@ use regent_vault::Vault;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
+use crate::judge::{Host, Judge};
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
@@ -47,6 +48,7 @@ pub(crate) struct Running {
     pub(crate) hub: Arc<Hub>,
     listening: control::Listening,
     reloading: Reloading,
+    state: Arc<SqliteState>,
 }
 
 impl Running {
@@ -84,6 +86,7 @@ impl Running {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
+        let state = Arc::new(state);
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
         let parts = Parts {
@@ -92,7 +95,7 @@ impl Running {
             executors: executors(context, &hub, &skills, generated),
             catalogue,
             workspace,
-            state: Arc::new(state),
+            state: Arc::clone(&state) as Arc<dyn store::State>,
             secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
@@ -104,7 +107,7 @@ impl Running {
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, skills, hub, listening, reloading: Reloading::default() })
+        Ok(Self { kernel, skills, hub, listening, reloading: Reloading::default(), state })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
@@ -113,6 +116,7 @@ impl Running {
         drop(self.reloading);
         drop(self.listening);
         let closed = self.kernel.shutdown().await;
+        keep_tally(context, &self.state);
         if let (Ok(_), Err(fault)) = (&result, closed) {
             context.screen.say(&format!("regent: the kernel did not close cleanly: {fault}\n"));
         }
@@ -130,13 +134,119 @@ fn tell_in_doubt(context: &Context, kernel: &Kernel) {
     }
 }
 
-/// The user's policy with the project's below it.
-pub(crate) fn policy(paths: &Paths, project: Option<&Project>) -> Result<Policy, Failure> {
-    let user = user_policy(paths)?;
-    Ok(match project {
+/// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
+/// else one in the user's state folder, judged by the user's policy, or by the default one where there is none yet.
+pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure> {
+    context.paths.make()?;
+    let trusted = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
+    let user = if context.paths.policy().exists() {
+        user_policy(&context.paths)?
+    } else {
+        let source = Source::new("the default policy", Layer::User);
+        regent_policy::load(regent_policy::DEFAULT_POLICY, &source).map_err(|error| {
+            Failure::new(codes::INTERNAL, format!("the default policy is not usable: {error}"))
+        })?
+    };
+    let policy = match &trusted {
         Some(project) => Policy::layered(user, project_policies(project)?),
         None => user,
-    })
+    };
+    let project = match trusted {
+        Some(project) => project,
+        None => {
+            let own = context.paths.state.join("judge");
+            crate::paths::make_private(&own)?;
+            Project::at(&own)?
+        }
+    };
+    let vault = secrets::vault(context)?;
+    let host = Arc::new(Host::default());
+    let workspace = Workspace::open(&project.root).map_err(|error| {
+        Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
+    })?;
+    let parts = Parts {
+        policy,
+        ledger: ledger(context, &project, &vault)?,
+        executors: Executors {
+            elsewhere: Some(Arc::clone(&host) as Arc<dyn Executor<tier::Host>>),
+            ..Executors::new(Arc::clone(&host) as Arc<dyn Executor<tier::Host>>)
+        },
+        catalogue: Catalogue::default(),
+        workspace,
+        // What it asks is for the host's person, who is told at once: nobody else should find it.
+        state: Arc::new(MemoryState::default()),
+        secrets: vault,
+        clock: Arc::clone(&context.clock),
+        sponsor: user_name(),
+        session: session_word()?,
+    };
+    let kernel = Kernel::boot(parts).await?;
+    Ok((kernel.clone(), Judge::new(kernel, host)))
+}
+
+/// The user's policy with the project's below it.
+pub(crate) fn policy(paths: &Paths, project: Option<&Project>) -> Result<Policy, Failure> {
+    let below = |user: Policy| -> Result<Policy, Failure> {
+        Ok(match project {
+            Some(project) => Policy::layered(user, project_policies(project)?),
+            None => user,
+        })
+    };
+    let active = below(own_policies(paths)?)?;
+    let candidate = paths.candidate();
+    if !candidate.is_file() {
+        return Ok(active);
+    }
+    // A candidate that doesn't load is no reason not to work; `policy shadow` says what is wrong with it.
+    let Ok(candidate) = load_policy(&candidate, &candidate.display().to_string(), Layer::User) else {
+        return Ok(active);
+    };
+    if let Ok(mut key) = TALLY_KEY.lock() {
+        *key = Some(tally_key(&candidate));
+    }
+    Ok(active.shadowed(below(candidate)?, Arc::clone(&TALLY)))
+}
+
+/// What a candidate would have said otherwise, in this process.
+static TALLY: LazyLock<Arc<Tally>> = LazyLock::new(Arc::default);
+static TALLY_KEY: Mutex<Option<String>> = Mutex::new(None);
+/// Counts that nobody has asked for in so long are swept.
+const TALLY_KEPT_MS: i64 = 90 * 24 * 60 * 60 * 1000;
+
+/// Where a candidate's counts are kept.
+pub(crate) fn tally_key(candidate: &Policy) -> String {
+    let digest: String = candidate.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("policy/shadow/{digest}")
+}
+
+/// Adds what was counted in this process to what was counted before.
+fn keep_tally(context: &Context, state: &SqliteState) {
+    let (counted, key) = (TALLY.read(), TALLY_KEY.lock().ok().and_then(|key| key.clone()));
+    let Some(key) = key.filter(|_| counted.judged > 0) else { return };
+    let kept = store::change(state, |records| {
+        let before: Tallied = store::load(records, &key)?.unwrap_or_default();
+        store::save(
+            records,
+            &key,
+            &before.plus(counted),
+            context.clock.now_ms().saturating_add(TALLY_KEPT_MS),
+        )
+    });
+    if let Err(error) = kept {
+        context
+            .screen
+            .say(&format!("regent: what the candidate policy would have said isn't counted: {error}\n"));
+    }
+}
+
+/// The user's own policy, with those of tenants below it; each binds its own agents.
+pub(crate) fn own_policies(paths: &Paths) -> Result<Policy, Failure> {
+    let mut all = user_policy(paths)?;
+    for path in paths.tenants() {
+        let one = load_policy(&path, &path.display().to_string(), Layer::User)?;
+        all = Policy::layered(all, Some(one));
+    }
+    Ok(all)
 }
 
 /// The user's own policy. Without one nothing is allowed.

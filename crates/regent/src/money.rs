@@ -1,9 +1,11 @@
 //! Budgets and costs as people write and read them: `0.50usd`, `tokens=20000`, `time=10m`.
 
-use regent_kernel::{Budget, Spent};
+use regent_kernel::{Budget, Each, Spent};
+use regent_runtime::door::Used;
 
 use crate::codes;
 use crate::failure::Failure;
+use crate::output::Screen;
 use crate::settings::duration_ms;
 
 const MICROUSD_PER_USD: u64 = 1_000_000;
@@ -91,12 +93,92 @@ pub(crate) fn limits(budget: &Budget) -> String {
     parts.join(", ")
 }
 
+/// The limits that are given, and for the rest those that were there.
+pub(crate) fn merged(old: Budget, new: Budget) -> Budget {
+    Budget {
+        approvals: new.approvals.or(old.approvals),
+        bytes_out: new.bytes_out.or(old.bytes_out),
+        calls: new.calls.or(old.calls),
+        money_microusd: new.money_microusd.or(old.money_microusd),
+        tokens: new.tokens.or(old.tokens),
+        wall_ms: new.wall_ms.or(old.wall_ms),
+    }
+}
+
+/// How near a budget is to its end, by whatever it has least of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Nearness {
+    /// Less than three quarters are used.
+    Ok,
+    /// Three quarters are.
+    Warning,
+    /// Nine tenths are.
+    Critical,
+    /// All of it: calls are refused, and tasks wait.
+    Paused,
+}
+
+impl Nearness {
+    /// Of so many percent.
+    pub(crate) fn of(percent: u64) -> Self {
+        match percent {
+            0..75 => Self::Ok,
+            75..90 => Self::Warning,
+            90..100 => Self::Critical,
+            100.. => Self::Paused,
+        }
+    }
+
+    /// As it is written.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+            Self::Paused => "paused",
+        }
+    }
+
+    /// The word in its colour.
+    pub(crate) fn painted(self, screen: &Screen) -> String {
+        match self {
+            Self::Ok => screen.good(self.word()),
+            Self::Warning => screen.warn(self.word()),
+            Self::Critical | Self::Paused => screen.bad(self.word()),
+        }
+    }
+}
+
+/// How much of a budget is used, in percent of whatever it has least of; none if it has no limits. Not yet all is never 100.
+pub(crate) fn percent_used(limits: &Budget, used: &Each<u64>) -> Option<u64> {
+    let pairs = [
+        (limits.approvals, used.approvals),
+        (limits.bytes_out, used.bytes_out),
+        (limits.calls, used.calls),
+        (limits.money_microusd, used.money_microusd),
+        (limits.tokens, used.tokens),
+        (limits.wall_ms, used.wall_ms),
+    ];
+    let percent = |(limit, used): (Option<u64>, u64)| {
+        let limit = limit?;
+        let part = u128::from(used).saturating_mul(100).checked_div(u128::from(limit)).unwrap_or(100);
+        Some(u64::try_from(part).unwrap_or(u64::MAX))
+    };
+    pairs.into_iter().filter_map(percent).max()
+}
+
+/// What a task has used, as a budget counts it.
+pub(crate) fn counted(used: &Used) -> Each<u64> {
+    let Spent { bytes_out, money_microusd, tokens, wall_ms } = used.spent;
+    Each { approvals: used.questions, bytes_out, calls: used.calls, money_microusd, tokens, wall_ms }
+}
+
 /// `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && digits.len().saturating_sub(at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -138,6 +220,27 @@ mod tests {
         }
         assert_eq!(parsed(&["tokens=99999999999999999999"]).unwrap_err().exit, 2);
         assert_eq!(parsed(&["18446744073710usd"]).unwrap_err().exit, 2);
+    }
+
+    #[test]
+    fn a_budget_is_as_near_to_its_end_as_what_it_has_least_of() {
+        let limits = Budget { tokens: Some(1_000), calls: Some(10), ..Budget::default() };
+        for (tokens, calls, percent, word) in [
+            (0, 0, 0, "ok"),
+            (749, 1, 74, "ok"),
+            (750, 1, 75, "warning"),
+            (1, 9, 90, "critical"),
+            (999, 0, 99, "critical"),
+            (1_000, 0, 100, "paused"),
+            (5_000, 0, 500, "paused"),
+        ] {
+            let used = Each { tokens, calls, money_microusd: 7, ..Each::default() };
+            assert_eq!(percent_used(&limits, &used), Some(percent));
+            assert_eq!(Nearness::of(percent).word(), word);
+        }
+        assert_eq!(percent_used(&Budget::default(), &Each::default()), None);
+        let none = Budget { calls: Some(0), ..Budget::default() };
+        assert_eq!(percent_used(&none, &Each::default()), Some(100), "nothing may be used: all is");
     }
 
     #[test]

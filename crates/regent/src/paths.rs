@@ -57,6 +57,22 @@ impl Paths {
         self.config.join("policy.yml")
     }
 
+    /// A policy that is asked beside the one in force.
+    pub(crate) fn candidate(&self) -> PathBuf {
+        self.config.join("policy.candidate.yml")
+    }
+
+    /// Policies that bind some agents only, one file for each tenant, in the order of their names.
+    pub(crate) fn tenants(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.config.join("tenants")).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = files
+            .map(|file| file.path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml"))
+            .collect();
+        files.sort();
+        files
+    }
+
     /// The user's own settings.
     pub(crate) fn settings(&self) -> PathBuf {
         self.config.join("config.toml")

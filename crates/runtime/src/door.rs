@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
     Answered, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, Outcome, Principal, Reason, Reply,
-    Spent, Status, TaskId, Ticket,
+    Signal, Spent, Status, TaskId, Ticket,
 };
 use tokio::sync::watch;
 
@@ -21,6 +21,13 @@ const ASKED_TIMES_MAX: u32 = 3;
 const TRIES_MAX: u32 = 64;
 /// Codes of refusals that say "not now".
 const NOT_NOW: [&str; 2] = ["budget.", "rate."];
+
+/// The code with which the kernel suspends an agent.
+const USED_UP: &str = "budget.exhausted";
+/// The code of a budget that running calls hold: it passes when they have settled.
+const HELD: &str = "budget.held";
+/// How often a call is made again because running calls hold the budget.
+const HELD_TIMES_MAX: u32 = 8;
 
 /// What is worth another try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +121,8 @@ pub(crate) struct Run {
     pub(crate) budget: Budget,
     /// Where the ledger stood when the run began: what is older is retold.
     pub(crate) began: (String, u64),
-    pub(crate) spent: Mutex<Spent>,
+    /// What the task has used: what the ledger said when the run began, and what was done since.
+    pub(crate) used: Mutex<Used>,
     pub(crate) backoff_ms: u64,
     pub(crate) milestones: Option<Arc<dyn Milestones>>,
 }
@@ -126,17 +134,58 @@ pub(crate) trait Milestones: Send + Sync + std::fmt::Debug {
 }
 
 impl Run {
-    pub(crate) fn spent(&self) -> Spent {
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn used(&self) -> Used {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn charge(&self, more: Spent) {
-        let spent = {
-            let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-            *spent = sum(*spent, more);
-            *spent
-        };
-        self.events.tell(Event::Used { spent, left: left_of(self.budget, spent) });
+    fn charge(&self, more: Used) {
+        {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            *used = used.plus(more);
+        }
+        self.tell_used();
+    }
+
+    /// Tells what was used and what is left.
+    pub(crate) fn tell_used(&self) {
+        let used = self.used();
+        self.events.tell(Event::Used { spent: used.spent, left: used.left_of(self.budget) });
+    }
+}
+
+/// What a task has used of everything that a budget counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Used {
+    /// As receipts state it.
+    pub spent: Spent,
+    /// Calls that were made.
+    pub calls: u64,
+    /// Questions that were put to people.
+    pub questions: u64,
+}
+
+impl Used {
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            spent: sum(self.spent, other.spent),
+            calls: self.calls.saturating_add(other.calls),
+            questions: self.questions.saturating_add(other.questions),
+        }
+    }
+
+    /// What is left of a budget after this.
+    pub(crate) fn left_of(self, budget: Budget) -> Budget {
+        let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        let Spent { bytes_out, money_microusd, tokens, wall_ms } = self.spent;
+        Budget {
+            approvals: less(budget.approvals, self.questions),
+            bytes_out: less(budget.bytes_out, bytes_out),
+            calls: less(budget.calls, self.calls),
+            money_microusd: less(budget.money_microusd, money_microusd),
+            tokens: less(budget.tokens, tokens),
+            wall_ms: less(budget.wall_ms, wall_ms),
+        }
     }
 }
 
@@ -147,18 +196,6 @@ pub(crate) fn sum(one: Spent, other: Spent) -> Spent {
         money_microusd: one.money_microusd.saturating_add(other.money_microusd),
         tokens: one.tokens.saturating_add(other.tokens),
         wall_ms: one.wall_ms.saturating_add(other.wall_ms),
-    }
-}
-
-/// What is left of a budget. Calls and questions are counted by the kernel, not here.
-pub(crate) fn left_of(budget: Budget, spent: Spent) -> Budget {
-    let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
-    Budget {
-        bytes_out: less(budget.bytes_out, spent.bytes_out),
-        money_microusd: less(budget.money_microusd, spent.money_microusd),
-        tokens: less(budget.tokens, spent.tokens),
-        wall_ms: less(budget.wall_ms, spent.wall_ms),
-        ..budget
     }
 }
 
@@ -255,7 +292,12 @@ impl Door {
                 continue;
             }
             now = now.saturating_add(1);
-            if passing == Passing::Used || patience.is_over(now) {
+            let is_over = match passing {
+                Passing::Used => true,
+                Passing::Held => now >= HELD_TIMES_MAX,
+                Passing::Failed => patience.is_over(now),
+            };
+            if is_over {
                 break;
             }
             self.pause(now).await?;
@@ -267,7 +309,10 @@ impl Door {
     pub async fn aside(&self, op: Op) -> Result<Heard, Stop> {
         match self.run.kernel.syscall(&self.who, op).await {
             Ok(Reply::Done(outcome)) => Ok(Heard::Done(outcome)),
-            Ok(Reply::Denied(denial)) => Ok(Heard::Denied(denial)),
+            Ok(Reply::Denied(denial)) => {
+                self.carry_on(&denial.reason).await?;
+                Ok(Heard::Denied(denial))
+            }
             Ok(Reply::Pending(ticket)) => Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }),
             Err(fault) => broke(fault).map(Heard::Broke),
         }
@@ -276,8 +321,9 @@ impl Door {
     async fn call_and_tell(&self, step: &str, op: Op) -> Result<(Heard, bool), Stop> {
         let name = self.name_of(step);
         let (heard, retold) = self.make(&name, op).await?;
-        if let Heard::Done(outcome) = &heard {
-            self.run.charge(outcome.spent);
+        // What is retold was counted when the run began, or is another task's.
+        if let (Heard::Done(outcome), false) = (&heard, retold) {
+            self.run.charge(Used { spent: outcome.spent, calls: 1, questions: 0 });
         }
         let (word, text) = told(&heard);
         self.run.events.tell(Event::Verdict { step: name, word, text, retold });
@@ -301,6 +347,9 @@ impl Door {
                 }
                 Ok(Reply::Denied(denial)) => {
                     let retold = self.is_older(&denial.intent.lane.to_string(), denial.intent.seq);
+                    if !retold {
+                        self.carry_on(&denial.reason).await?;
+                    }
                     return Ok((Heard::Denied(denial), retold));
                 }
                 Err(fault) => return broke(fault).map(|message| (Heard::Broke(message), false)),
@@ -310,6 +359,7 @@ impl Door {
             let news =
                 Event::Asked { ticket: id.to_string(), summary: summary.clone(), reason: reason.clone() };
             self.run.events.tell(news);
+            self.run.charge(Used { questions: 1, ..Used::default() });
             let asking = match &self.run.asker {
                 Some(asker) => tokio::select! {
                     asking = asker.ask(&self.run.kernel, &ticket) => asking,
@@ -322,6 +372,17 @@ impl Door {
             }
         }
         Err(Stop::Passing(format!("step `{name}` was asked about {ASKED_TIMES_MAX} times")))
+    }
+
+    /// The kernel suspends an agent whose budget is used up. A task stops in order instead: calls beside this one end, the agent
+    /// exits, and the task waits to be resumed.
+    async fn carry_on(&self, reason: &Reason) -> Result<(), Stop> {
+        if reason.code == USED_UP
+            && let Some(agent) = self.who.agent_id()
+        {
+            self.run.kernel.raise(agent, Signal::Cont, "its task stops in order").await?;
+        }
+        Ok(())
     }
 
     fn is_older(&self, lane: &str, seq: u64) -> bool {
@@ -364,12 +425,15 @@ pub(crate) fn backoff_ms(first_ms: u64, tries: u32) -> u64 {
 enum Passing {
     /// Used up: trying again at once is of no use.
     Used,
+    /// Running calls hold it: they will settle.
+    Held,
     /// The far side failed.
     Failed,
 }
 
 fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
     match heard {
+        Heard::Denied(Denial { reason, .. }) if reason.code == HELD => Some(Passing::Held),
         Heard::Denied(Denial { reason, .. }) => is_not_now(reason).then_some(Passing::Used),
         Heard::Done(outcome) => match &outcome.status {
             Status::Failed(_) | Status::TimedOut => patience.with_failures(),

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{Budget, Fault, Kernel, Reason, Spent, TaskId};
+use regent_kernel::{Budget, Digest, FROM_PROGRAM, Fault, Kernel, Reason, Spent, TaskId, Workspace};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
-use crate::door::{Ancestor, Asker, is_before};
+use crate::door::{Ancestor, Asker, Used, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{Restored, SnapshotError, Snapshots};
 use crate::stop::{Stop, Wish};
@@ -224,7 +224,7 @@ impl Runtime {
         }
         self.check_tools(&view.record)?;
         let hold = self.0.held.take(&self.0.kernel, &[&view.record], false)?.pop();
-        self.enqueue(view.record, Start { state: view.state, run: view.runs, spent: view.spent }, hold)
+        self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, hold)
     }
 
     /// Goes on with every task that isn't over and waits for nobody, the most urgent first, then the oldest.
@@ -236,7 +236,7 @@ impl Runtime {
         let holds = self.0.held.take(&self.0.kernel, &records, false)?;
         let mut handles = Vec::new();
         for (view, hold) in views.into_iter().zip(holds) {
-            let start = Start { state: view.state, run: view.runs, spent: view.spent };
+            let start = Start { state: view.state, run: view.runs, used: view.used };
             match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start, Some(hold))) {
                 Ok(handle) => handles.push(handle),
                 // One that runs elsewhere, or can't go on, doesn't keep the others.
@@ -310,29 +310,47 @@ impl Runtime {
         self.0.note_budget(&view, budget).await
     }
 
-    /// Puts the workspace back to what it was: `to` is a snapshot's id, or a step of the task, and then the last picture before that step
-    /// is meant. What was there is kept as a picture. The task must not be running.
-    pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
-        let Some(checkpoints) = &self.0.options.snapshots else {
-            return Err(SnapshotError::Unknown(to.to_owned()).into());
-        };
-        if self.0.live().contains_key(task) {
-            return Err(TaskError::Busy(task.clone()));
-        }
+    /// Which picture of the workspace is meant: `to` is a snapshot's id, or a step of the task, and then the last picture before that
+    /// step is meant. Gives back its id and the step that it was taken after.
+    pub fn picture(&self, task: &TaskId, to: &str) -> Result<(String, String), TaskError> {
         let view = self.task(task)?;
-        let _lock = self.0.lock(task)?;
         let taken = view.snapshots.iter();
         // A picture after turn 2 was taken after all that lies below it.
         let earlier = |after: &str| is_before(after, to) && !to.starts_with(&format!("{after}/"));
         let found =
             taken.clone().find(|(id, _)| id == to).or_else(|| taken.rev().find(|(_, after)| earlier(after)));
-        let (id, after) = found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()))?;
-        let (store, workspace, wanted) =
-            (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone(), id.clone());
-        let restored = tokio::task::spawn_blocking(move || store.restore(&workspace, &wanted)).await;
-        let restored = restored.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??;
-        self.0.note_rollback(&view, &id, &after).await?;
+        found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()).into())
+    }
+
+    /// What [`rollback`](Self::rollback) would do now.
+    pub async fn foresee(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        let (id, _) = self.picture(task, to)?;
+        self.with_pictures(move |store, workspace| store.foresee(workspace, &id)).await
+    }
+
+    /// Puts the workspace back to a [`picture`](Self::picture). What was there is kept as a picture. The task must not be running.
+    pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let _lock = self.0.lock(task)?;
+        let (id, after) = self.picture(task, to)?;
+        let wanted = id.clone();
+        let restored = self.with_pictures(move |store, workspace| store.restore(workspace, &wanted)).await?;
+        self.0.note_rollback(&self.task(task)?, (&id, &after), &restored.before).await?;
         Ok(restored)
+    }
+
+    async fn with_pictures<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Snapshots, &Workspace) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, TaskError> {
+        let Some(checkpoints) = &self.0.options.snapshots else {
+            return Err(SnapshotError::Unknown("none are kept".to_owned()).into());
+        };
+        let (store, workspace) = (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone());
+        let done = tokio::task::spawn_blocking(move || work(&store, &workspace)).await;
+        Ok(done.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??)
     }
 
     /// All tasks of the ledger, the oldest first.
@@ -340,7 +358,7 @@ impl Runtime {
         let tapes = task::read(&self.0.kernel, |_| true)?;
         let mut views = Vec::new();
         for tape in tapes.values() {
-            views.extend(tape.view(&self.0.kernel)?);
+            views.extend(tape.view(&self.payloads())?);
         }
         views.sort_by(|one, other| {
             (one.created_ms, &one.record.task).cmp(&(other.created_ms, &other.record.task))
@@ -351,7 +369,7 @@ impl Runtime {
     /// One task.
     pub fn task(&self, task: &TaskId) -> Result<TaskView, TaskError> {
         let tapes = task::read(&self.0.kernel, |one| one == task)?;
-        let view = tapes.get(task).map(|tape| tape.view(&self.0.kernel)).transpose()?.flatten();
+        let view = tapes.get(task).map(|tape| tape.view(&self.payloads())).transpose()?.flatten();
         view.ok_or_else(|| TaskError::Unknown(task.to_string()))
     }
 
@@ -363,6 +381,10 @@ impl Runtime {
     /// Where two runs part.
     pub fn diff(&self, left: &TaskId, right: &TaskId) -> Result<Vec<Difference>, TaskError> {
         Ok(task::diff(&self.steps(left)?, &self.steps(right)?))
+    }
+
+    fn payloads(&self) -> impl Fn(&Digest) -> Result<Option<Vec<u8>>, Fault> {
+        |digest| Ok(self.0.kernel.ledger().payload(digest)?)
     }
 
     fn whole(&self, task: &TaskId) -> Result<(TaskView, BTreeMap<String, task::Recorded>), TaskError> {
@@ -384,7 +406,7 @@ impl Runtime {
         }
         let hold = self.0.held.take(&self.0.kernel, &[&record], true)?.pop();
         self.0.write_record(&record).await?;
-        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, spent: Spent::default() }, hold)
+        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, used: Used::default() }, hold)
     }
 
     fn enqueue(&self, record: TaskRecord, start: Start, hold: Option<Hold>) -> Result<TaskHandle, TaskError> {
@@ -427,7 +449,9 @@ impl Runtime {
         let catalogue = self.0.kernel.catalogue();
         let Some(names) = &spec.tools else {
             let runs = |tool: &regent_kernel::Tool| {
-                tool.spec().tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
+                let spec = tool.spec();
+                let is_for_programs = spec.capabilities.iter().any(|capability| capability == FROM_PROGRAM);
+                !is_for_programs && spec.tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
             };
             let all = catalogue.all();
             let offered = all.iter().filter(|tool| runs(tool));

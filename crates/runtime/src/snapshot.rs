@@ -145,6 +145,14 @@ impl Snapshots {
         restore::apply(self, workspace, (&now, &wanted), before)
     }
 
+    /// What [`restore`](Self::restore) would do now.
+    pub fn foresee(&self, workspace: &Workspace, id: &str) -> Result<Restored, SnapshotError> {
+        let wanted = self.get(id)?;
+        let before = self.take(workspace)?;
+        let now = self.get(&before)?;
+        Ok(restore::foreseen(&now, &wanted, before))
+    }
+
     /// A picture.
     pub fn get(&self, id: &str) -> Result<Snapshot, SnapshotError> {
         let is_id = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::TRUST_MAX;
 use super::lifecycle::{Lifecycle, Step};
+use crate::request::Work;
 use crate::signal::{Arrival, Inbox, Signal};
 
 /// The part of an agent that its principal carries along, so that a call needs no look-up.
@@ -15,6 +16,7 @@ use crate::signal::{Arrival, Inbox, Signal};
 pub(crate) struct Life {
     stage: watch::Sender<Lifecycle>,
     vitals: Mutex<Vitals>,
+    work: Work,
 }
 
 #[derive(Debug)]
@@ -39,14 +41,19 @@ pub(crate) enum End {
 }
 
 impl Life {
-    pub(super) fn new(trust: u16, context: Label) -> Self {
+    pub(super) fn new(trust: u16, context: Label, work: Work) -> Self {
         let (inbox, session) = (Inbox::default(), SessionFacts::default());
         let vitals = Vitals { inbox, trust, context, session, end: None, written: 0 };
-        Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals) }
+        Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals), work }
     }
 
     fn vitals(&self) -> MutexGuard<'_, Vitals> {
         self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request that it and its children work on.
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
     }
 
     pub(crate) fn stage(&self) -> Lifecycle {

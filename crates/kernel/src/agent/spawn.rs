@@ -136,7 +136,9 @@ fn newborn(
     let (ceiling, context) =
         parent.life().map_or((TRUST_MAX, OWN_WORDS), |life| (life.trust(), life.context()));
     let trust = spec.trust.unwrap_or(TRUST_DEFAULT).min(ceiling);
-    let life = Arc::new(Life::new(trust, context));
+    // A child works on its parent's request: same plan, same transcript.
+    let work = parent.life().map(|life| life.work().clone()).unwrap_or_default();
+    let life = Arc::new(Life::new(trust, context, work));
     let name = match parent.agent_id() {
         Some(_) => format!("{}/{}", parent.name(), spec.name),
         None => spec.name.clone(),

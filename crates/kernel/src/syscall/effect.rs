@@ -94,6 +94,10 @@ fn dispatch(frame: &Frame, tier: Tier) -> BoxFuture<'_, Result<RawOutput, Execut
             None => unavailable(tier),
         },
         (Op::RunTool(_), Tier::Instruction) => unavailable(tier),
+        (Op::Elsewhere(_), _) => match &executors.elsewhere {
+            Some(elsewhere) => elsewhere.execute(Permit::mint(frame)),
+            None => unavailable(tier),
+        },
         (Op::Infer(_), _) => match &executors.models {
             Some(models) => models.execute(Permit::mint(frame)),
             None => unavailable(tier),

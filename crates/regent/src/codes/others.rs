@@ -71,7 +71,12 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "budget.exhausted",
         exit::BUDGET,
-        "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent.",
+        "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent. The agent is suspended (signal BUDGET), a task waits. `regent budget show` shows what is left, `regent budget set` gives more.",
+    ),
+    code(
+        "budget.held",
+        exit::TEMPORARY,
+        "What is left of a budget is set aside for calls that run now. They will use some of it and give back the rest; try again then.",
     ),
     code(
         "budget.unknown",

@@ -1,27 +1,34 @@
 //! `regent task`: durable work of agents.
 
+mod history;
 mod live;
 mod run;
 mod shown;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::TaskId;
-use regent_runtime::{Priority, Runtime, TaskView};
+use regent_runtime::{Priority, TaskView};
 
-use crate::compose::{Running, tasks};
 use crate::context::Context;
-use crate::failure::Failure;
 use crate::output::CommandResult;
-use crate::{codes, term};
+use crate::past::Past;
+use crate::term;
+pub(crate) use run::{Ended, watched};
+
+/// How many tasks a shell offers.
+const COMPLETED_MAX: u32 = 50;
 
 /// Let agents do tasks that survive anything
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// Give an agent a goal, and watch it work
     Run(RunArgs),
-    /// List the tasks of this project
-    List,
+    /// List the newest tasks of this project
+    List {
+        /// How many at most
+        #[arg(short = 'n', long = "lines", default_value_t = 50, value_name = "N")]
+        count: u32,
+    },
     /// Show one task: its steps, verdicts, costs and pictures, and why it waits
     Show {
         #[command(flatten)]
@@ -35,6 +42,47 @@ pub(crate) enum TaskCommand {
         /// What the whole task may use from now on, e.g. 0.50usd or tokens=20000,calls=50
         #[arg(long, value_name = "LIMITS", requires = "id")]
         budget: Vec<String>,
+    },
+    /// Stop a task for good, wherever it runs
+    Cancel {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Start a new task that shares the steps of another before one, and goes its own way from there
+    Fork {
+        #[command(flatten)]
+        which: Which,
+        /// The first step that isn't shared: a turn such as 3, or a step such as 3/tool/0
+        #[arg(long, value_name = "STEP")]
+        at: String,
+        /// Go on with another model
+        #[arg(long, value_name = "MODEL")]
+        model: Option<String>,
+    },
+    /// Run a task again from the ledger alone: no model is asked, no tool is run
+    Replay {
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Show where two tasks part
+    Diff {
+        /// One task's id, or the beginning of it
+        #[arg(add = ArgValueCandidates::new(task_ids))]
+        left: String,
+        /// The other's
+        #[arg(add = ArgValueCandidates::new(task_ids))]
+        right: String,
+    },
+    /// Put the workspace back to a picture that was taken while the task ran
+    Rollback {
+        #[command(flatten)]
+        which: Which,
+        /// A snapshot's id, or a step: then the last picture before it; the first picture if absent
+        #[arg(long, value_name = "STEP|SNAPSHOT")]
+        to: Option<String>,
+        /// Ask nothing
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -101,9 +149,14 @@ impl TaskCommand {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Run(_) => "task.run",
-            Self::List => "task.list",
+            Self::List { .. } => "task.list",
             Self::Show { .. } => "task.show",
             Self::Resume { .. } => "task.resume",
+            Self::Cancel { .. } => "task.cancel",
+            Self::Fork { .. } => "task.fork",
+            Self::Replay { .. } => "task.replay",
+            Self::Diff { .. } => "task.diff",
+            Self::Rollback { .. } => "task.rollback",
         }
     }
 }
@@ -112,37 +165,15 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
     match command {
         TaskCommand::Run(args) => run::run(context, args).await,
         TaskCommand::Resume { id, budget } => run::resume(context, id.as_deref(), &budget).await,
-        TaskCommand::List => {
-            let running = Running::boot(context).await?;
-            let listed = tasks::runtime(context, &running, None)
-                .and_then(|runtime| Ok(shown::list(context, &runtime.tasks()?)));
-            running.close(context, listed).await
+        TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
+        TaskCommand::Cancel { which } => history::cancel(context, &which.id).await,
+        TaskCommand::Replay { which } => history::replay(context, &which.id).await,
+        TaskCommand::Diff { left, right } => history::diff(context, &left, &right),
+        TaskCommand::Rollback { which, to, yes } => {
+            history::rollback(context, &which.id, to.as_deref(), yes).await
         }
-        TaskCommand::Show { which } => {
-            let running = Running::boot(context).await?;
-            let shown = tasks::runtime(context, &running, None)
-                .and_then(|runtime| shown::show(context, &runtime, &find(&runtime, &which.id)?));
-            running.close(context, shown).await
-        }
-    }
-}
-
-/// The one task whose id begins like this.
-fn find(runtime: &Runtime, id: &str) -> Result<TaskView, Failure> {
-    let mut meant: Vec<TaskView> = runtime.tasks()?;
-    // A whole id is meant even if another begins with it.
-    if let Some(exact) = TaskId::new(id).and_then(|id| meant.iter().position(|one| one.record.task == id)) {
-        return Ok(meant.swap_remove(exact));
-    }
-    meant.retain(|one| one.record.task.as_str().starts_with(id) && !id.is_empty());
-    match meant.len() {
-        1 => Ok(meant.swap_remove(0)),
-        0 => Err(Failure::new(codes::TASK_UNKNOWN, format!("there is no task `{}`", term::short(id, 80)))
-            .help("`regent task list` shows them")),
-        many => {
-            Err(Failure::new(codes::TASK_UNKNOWN, format!("{many} tasks begin with `{}`", term::inline(id)))
-                .help("give more of the id"))
-        }
+        TaskCommand::List { count } => Ok(shown::list(context, &Past::open(context)?.newest(count)?)),
+        TaskCommand::Show { which } => shown::show(context, &which.id),
     }
 }
 
@@ -151,12 +182,7 @@ fn task_ids() -> Vec<CompletionCandidate> {
     let listed = || -> Option<Vec<TaskView>> {
         let global = crate::cli::Global { json: true, no_color: true, dir: None, passphrase_fd: None };
         let context = Context::new(&global, "regent.complete").ok()?;
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        tokio.block_on(async {
-            let running = Running::boot(&context).await.ok()?;
-            let listed = tasks::runtime(&context, &running, None).and_then(|runtime| Ok(runtime.tasks()?));
-            running.close(&context, listed).await.ok()
-        })
+        Past::open(&context).ok()?.newest(COMPLETED_MAX).ok()
     };
     let tasks = listed().unwrap_or_default().into_iter();
     tasks

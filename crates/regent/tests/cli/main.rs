@@ -7,7 +7,11 @@ mod audit;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod change;
+#[cfg(test)]
 mod commands;
+#[cfg(test)]
+mod costs;
 #[cfg(test)]
 mod envelopes;
 #[cfg(test)]
@@ -23,6 +27,8 @@ mod running;
 mod secrets;
 #[cfg(test)]
 mod skills;
+#[cfg(test)]
+mod tasks;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_kernel::{Budget, Memory, Op, Region, Reply, Spent, TaskId};
+use regent_kernel::{Budget, Memory, Op, Region, Reply, TaskId};
 use rustix::fs::FlockOperation;
 use tokio::sync::{Mutex, watch};
 
 use super::{Inner, TaskEnd, TaskError};
 use crate::agent::Answer;
-use crate::door::{backoff_ms, wished};
+use crate::door::{Used, backoff_ms, wished};
 use crate::event::{Event, Events};
 use crate::stop::{Outlook, Stop, Wish};
 use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
@@ -25,7 +25,7 @@ pub(super) struct Start {
     /// The number of the run that begins.
     pub(super) run: u32,
     /// What earlier runs used.
-    pub(super) spent: Spent,
+    pub(super) used: Used,
 }
 
 /// Writes what a run says of itself, each at a step of its own.
@@ -50,8 +50,8 @@ impl Chronicle {
         let news = Event::State { task: self.task.clone(), state: said.state, why: said.why.clone() };
         // What the machine doesn't allow is a fault of ours and is not written.
         if self.state.may_become(said.state) {
-            self.state = said.state;
             self.write(&said).await?;
+            self.state = said.state;
             self.events.tell(news);
         }
         Ok(())
@@ -135,12 +135,17 @@ impl Inner {
     pub(super) async fn note_rollback(
         &self,
         view: &TaskView,
-        id: &str,
-        after: &str,
+        (id, after): (&str, &str),
+        before: &str,
     ) -> Result<(), TaskError> {
+        let task = &view.record.task;
+        // What was there is a picture of the task too, so that this can be undone.
+        let (snapshot, named) = (Some(before.to_owned()), Some("rollback".to_owned()));
+        let kept = Said { snapshot, after: named, ..Said::state(view.state) };
+        self.remember(task, &format!("run/{}/before", view.runs), &kept).await?;
         let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`");
         let said = Said { why: Some(why), ..Said::state(view.state) };
-        self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
+        self.remember(task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
     /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.
@@ -158,34 +163,34 @@ impl Inner {
         events: Events,
     ) -> TaskEnd {
         let task = record.task.clone();
-        let Start { state, run, spent } = from;
+        let Start { state, run, used } = from;
         let inner = Arc::clone(self);
         let book = Chronicle { inner, task: task.clone(), run, written: 0, state, events: events.clone() };
         let book = Arc::new(Mutex::new(book));
-        let (mut tries, mut known) = (0_u32, Some(spent));
-        let (answer, stop, spent) = loop {
-            let (ended, spent) =
+        let (mut tries, mut known) = (0_u32, Some(used));
+        let (answer, stop, used) = loop {
+            let (ended, used) =
                 self.attempt(&record, known.take(), Arc::clone(&book), wish.clone(), &events).await;
             let stop = match ended {
-                Ok(answer) => break (Some(answer), None, spent),
+                Ok(answer) => break (Some(answer), None, used),
                 Err(stop) => stop,
             };
             if stop.outlook() != Outlook::Again || tries >= record.spec.retries_max {
-                break (None, Some(stop), spent);
+                break (None, Some(stop), used);
             }
             tries = tries.saturating_add(1);
             let failed = Said { why: Some(stop.to_string()), ..Said::state(TaskState::Failed) };
             if book.lock().await.state(failed).await.is_err() {
-                break (None, Some(stop), spent);
+                break (None, Some(stop), used);
             }
             if let Some(stop) = paused(backoff_ms(record.spec.backoff_ms, tries), wish.clone()).await {
-                break (None, Some(stop), spent);
+                break (None, Some(stop), used);
             }
             book.lock().await.next_run();
         };
         let mut book = book.lock().await;
         self.close(&mut book, answer.as_ref(), stop.as_ref()).await;
-        TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent }
+        TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent: used.spent }
     }
 
     /// Writes how it ended. If that can't be written the kernel has sealed itself; the task can be resumed all the same.

@@ -30,29 +30,46 @@ pub(super) fn apply(
     before: String,
 ) -> Result<Restored, SnapshotError> {
     let mut done = Restored { before, written: Vec::new(), removed: Vec::new(), left: Vec::new() };
-    let goal: BTreeMap<&str, &Item> = wanted.items.iter().map(|item| (item.path.as_str(), item)).collect();
-    let have: BTreeMap<&str, &Item> = now.items.iter().map(|item| (item.path.as_str(), item)).collect();
-    // The deepest first: a folder is empty when its turn comes.
-    for item in now.items.iter().rev() {
-        let stays = goal.get(item.path.as_str()).is_some_and(|other| same_kind(&other.what, &item.what));
-        if !stays {
-            take_away(workspace, item, &mut done)?;
-        }
+    let (surplus, due) = between(now, wanted);
+    for item in surplus {
+        take_away(workspace, item, &mut done)?;
     }
-    for item in &wanted.items {
-        let old = have.get(item.path.as_str()).copied();
-        if old != Some(item) {
-            put(store, workspace, item, old)?;
-            done.written.push(item.path.clone());
-        }
+    for (item, old) in &due {
+        put(store, workspace, item, *old)?;
+        done.written.push(item.path.clone());
     }
     // The deepest first, and after all content: a folder may not be writable in the end.
-    for item in wanted.items.iter().rev().filter(|item| item.what == What::Folder) {
-        if have.get(item.path.as_str()).copied() != Some(item) {
-            set_mode(workspace, item)?;
-        }
+    for (item, _) in due.iter().rev().filter(|(item, _)| item.what == What::Folder) {
+        set_mode(workspace, item)?;
     }
     Ok(done)
+}
+
+/// What putting a picture back would do.
+pub(super) fn foreseen(now: &Snapshot, wanted: &Snapshot, before: String) -> Restored {
+    let (surplus, due) = between(now, wanted);
+    Restored {
+        before,
+        written: due.iter().map(|(item, _)| item.path.clone()).collect(),
+        removed: surplus.iter().map(|item| item.path.clone()).collect(),
+        left: Vec::new(),
+    }
+}
+
+/// What has to go, the deepest first so that a folder is empty when its turn comes; and what has to be put, with what is there now.
+fn between<'a>(
+    now: &'a Snapshot,
+    wanted: &'a Snapshot,
+) -> (Vec<&'a Item>, Vec<(&'a Item, Option<&'a Item>)>) {
+    let by_path = |snapshot: &'a Snapshot| -> BTreeMap<&'a str, &'a Item> {
+        snapshot.items.iter().map(|item| (item.path.as_str(), item)).collect()
+    };
+    let (goal, have) = (by_path(wanted), by_path(now));
+    let stays =
+        |item: &Item| goal.get(item.path.as_str()).is_some_and(|other| same_kind(&other.what, &item.what));
+    let surplus = now.items.iter().rev().filter(|item| !stays(item)).collect();
+    let due = wanted.items.iter().map(|item| (item, have.get(item.path.as_str()).copied()));
+    (surplus, due.filter(|(item, old)| *old != Some(*item)).collect())
 }
 
 fn same_kind(one: &What, other: &What) -> bool {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::spec::TaskRecord;
 use super::state::TaskState;
-use crate::door::{is_before, sum};
+use crate::door::{Used, is_before};
 
 /// The step at which a task is recorded.
 pub(crate) const RECORD_STEP: &str = "run/0/record";
@@ -109,20 +109,34 @@ pub struct TaskView {
     pub steps: usize,
     /// How often it was run.
     pub runs: u32,
-    /// What it has used itself; what it shares with the task it was forked from is that one's.
+    /// What it has used itself, as its receipts say; what it shares with the task it was forked from is that one's.
     pub spent: Spent,
+    /// The same with calls and questions, as its budget counts.
+    #[serde(skip)]
+    pub used: Used,
     /// Pictures of the workspace: id and the step after which each was taken.
     pub snapshots: Vec<(String, String)>,
 }
 
+/// What a digest in the ledger stands for.
+pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
+
 /// Reads the whole ledger once and gives back the tapes of the tasks that are wanted.
 pub fn read(kernel: &Kernel, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
     let reader = Reader::on(kernel.ledger().storage());
+    read_from(reader.entries()?.map(|entry| Ok(entry?)), wanted)
+}
+
+/// The same from some entries: all that belong to those tasks have to be among them.
+pub fn read_from(
+    entries: impl Iterator<Item = Result<Entry, Fault>>,
+    wanted: impl Fn(&TaskId) -> bool,
+) -> Result<BTreeMap<TaskId, Tape>, Fault> {
     let mut tapes: BTreeMap<TaskId, Tape> = BTreeMap::new();
     let mut places: HashMap<(String, u64), (TaskId, usize)> = HashMap::new();
     // An end can be in another lane than its beginning, and that lane may come first.
     let mut ends: Vec<Entry> = Vec::new();
-    for entry in reader.entries()? {
+    for entry in entries {
         let entry = entry?;
         if entry.kind == Kind::Outcome && entry.proven {
             ends.push(entry);
@@ -178,16 +192,16 @@ fn ended(entry: &Entry) -> End {
 
 impl Tape {
     /// What the task is, read from the arguments of the call that recorded it.
-    pub fn record(&self, kernel: &Kernel) -> Result<Option<TaskRecord>, Fault> {
+    pub fn record(&self, payloads: Payloads<'_>) -> Result<Option<TaskRecord>, Fault> {
         let Some(step) = self.steps.iter().find(|step| step.step == RECORD_STEP && step.end.is_some()) else {
             return Ok(None);
         };
-        Ok(content(kernel, step)?.and_then(|text| serde_json::from_str(&text).ok()))
+        Ok(content(payloads, step)?.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// The task as a list shows it, if it was recorded.
-    pub fn view(&self, kernel: &Kernel) -> Result<Option<TaskView>, Fault> {
-        let Some(record) = self.record(kernel)? else { return Ok(None) };
+    pub fn view(&self, payloads: Payloads<'_>) -> Result<Option<TaskView>, Fault> {
+        let Some(record) = self.record(payloads)? else { return Ok(None) };
         let mut view = TaskView {
             record,
             state: TaskState::Initialized,
@@ -201,12 +215,13 @@ impl Tape {
                 .map_or(0, |step| step.end.as_ref().map_or(step.at_ms, |end| end.at_ms)),
             steps: self.recorded().iter().filter(|step| !step.starts_with("run/")).count(),
             runs: self.runs(),
-            spent: self.spent(),
+            spent: self.used().spent,
+            used: self.used(),
             snapshots: Vec::new(),
         };
         for step in self.steps.iter().filter(|step| step.step.starts_with("run/") && step.step != RECORD_STEP)
         {
-            let Some(text) = content(kernel, step)? else { continue };
+            let Some(text) = content(payloads, step)? else { continue };
             let Ok(said) = serde_json::from_str::<Said>(&text) else { continue };
             if let (Some(id), Some(after)) = (said.snapshot, said.after) {
                 view.snapshots.push((id, after));
@@ -234,10 +249,19 @@ impl Tape {
         self.steps.iter().filter(|step| step.is_over()).map(|step| step.step.clone()).collect()
     }
 
-    /// What all its calls used.
-    pub fn spent(&self) -> Spent {
-        let ends = self.steps.iter().filter_map(|step| step.end.as_ref());
-        ends.fold(Spent::default(), |so_far, end| sum(so_far, end.spent))
+    /// What all its calls used. What a run writes about itself costs, but is no call of the agent's.
+    pub fn used(&self) -> Used {
+        let mut used = Used::default();
+        // A question that is still open is met again by each run, and was put once.
+        let mut asked = BTreeSet::new();
+        for step in &self.steps {
+            let is_agents = !step.step.starts_with("run/");
+            let spent = step.end.as_ref().map_or_else(Spent::default, |end| end.spent);
+            let calls = u64::from(is_agents && step.end.is_some());
+            let questions = u64::from(is_agents && step.verdict == "ask" && asked.insert(&step.step));
+            used = used.plus(Used { spent, calls, questions });
+        }
+        used
     }
 
     /// The steps that count, by name: those of this task, and of its ancestors what it shares with them.
@@ -262,9 +286,9 @@ impl Tape {
 }
 
 /// What a call to remember something carried.
-fn content(kernel: &Kernel, step: &Recorded) -> Result<Option<String>, Fault> {
+fn content(payloads: Payloads<'_>, step: &Recorded) -> Result<Option<String>, Fault> {
     let Some(digest) = &step.args else { return Ok(None) };
-    let Some(bytes) = kernel.ledger().payload(digest)? else { return Ok(None) };
+    let Some(bytes) = payloads(digest)? else { return Ok(None) };
     let args: Option<Value> = serde_json::from_slice(&bytes).ok();
     Ok(args.and_then(|args| args.get("content").and_then(Value::as_str).map(str::to_owned)))
 }

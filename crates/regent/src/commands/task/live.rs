@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::money;
-use crate::output;
+use crate::output::{self, Screen};
 use crate::stage::Stage;
 use crate::term;
 
@@ -38,6 +38,38 @@ struct Watched {
     spent: Spent,
     left: Budget,
     is_over: bool,
+}
+
+impl Watched {
+    /// How a call ended, with what it was.
+    fn ended(
+        &mut self,
+        screen: &Screen,
+        step: &str,
+        (word, text): (&str, &str),
+        retold: bool,
+    ) -> Vec<String> {
+        let name = step.split('~').next().unwrap_or_default();
+        let Some((tool, args)) = self.calls.remove(name) else {
+            // A model that answered speaks for itself, and notes for agents need not be there.
+            let speaks = word == "done" || name.ends_with("0/notes");
+            let line = || format!("  {}  {word}: {}", term::inline(step), term::short(text, 200));
+            return if speaks { Vec::new() } else { vec![line()] };
+        };
+        let shown = match word {
+            "done" => screen.good("done"),
+            "denied" => screen.bad("denied"),
+            other => screen.warn(other),
+        };
+        let again = if retold { " (from the ledger)" } else { "" };
+        let room = screen.width.saturating_sub(tool.len() + step.len() + 8);
+        let (tool, args) = (screen.strong(&term::inline(&tool)), term::short(&args, room));
+        let text = term::short(text.trim(), screen.width.saturating_sub(16));
+        vec![
+            format!("  {}  {tool} {args}", screen.faint(&term::inline(step))),
+            format!("      {shown}{again}  {text}"),
+        ]
+    }
 }
 
 impl Live {
@@ -132,33 +164,7 @@ impl Live {
                 one.calls.insert(step, (tool, args));
                 Vec::new()
             }
-            Event::Verdict { step, word, text, retold } => {
-                let name = step.split('~').next().unwrap_or_default();
-                let Some((tool, args)) = one.calls.remove(name) else {
-                    // A model that answered speaks for itself, and notes for agents need not be there.
-                    return if word == "done" || name.ends_with("0/notes") {
-                        Vec::new()
-                    } else {
-                        vec![format!("  {step}  {word}: {}", term::short(&text, 200))]
-                    };
-                };
-                let shown = match word {
-                    "done" => screen.good("done"),
-                    "denied" => screen.bad("denied"),
-                    other => screen.warn(other),
-                };
-                let again = if retold { " (from the ledger)" } else { "" };
-                let room = width.saturating_sub(tool.len() + step.len() + 8);
-                vec![
-                    format!(
-                        "  {}  {} {}",
-                        screen.faint(&step),
-                        screen.strong(&term::inline(&tool)),
-                        term::short(&args, room)
-                    ),
-                    format!("      {shown}{again}  {}", term::short(text.trim(), width.saturating_sub(16))),
-                ]
-            }
+            Event::Verdict { step, word, text, retold } => one.ended(screen, &step, (word, &text), retold),
             Event::Asked { ticket, summary, reason } => {
                 vec![format!(
                     "  {} {}: {} ({ticket})",

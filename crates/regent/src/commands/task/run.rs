@@ -3,16 +3,16 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use regent_kernel::Kernel;
+use regent_kernel::{Budget, Kernel, TaskId};
 use regent_runtime::door::Asker;
 use regent_runtime::event::Event;
-use regent_runtime::{Mode, Outlook, Reins, Runtime, Stop, TaskEnd, TaskHandle, TaskSpec};
+use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
+use super::RunArgs;
 use super::live::Live;
-use super::{RunArgs, find};
 use crate::asking::Terminal;
 use crate::calls::interrupt;
 use crate::codes::{self, Code};
@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::money;
 use crate::output::{CommandResult, Done};
+use crate::past::Past;
 use crate::stage::Stage;
 use crate::term;
 
@@ -67,57 +68,95 @@ fn read_goal() -> Result<String, Failure> {
     Ok(goal)
 }
 
-async fn begin(context: &Context, running: &Running, mut spec: TaskSpec) -> CommandResult {
+async fn begin(context: &Context, running: &Running, spec: TaskSpec) -> CommandResult {
+    watched(context, running, spec).await?.told()
+}
+
+/// Runs a new task and shows it while it runs.
+pub(crate) async fn watched(
+    context: &Context,
+    running: &Running,
+    mut spec: TaskSpec,
+) -> Result<Ended, Failure> {
     needs_a_model(context, running)?;
     spec.skills = skills(running);
     let stage = Arc::new(Stage::new(context.screen));
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
     let handle = runtime.run(spec).await?;
-    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(context, &runtime, ended)
+    one_of(watch(context, &running.kernel, &stage, vec![handle]).await)
 }
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
     let budget = money::parse(budget)?;
+    let task = id.map(|id| Past::open(context)?.find(id)).transpose()?;
     let running = Running::boot(context).await?;
-    let result = go_on(context, &running, id, budget).await;
+    let result = go_on(context, &running, task, budget).await;
     running.close(context, result).await
 }
 
-async fn go_on(
-    context: &Context,
-    running: &Running,
-    id: Option<&str>,
-    budget: regent_kernel::Budget,
-) -> CommandResult {
+async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budget: Budget) -> CommandResult {
     let stage = Arc::new(Stage::new(context.screen));
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
-    let Some(id) = id else {
+    let Some(task) = task else {
         let handles = runtime.resume_all().await?;
         if handles.is_empty() {
             return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
         }
         let ended = watch(context, &running.kernel, &stage, handles).await;
-        return told_all(context, &runtime, ended);
+        return told_all(context, ended);
     };
-    let view = find(&runtime, id)?;
-    if budget != regent_kernel::Budget::default() {
-        runtime.set_budget(&view.record.task, budget).await?;
-    }
     needs_a_model(context, running)?;
-    let handle = runtime.resume(&view.record.task).await?;
+    if budget != Budget::default() {
+        let before = runtime.task(&task)?.record.spec.budget;
+        runtime.set_budget(&task, money::merged(before, budget)).await?;
+    }
+    let handle = runtime.resume(&task).await?;
     let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
-    told_one(context, &runtime, ended)
+    one_of(ended)?.told()
+}
+
+pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
+    let past = Past::open(context)?;
+    let task = past.find(id)?;
+    let steps = past.steps(&past.task(&task)?)?;
+    let is_there =
+        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+    if !steps.keys().any(is_there) {
+        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
+        return Err(
+            Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them"))
+        );
+    }
+    let running = Running::boot(context).await?;
+    let result = part(context, &running, &task, at, model).await;
+    running.close(context, result).await
+}
+
+async fn part(
+    context: &Context,
+    running: &Running,
+    task: &TaskId,
+    at: &str,
+    model: Option<String>,
+) -> CommandResult {
+    needs_a_model(context, running)?;
+    let stage = Arc::new(Stage::new(context.screen));
+    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let handle = runtime.fork(task, at, model).await?;
+    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
+    one_of(ended)?.told()
 }
 
 /// Without a model there is nobody to do the work.
-pub(super) fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
+fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
     if !running.hub.is_empty() {
         return Ok(());
     }
     let settings = context.paths.settings();
-    Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task")
-        .help(format!("set one up in `{}`; `regent model list` shows how", settings.display())))
+    Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task").help(format!(
+        "`regent model pull` brings one onto this machine; or set one up in `{}`",
+        settings.display()
+    )))
 }
 
 /// A line for each skill that is installed and whole.
@@ -141,18 +180,13 @@ enum News {
 }
 
 /// How tasks ended, and whether the person wanted them to stop.
-pub(super) struct Watched {
+struct Watched {
     ended: Vec<TaskEnd>,
     interrupted: bool,
 }
 
 /// Shows tasks until all have ended. The first interrupt stops each between two steps, the second stops the calls that run.
-pub(super) async fn watch(
-    context: &Context,
-    kernel: &Kernel,
-    stage: &Arc<Stage>,
-    handles: Vec<TaskHandle>,
-) -> Watched {
+async fn watch(context: &Context, kernel: &Kernel, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> Watched {
     let (tell, mut news) = mpsc::unbounded_channel();
     let reins: Vec<Reins> = handles.iter().map(TaskHandle::reins).collect();
     let mut live =
@@ -202,22 +236,43 @@ async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSen
     let _nobody = tell.send(News::Ended(handle.ended().await));
 }
 
-/// What a task came to, for the person who gave it.
-pub(super) fn told_one(context: &Context, runtime: &Runtime, watched: Watched) -> CommandResult {
-    let Watched { mut ended, interrupted } = watched;
-    let Some(end) = ended.pop() else {
-        return Err(Failure::new(codes::INTERNAL, "the task ended without saying how"));
-    };
-    let data = end_json(&end);
-    let Some((code, message)) = short_of(&end, interrupted) else {
-        let text = end.answer.map(|answer| answer.text).unwrap_or_default();
-        return Ok(Done::new(data, term::block(&text).into_owned()));
-    };
-    let _unused = (context, runtime);
-    Err(Failure::new(code, message).help(help(&end, code)).data(data))
+/// How one task ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    end: TaskEnd,
+    interrupted: bool,
 }
 
-fn told_all(context: &Context, runtime: &Runtime, watched: Watched) -> CommandResult {
+fn one_of(watched: Watched) -> Result<Ended, Failure> {
+    let Watched { mut ended, interrupted } = watched;
+    let none = || Failure::new(codes::INTERNAL, "the task ended without saying how");
+    ended.pop().map(|end| Ended { end, interrupted }).ok_or_else(none)
+}
+
+impl Ended {
+    /// What `--json` says.
+    pub(crate) fn json(&self) -> Value {
+        end_json(&self.end)
+    }
+
+    /// What the task came to, or why it came to nothing.
+    pub(crate) fn answer(&self) -> Result<&str, Failure> {
+        match short_of(&self.end, self.interrupted) {
+            None => Ok(self.end.answer.as_ref().map_or("", |answer| &answer.text)),
+            Some((code, message)) => Err(Failure::new(code, message).help(help(&self.end, code))),
+        }
+    }
+
+    /// For the person who gave it.
+    fn told(&self) -> CommandResult {
+        match self.answer() {
+            Ok(answer) => Ok(Done::new(self.json(), term::block(answer).into_owned())),
+            Err(failure) => Err(failure.data(self.json())),
+        }
+    }
+}
+
+fn told_all(context: &Context, watched: Watched) -> CommandResult {
     let Watched { ended, interrupted } = watched;
     let (mut text, mut rows) = (String::new(), Vec::new());
     let mut failed = None;
@@ -232,7 +287,6 @@ fn told_all(context: &Context, runtime: &Runtime, watched: Watched) -> CommandRe
         text.push_str(&format!("{}  {word}\n", end.task));
         rows.push(end_json(&end));
     }
-    let _unused = runtime;
     let data = json!({"tasks": rows});
     match failed {
         None => Ok(Done::new(data, text)),
@@ -258,10 +312,10 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
         (Stop::Waiting { .. }, _) => codes::TASK_WAITS,
         (Stop::Used(_), _) => codes::TASK_BUDGET,
         (_, Outlook::Paused) => codes::TASK_PAUSED,
-        (_, Outlook::Cancelled) => codes::TASK_CANCELLED,
+        (_, Outlook::Cancelled) if !interrupted => codes::TASK_CANCELLED,
         // Calls that run are stopped by taking the kernel down, and that is a fault to whoever made them.
-        (_, Outlook::Again | Outlook::Later | Outlook::Never) if interrupted => codes::TASK_PAUSED,
-        (_, Outlook::Again | Outlook::Later | Outlook::Never) => codes::TASK_FAILED,
+        _any if interrupted => codes::TASK_PAUSED,
+        (_, Outlook::Again | Outlook::Later | Outlook::Never | Outlook::Cancelled) => codes::TASK_FAILED,
     };
     Some((code, format!("task `{}`: {stop}", end.task)))
 }

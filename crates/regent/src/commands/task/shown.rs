@@ -2,11 +2,12 @@
 
 use regent_kernel::Budget;
 use regent_runtime::task::Recorded;
-use regent_runtime::{Runtime, TaskState, TaskView};
+use regent_runtime::{TaskState, TaskView};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::output::{CommandResult, Done, Screen};
+use crate::past::Past;
 use crate::{money, term};
 
 pub(super) fn list(context: &Context, views: &[TaskView]) -> Done {
@@ -34,9 +35,10 @@ pub(super) fn list(context: &Context, views: &[TaskView]) -> Done {
     Done::new(json!({"tasks": views.iter().map(brief).collect::<Vec<_>>()}), text)
 }
 
-pub(super) fn show(context: &Context, runtime: &Runtime, view: &TaskView) -> CommandResult {
-    let screen = &context.screen;
-    let steps = runtime.steps(&view.record.task)?;
+pub(super) fn show(context: &Context, id: &str) -> CommandResult {
+    let (screen, past) = (&context.screen, Past::open(context)?);
+    let view = &past.task(&past.find(id)?)?;
+    let steps = past.steps(view)?;
     let steps: Vec<&Recorded> = in_order(steps.values());
     let spec = &view.record.spec;
     let mut text = format!("{}  {}\n", screen.strong(view.record.task.as_str()), painted(screen, view, 0));
@@ -50,7 +52,11 @@ pub(super) fn show(context: &Context, runtime: &Runtime, view: &TaskView) -> Com
     row("agent", &term::inline(&spec.agent));
     row("why", &view.why.as_deref().map(|why| term::inline(why).into_owned()).unwrap_or_default());
     row("used", &money::spent(&view.spent));
-    row("budget", &money::limits(&spec.budget));
+    let budget = money::percent_used(&spec.budget, &money::counted(&view.used)).map(|percent| {
+        let near = money::Nearness::of(percent).painted(screen);
+        format!("{}: {percent} % used, {near}", money::limits(&spec.budget))
+    });
+    row("budget", &budget.unwrap_or_default());
     row("runs", &view.runs.saturating_sub(1).to_string());
     for one in &view.record.ancestors {
         row("forked", &format!("from {} at {}", one.task, term::inline(&one.at)));

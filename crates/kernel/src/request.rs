@@ -1,0 +1,220 @@
+//! The request that an agent works on, and where everything it has heard since came from. What follows from that is decided in
+//! `regent-provenance`; here it meets the path: ruled on in step 1, narrowing in step 2, heard in step 6.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regent_policy::{Confidentiality, Integrity, Label, Layer, Question, Reason, RuleRef, Tier, Verdict};
+use regent_provenance::{
+    Begin, Declared, Effect, FieldLabels, Observed, Origin, Ruling, Session, Stance, Taint, Whole,
+};
+use serde_json::{Value, json};
+
+use crate::agent::AgentId;
+use crate::call::{Call, Op};
+use crate::catalogue::{SideEffect, Tool, ToolSpec};
+use crate::executor::RawOutput;
+use crate::facts::{Sheet, refusal};
+use crate::kernel::Core;
+use crate::syscall::{Frame, Labelled, Status};
+
+/// What an agent and its children work on together; nothing before a request has begun.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Work(Arc<Mutex<Option<Working>>>);
+
+#[derive(Debug)]
+struct Working {
+    request: String,
+    session: Session,
+    /// The tools that the host performs itself.
+    tools: HashMap<String, Arc<Tool>>,
+}
+
+impl Work {
+    fn get(&self) -> MutexGuard<'_, Option<Working>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A tool that the host of this request performs.
+    pub(crate) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
+        self.get().as_ref().and_then(|working| working.tools.get(name).cloned())
+    }
+}
+
+impl Core {
+    /// The effect of [`Op::Begin`]. Who has begun can only narrow.
+    pub(crate) fn begin_request(&self, agent: &AgentId, begin: &Begin) -> RawOutput {
+        let Some(agent) = self.agents.get(agent) else {
+            return RawOutput::failed("request.no_agent", "there is no such agent");
+        };
+        let trusted = match begin.check() {
+            Ok(trusted) => trusted,
+            Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
+        };
+        let mut work = agent.life.work().get();
+        if let Some(working) = work.as_mut() {
+            let same = working.request == begin.request;
+            let narrowed = if same {
+                working.session.narrow(trusted).map_err(|error| error.to_string())
+            } else {
+                Err("another request has begun".to_owned())
+            };
+            return narrowed.map_or_else(
+                |why| RawOutput::failed("request.wider", why),
+                |()| RawOutput::json(&json!({"narrowed": true})),
+            );
+        }
+        let mut labels: HashMap<String, FieldLabels> = self
+            .catalogue
+            .all()
+            .iter()
+            .map(|tool| (tool.spec().name.clone(), labels_of(tool.spec())))
+            .collect();
+        let mut tools = HashMap::new();
+        for (name, declared) in &begin.tools {
+            match Tool::new(spec_of(name, declared)) {
+                Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
+                Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
+            }
+            labels.insert(name.clone(), declared.field_labels());
+        }
+        let inferred: Vec<&String> =
+            begin.tools.keys().filter(|name| labels.get(*name).is_some_and(|one| one.inferred)).collect();
+        let told = RawOutput::json(&json!({"inferred": inferred, "tools": begin.tools.len()}));
+        match Session::begin(&begin.request, labels, trusted) {
+            Ok(session) => *work = Some(Working { request: begin.request.clone(), session, tools }),
+            Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
+        }
+        told
+    }
+
+    /// The effect of [`Op::Declassify`].
+    pub(crate) fn declassify(&self, agent: &AgentId, value: &Value) -> RawOutput {
+        let agent = self.agents.get(agent);
+        match agent.as_ref().map(|agent| agent.life.work().get()).as_deref_mut() {
+            Some(Some(working)) => {
+                working.session.declassify(value);
+                RawOutput::json(&json!({}))
+            }
+            Some(None) | None => RawOutput::failed("request.none", "the agent works on no request"),
+        }
+    }
+
+    /// Step 1: where the arguments come from. Found by what the agent said, before paths were resolved.
+    pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
+        let Some(life) = call.principal.life() else { return };
+        let Some(ruling) = life.work().get().as_ref().map(|working| working.session.rule(tool, args)) else {
+            return;
+        };
+        for found in &ruling.found {
+            let integrity = match found.origin {
+                Origin::Request => Integrity::User,
+                Origin::Trusted(_) => Integrity::Tool,
+                Origin::Untrusted(_) | Origin::Nowhere => Integrity::Web,
+            };
+            let pointer = format!("/{}", found.argument.replace('~', "~0").replace('/', "~1"));
+            sheet.labels.fields.insert(pointer, Label { integrity, ..sheet.labels.default });
+        }
+        sheet.ruling = Some(ruling);
+    }
+
+    /// Takes the planned step that the ruling rests on; of two calls side by side, one gets it.
+    pub(crate) fn take_step(&self, call: &Call, sheet: &Sheet) -> Option<Reason> {
+        let (ruling, life) = (sheet.ruling.as_ref()?, call.principal.life()?);
+        let taken = life.work().get().as_mut().is_none_or(|working| working.session.take(ruling));
+        (!taken).then(|| refusal("plan.used_up", "another call has taken the planned step".to_owned(), ""))
+    }
+
+    /// Step 6: what came back is heard, whatever way it came.
+    pub(crate) fn hear(&self, frame: &Frame, sheet: &Sheet, output: &Labelled, status: &Status) {
+        let Some(life) = frame.call.principal.life() else { return };
+        let mut work = life.work().get();
+        let Some(working) = work.as_mut() else { return };
+        let (tool, ours) = match &frame.call.op {
+            Op::RunTool(run) | Op::Elsewhere(run) => (run.tool.as_str(), false),
+            // The kernel's own words are trusted; what it only passes on is labelled.
+            other => (other.name(), output.label().integrity <= Integrity::OwnModel),
+        };
+        if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
+            return;
+        }
+        let heard = serde_json::from_slice(output.bytes())
+            .unwrap_or_else(|_| Value::String(output.text().into_owned()));
+        let agreed = sheet.approved.as_ref().map(|_| &frame.args);
+        let failed = matches!(status, Status::Failed(_));
+        working.session.observe(
+            sheet.ruling.as_ref(),
+            &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed },
+        );
+    }
+}
+
+/// Step 2: the stricter of what policy and provenance say.
+pub(crate) fn ruled(verdict: Verdict, ruling: Option<&Ruling>) -> Verdict {
+    let Some(ruling) = ruling else { return verdict };
+    match (ruling.stance, verdict) {
+        (Stance::Allow, verdict)
+        | (Stance::Ask | Stance::Deny, verdict @ Verdict::Deny(_))
+        | (Stance::Ask, verdict @ Verdict::Ask(_)) => verdict,
+        (Stance::Deny, _) => Verdict::Deny(refusal(
+            ruling.code,
+            ruling.reason.clone(),
+            "do only what the request needs, with values that it names",
+        )),
+        (Stance::Ask, Verdict::Allow(grant)) => Verdict::Ask(Question {
+            rule: RuleRef { id: "provenance".into(), layer: Layer::Builtin, line: 0 },
+            reason: ruling.reason.clone(),
+            grant,
+            approvers: 1,
+        }),
+    }
+}
+
+/// A tool that the host performs: nothing of ours runs, so it has the weakest tier that isn't only shown.
+fn spec_of(name: &str, declared: &Declared) -> ToolSpec {
+    let labels = declared.field_labels();
+    let (capability, effect) = match labels.effect {
+        Effect::Read => ("elsewhere.read", SideEffect::Read),
+        Effect::Egress => ("elsewhere.egress", SideEffect::Network),
+        Effect::Write => ("elsewhere.write", SideEffect::Write),
+    };
+    let integrity = if labels.taint == Taint::Whole(Whole::None) { Integrity::Tool } else { Integrity::Web };
+    let confidentiality = if labels.secret { Confidentiality::Private } else { Confidentiality::Internal };
+    let mut input = if declared.schema.is_null() { json!({}) } else { declared.schema.clone() };
+    // What the schema doesn't name was not declared, so nobody has said what it does.
+    if let Value::Object(schema) = &mut input
+        && schema.contains_key("properties")
+    {
+        schema.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
+    ToolSpec {
+        name: name.to_owned(),
+        description: declared.description.clone(),
+        input,
+        capabilities: vec![capability.to_owned()],
+        effect,
+        idempotent: labels.effect == Effect::Read,
+        tiers: vec![Tier::Host],
+        output: Label { integrity, confidentiality },
+        ..ToolSpec::default()
+    }
+}
+
+/// The labels of a tool of ours, from its manifest: whatever it resolves (a path, a host, a program) is a sink.
+fn labels_of(spec: &ToolSpec) -> FieldLabels {
+    let effect = match spec.effect {
+        SideEffect::None | SideEffect::Read => Effect::Read,
+        SideEffect::Write | SideEffect::Delete => Effect::Write,
+        SideEffect::Network => Effect::Egress,
+    };
+    let sinks = spec.arguments.keys().filter(|_| effect != Effect::Read);
+    let taint = if spec.output.integrity <= Integrity::OwnModel { Whole::None } else { Whole::All };
+    FieldLabels {
+        effect,
+        sinks: sinks.filter_map(|pointer| pointer.split('/').nth(1)).map(str::to_owned).collect(),
+        taint: Taint::Whole(taint),
+        secret: spec.output.confidentiality >= Confidentiality::Private,
+        readers: Default::default(),
+        inferred: false,
+    }
+}

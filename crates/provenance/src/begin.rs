@@ -1,0 +1,85 @@
+//! How a request begins: in words, with the tools there are, and with what is known of what it needs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::labels::FieldLabels;
+use crate::plan::{Plan, PlanError};
+use crate::session::Trusted;
+
+/// The longest request. Whatever is longer was not typed by a person.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The longest name of a tool.
+const NAME_BYTES_MAX: usize = 128;
+
+/// A request, as a person or the host application gives it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Begin {
+    /// What is wanted, in the person's own words.
+    pub request: String,
+    /// The tools that the host performs itself.
+    #[serde(default)]
+    pub tools: BTreeMap<String, Declared>,
+    /// What a planner that saw nothing but the request derived from it: `tools`, `plan`.
+    #[serde(default)]
+    pub trusted: Value,
+}
+
+/// A tool, as its host declares it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Declared {
+    /// For people and models. No power comes from it.
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of the arguments.
+    #[serde(default)]
+    pub schema: Value,
+    /// See [`FieldLabels`]; where they are missing, the worst is assumed.
+    #[serde(default)]
+    pub labels: Value,
+}
+
+impl Declared {
+    /// Its labels, declared or inferred.
+    pub fn field_labels(&self) -> FieldLabels {
+        FieldLabels::declared(&self.labels, &self.schema)
+    }
+}
+
+impl Begin {
+    /// Says what can't be taken, if anything.
+    pub fn check(&self) -> Result<Trusted, PlanError> {
+        if self.request.len() > REQUEST_BYTES_MAX {
+            return Err(PlanError::TooLong);
+        }
+        let fine = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
+        let odd = |name: &&String| name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fine);
+        match self.tools.keys().find(odd) {
+            // Look-alikes of other letters are how one tool passes for another.
+            Some(name) => {
+                Err(PlanError::Unreadable(format!("`{}` can't be a tool's name", name.escape_debug())))
+            }
+            None => Trusted::read(&self.trusted),
+        }
+    }
+}
+
+impl Trusted {
+    /// Reads `{tools, plan}`. What is there and can't be understood is refused: it was meant to narrow.
+    pub fn read(value: &Value) -> Result<Self, PlanError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Read {
+            tools: Option<Vec<String>>,
+            plan: Option<Value>,
+        }
+        if value.is_null() {
+            return Ok(Self::default());
+        }
+        let read = Read::deserialize(value).map_err(|error| PlanError::Unreadable(error.to_string()))?;
+        let plan = read.plan.as_ref().map(Plan::read).transpose()?;
+        Ok(Self { tools: read.tools.map(|tools| tools.into_iter().collect()), plan })
+    }
+}

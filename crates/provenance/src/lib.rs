@@ -1,0 +1,23 @@
+//! Where did it come from? The provenance of every value that an agent passes on, and what follows from it.
+//!
+//! A [`Session`] hears the trusted request, an optional [`Plan`], and every output. For each call it says where each value comes from
+//! ([`Origin`]) and whether that is good enough ([`Ruling`]). Trust needs a positive find: a value that is found nowhere is untrusted,
+//! since text can be encoded. Pure: no clock, no file, no network, no lock.
+
+mod begin;
+mod date;
+mod labels;
+mod plan;
+mod records;
+mod ruling;
+mod session;
+mod spans;
+mod text;
+mod transcript;
+
+pub use begin::{Begin, Declared};
+pub use labels::{Effect, FieldLabels, Taint, Whole};
+pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
+pub use ruling::{Found, Ruling, Stance};
+pub use session::{CallId, Observed, Session, SessionError, Trusted};
+pub use transcript::{Origin, Place, Transcript};

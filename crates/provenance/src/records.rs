@@ -1,0 +1,325 @@
+//! Outputs that are lists of records, so that "the largest", "the latest" and "the one whose name is …" can be evaluated here rather than
+//! believed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::Value;
+
+use crate::date;
+use crate::plan::{Pick, Selection};
+use crate::text::{self, Leaf};
+
+/// Cells that are kept at most. A list that doesn't fit is not selected from.
+const CELLS_MAX: usize = 100_000;
+/// Rows and fields of one list.
+const ROWS_MAX: usize = 10_000;
+const FIELDS_MAX: usize = 64;
+/// Longer text is content, not a value to select.
+const CELL_BYTES_MAX: usize = 256;
+
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    lists: Vec<List>,
+    /// Where a value is, by tool and spelling.
+    at: HashMap<(Box<str>, Box<str>), Vec<Cell>>,
+    cells: usize,
+}
+
+#[derive(Debug)]
+struct List {
+    tool: Box<str>,
+    rows: Vec<BTreeMap<Box<str>, Scalar>>,
+    /// The least and the greatest of each field that has an order.
+    ranges: BTreeMap<Box<str>, Range>,
+}
+
+#[derive(Debug, Clone)]
+struct Scalar {
+    spelt: Box<str>,
+    order: Option<Order>,
+    trusted: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Number(f64),
+    Day(u32, u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    least: f64,
+    most: f64,
+    days: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Cell {
+    list: usize,
+    row: usize,
+    field: Box<str>,
+}
+
+/// Which end of an order is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extreme {
+    Most,
+    Least,
+    Latest,
+    Earliest,
+}
+
+impl Records {
+    /// Keeps the lists of records in an output.
+    pub(crate) fn take(&mut self, tool: &str, output: &Value, trusted: impl Fn(&str) -> bool) {
+        for rows in lists_of(output) {
+            let cells: usize = rows.iter().map(|row| row.len()).sum();
+            self.cells = self.cells.saturating_add(cells);
+            if self.cells > CELLS_MAX || rows.len() > ROWS_MAX {
+                return;
+            }
+            self.keep(tool, &rows, &trusted);
+        }
+    }
+
+    fn keep(
+        &mut self,
+        tool: &str,
+        rows: &[&serde_json::Map<String, Value>],
+        trusted: &impl Fn(&str) -> bool,
+    ) {
+        let number = self.lists.len();
+        let mut list = List { tool: tool.into(), rows: Vec::new(), ranges: BTreeMap::new() };
+        for (row_number, row) in rows.iter().enumerate() {
+            let mut kept = BTreeMap::new();
+            for (field, value) in row.iter().take(FIELDS_MAX) {
+                let Some(scalar) = scalar_of(value, trusted(&format!("[].{field}"))) else { continue };
+                let cell = Cell { list: number, row: row_number, field: field.as_str().into() };
+                self.at.entry((tool.into(), scalar.spelt.clone())).or_default().push(cell);
+                if let Some(order) = scalar.order {
+                    list.widen(field, order);
+                }
+                kept.insert(field.as_str().into(), scalar);
+            }
+            list.rows.push(kept);
+        }
+        self.lists.push(list);
+    }
+
+    /// Whether a tool gave this value in this field.
+    pub(crate) fn has(&self, tool: &str, field: &str, spelt: &str) -> bool {
+        self.cells(tool, spelt).iter().any(|cell| &*cell.field == field)
+    }
+
+    fn cells(&self, tool: &str, spelt: &str) -> &[Cell] {
+        self.at.get(&(tool.into(), spelt.into())).map_or(&[], Vec::as_slice)
+    }
+
+    /// The same, in the outputs of any tool; and nothing says otherwise.
+    pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme]) -> bool {
+        let mut tools: Vec<&str> = self.lists.iter().map(|list| &*list.tool).collect();
+        tools.sort_unstable();
+        tools.dedup();
+        let told: Vec<bool> =
+            tools.into_iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).collect();
+        !told.is_empty() && told.iter().all(|told| *told)
+    }
+
+    /// Whether a value is in a record that stands at one of these ends of its list, by any field but ids. `None`: no list says.
+    pub(crate) fn is_extreme(&self, tool: &str, spelt: &str, ends: &[Extreme]) -> Option<bool> {
+        let mut told = None;
+        for cell in self.cells(tool, spelt) {
+            let Some(list) = self.lists.get(cell.list).filter(|list| list.rows.len() > 1) else { continue };
+            let Some(row) = list.rows.get(cell.row) else { continue };
+            for (field, scalar) in row.iter().filter(|(field, _)| **field != cell.field && !is_id(field)) {
+                let (Some(order), Some(range)) = (scalar.order, list.ranges.get(field)) else { continue };
+                for end in ends.iter().filter(|end| end.is_of(range)) {
+                    told = Some(told.unwrap_or(false) || end.is_at(order, range));
+                }
+            }
+        }
+        told
+    }
+
+    /// The values that a selection picks, spelt; `None` if there is nothing to pick from.
+    pub(crate) fn select(&self, selection: &Selection) -> Option<Vec<String>> {
+        let mut rows: Vec<&BTreeMap<Box<str>, Scalar>> = self
+            .lists
+            .iter()
+            .filter(|list| selection.from.iter().any(|tool| **tool == *list.tool))
+            .flat_map(|list| &list.rows)
+            .collect();
+        if let Some(wanted) = &selection.whose {
+            let spelt = spelt(&wanted.is);
+            rows.retain(|row| row.get(wanted.field.as_str()).is_some_and(|scalar| *scalar.spelt == *spelt));
+        }
+        if rows.is_empty() {
+            return None;
+        }
+        let by = |row: &&BTreeMap<Box<str>, Scalar>| {
+            selection
+                .by
+                .as_deref()
+                .and_then(|by| row.get(by))
+                .and_then(|scalar| scalar.order)
+                .map(Order::value)
+        };
+        let picked: Vec<&BTreeMap<Box<str>, Scalar>> = match selection.pick {
+            Pick::Every => rows,
+            Pick::First => rows.into_iter().take(1).collect(),
+            Pick::Count => return Some(vec![rows.len().to_string()]),
+            Pick::Largest | Pick::Latest => end_of(rows, by, |one, best| one > best),
+            Pick::Smallest | Pick::Earliest => end_of(rows, by, |one, best| one < best),
+        };
+        let field = selection.field.as_str();
+        Some(picked.iter().filter_map(|row| row.get(field)).map(|scalar| scalar.spelt.to_string()).collect())
+    }
+
+    /// Whether a selection rests on what an outsider can write.
+    pub(crate) fn is_by_untrusted(&self, selection: &Selection) -> bool {
+        let fields = [
+            Some(selection.field.as_str()),
+            selection.by.as_deref(),
+            selection.whose.as_ref().map(|one| one.field.as_str()),
+        ];
+        let lists = self.lists.iter().filter(|list| selection.from.iter().any(|tool| **tool == *list.tool));
+        let mut rows = lists.flat_map(|list| &list.rows);
+        rows.any(|row| {
+            fields.iter().flatten().any(|field| row.get(*field).is_some_and(|scalar| !scalar.trusted))
+        })
+    }
+}
+
+/// All rows at one end: where two share it, either is right.
+fn end_of<'r, R: ?Sized>(
+    rows: Vec<&'r R>,
+    by: impl Fn(&&'r R) -> Option<f64>,
+    better: impl Fn(f64, f64) -> bool,
+) -> Vec<&'r R> {
+    let best = rows.iter().filter_map(&by).reduce(|best, one| if better(one, best) { one } else { best });
+    rows.into_iter().filter(|row| best.is_some() && by(row) == best).collect()
+}
+
+impl List {
+    fn widen(&mut self, field: &str, order: Order) {
+        let (value, days) = (order.value(), matches!(order, Order::Day(..)));
+        let range = self.ranges.entry(field.into()).or_insert(Range { least: value, most: value, days });
+        (range.least, range.most) = (range.least.min(value), range.most.max(value));
+        range.days &= days;
+    }
+}
+
+impl Order {
+    fn value(self) -> f64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Day(day, minute) => f64::from(day) + f64::from(minute) / 1440.0,
+        }
+    }
+}
+
+impl Extreme {
+    fn is_of(self, range: &Range) -> bool {
+        match self {
+            Self::Most | Self::Least => !range.days,
+            Self::Latest | Self::Earliest => range.days,
+        }
+    }
+
+    fn is_at(self, order: Order, range: &Range) -> bool {
+        let end = match self {
+            Self::Most | Self::Latest => range.most,
+            Self::Least | Self::Earliest => range.least,
+        };
+        order.value() >= end && order.value() <= end
+    }
+}
+
+/// The ends that the words of a request name. English; what isn't recognised selects nothing, and selecting nothing allows nothing.
+pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
+    let mut ends = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let after = words.get(at.saturating_add(1)).map(String::as_str);
+        ends.extend(match (word.as_str(), after) {
+            ("most" | "more", Some("recent")) => Some(Extreme::Latest),
+            ("least", Some("recent")) => Some(Extreme::Earliest),
+            ("largest" | "biggest" | "highest" | "greatest" | "maximum" | "longest" | "most", _) => {
+                Some(Extreme::Most)
+            }
+            ("smallest" | "lowest" | "least" | "cheapest" | "minimum" | "shortest" | "fewest", _) => {
+                Some(Extreme::Least)
+            }
+            ("latest" | "newest", _) => Some(Extreme::Latest),
+            ("earliest" | "oldest", _) => Some(Extreme::Earliest),
+            _other => None,
+        });
+    }
+    ends
+}
+
+fn lists_of(output: &Value) -> Vec<Vec<&serde_json::Map<String, Value>>> {
+    let mut lists = Vec::new();
+    collect(output, 0, &mut lists);
+    lists
+}
+
+fn collect<'v>(value: &'v Value, depth: u8, lists: &mut Vec<Vec<&'v serde_json::Map<String, Value>>>) {
+    if depth > 4 {
+        return;
+    }
+    let inner: Vec<&Value> = match value {
+        Value::Array(items) => items.iter().collect(),
+        Value::Object(fields) => fields.values().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
+    };
+    let rows: Vec<_> = inner.iter().filter_map(|item| item.as_object()).collect();
+    if !rows.is_empty() && rows.len() == inner.len() {
+        lists.push(rows);
+    } else if depth == 0
+        && let Value::Object(row) = value
+    {
+        // A single record is a list of one.
+        lists.push(vec![row]);
+    }
+    for item in inner.into_iter().filter(|item| item.is_array()) {
+        collect(item, depth.saturating_add(1), lists);
+    }
+}
+
+fn scalar_of(value: &Value, trusted: bool) -> Option<Scalar> {
+    let words = match value {
+        Value::String(text) if text.is_empty() || text.len() > CELL_BYTES_MAX => return None,
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => text::words_of(Leaf::Scalar(value)),
+    };
+    let order = match words.as_slice() {
+        [one] => one
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite())
+            .map(Order::Number)
+            .or_else(|| day(one, None)),
+        [one, time] => day(one, Some(time)),
+        _many => None,
+    };
+    Some(Scalar { spelt: words.join(" ").into(), order, trusted })
+}
+
+fn day(word: &str, time: Option<&str>) -> Option<Order> {
+    let minutes = time.map_or(Some(0), |time| {
+        let (hour, minute) = time.split_once(':')?;
+        hour.parse::<u32>().ok()?.checked_mul(60)?.checked_add(minute.parse().ok()?)
+    });
+    Some(Order::Day(date::order(word)?, minutes?))
+}
+
+fn is_id(field: &str) -> bool {
+    matches!(field, "id" | "id_" | "uuid") || field.ends_with("_id")
+}
+
+/// A value in the spelling that cells are compared in.
+pub(crate) fn spelt(value: &Value) -> String {
+    let mut all = Vec::new();
+    text::leaves(value, &mut |_, leaf| all.extend(text::words_of(leaf)));
+    all.join(" ")
+}

@@ -1,0 +1,81 @@
+//! What provenance says to a call, and why.
+
+use serde::Serialize;
+
+use crate::transcript::Origin;
+
+/// Whether where the values come from is good enough. The order is that of strictness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stance {
+    /// It is.
+    Allow,
+    /// A person should look.
+    Ask,
+    /// It isn't.
+    Deny,
+}
+
+/// Where one leaf of the arguments comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// The argument.
+    pub argument: String,
+    /// Whether it chooses who or what is affected.
+    pub sink: bool,
+    /// From where.
+    pub origin: Origin,
+}
+
+/// What provenance says to a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ruling {
+    /// Yes, ask, or no.
+    pub stance: Stance,
+    /// A stable word for the reason.
+    pub code: &'static str,
+    /// The reason in a sentence; empty for a yes.
+    pub reason: String,
+    /// Where each argument comes from, the worst leaf of each.
+    pub found: Vec<Found>,
+    /// The planned step that the call would use up.
+    #[serde(skip)]
+    pub(crate) step: Option<usize>,
+    /// What the call is, so that a repetition is noticed.
+    #[serde(skip)]
+    pub(crate) act: Option<u64>,
+}
+
+impl Ruling {
+    pub(crate) fn new(point: Point) -> Self {
+        let Point { stance, code, reason } = point;
+        Self { stance, code, reason, found: Vec::new(), step: None, act: None }
+    }
+}
+
+/// One thing to say about a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    pub(crate) stance: Stance,
+    pub(crate) code: &'static str,
+    pub(crate) reason: String,
+}
+
+impl Point {
+    pub(crate) fn fine() -> Self {
+        Self { stance: Stance::Allow, code: "provenance.fine", reason: String::new() }
+    }
+
+    pub(crate) fn ask(code: &'static str, reason: String) -> Self {
+        Self { stance: Stance::Ask, code, reason }
+    }
+
+    pub(crate) fn deny(code: &'static str, reason: String) -> Self {
+        Self { stance: Stance::Deny, code, reason }
+    }
+
+    /// The stricter of two; the first of equals.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if other.stance > self.stance { other } else { self }
+    }
+}

@@ -1,0 +1,243 @@
+//! One request from its beginning to its end: what it may use, what has been heard, what has been done.
+
+mod grounds;
+mod steps;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+use crate::labels::FieldLabels;
+use crate::plan::{Plan, PlanError};
+use crate::records::{self, Extreme};
+use crate::ruling::{Found, Point, Ruling};
+use crate::text;
+use crate::transcript::{Heard, Origin, Transcript};
+
+/// The number of a call, as the ledger or the host has it.
+pub type CallId = u64;
+
+/// Tools that a session may know.
+const TOOLS_MAX: usize = 4_096;
+/// Calls whose repetition is noticed.
+const ACTS_MAX: usize = 10_000;
+
+/// What a trusted planner, an operator or the host derived from the request before any tool ran.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Trusted {
+    /// The only tools that the request needs.
+    pub tools: Option<BTreeSet<String>>,
+    /// The only steps that the request needs.
+    pub plan: Option<Plan>,
+}
+
+/// A session that can't be begun or changed so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// More tools than anyone needs.
+    #[error("a session knows at most {TOOLS_MAX} tools")]
+    TooManyTools,
+    /// Something untrusted has been heard; whatever is planned now may be the outsider's plan.
+    #[error("a plan must be there before the first untrusted byte")]
+    TooLate,
+    /// It allows more than what is in force.
+    #[error("the tool `{0}` is not among those in force: what a session may do can only be narrowed")]
+    WiderTools(String),
+    /// It isn't a plan, or a wider one.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// One request and everything heard since.
+#[derive(Debug)]
+pub struct Session {
+    tools: HashMap<String, FieldLabels>,
+    allowed: Option<BTreeSet<String>>,
+    plan: Option<Planned>,
+    transcript: Transcript,
+    /// The ends ("largest", "latest") that the request names.
+    ends: Vec<Extreme>,
+    acts: HashSet<u64>,
+}
+
+#[derive(Debug)]
+struct Planned {
+    plan: Plan,
+    used: Vec<bool>,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'a> {
+    /// Which call.
+    pub call: CallId,
+    /// Of which tool.
+    pub tool: &'a str,
+    /// What it gave back.
+    pub output: &'a Value,
+    /// It says that nothing was done.
+    pub failed: bool,
+    /// A person has agreed to exactly these arguments.
+    pub agreed: Option<&'a Value>,
+}
+
+impl Session {
+    /// Begins with the trusted request, the tools there are, and what is known of what the request needs.
+    pub fn begin(
+        request: &str,
+        tools: HashMap<String, FieldLabels>,
+        trusted: Trusted,
+    ) -> Result<Self, SessionError> {
+        if tools.len() > TOOLS_MAX {
+            return Err(SessionError::TooManyTools);
+        }
+        let plan = trusted.plan.map(Planned::new);
+        Ok(Self {
+            ends: records::ends_in(&text::words(request)),
+            transcript: Transcript::new(request),
+            allowed: trusted.tools,
+            tools,
+            plan,
+            acts: HashSet::new(),
+        })
+    }
+
+    /// What has been heard.
+    pub fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    /// Narrows what the session may do. Before anything untrusted was heard a first plan may be given; nothing is ever widened.
+    pub fn narrow(&mut self, trusted: Trusted) -> Result<(), SessionError> {
+        if let (Some(new), Some(old)) = (&trusted.tools, &self.allowed)
+            && let Some(tool) = new.iter().find(|tool| !old.contains(*tool))
+        {
+            return Err(SessionError::WiderTools(tool.clone()));
+        }
+        if self.transcript.is_tainted() && self.plan.is_none() && trusted.plan.is_some() {
+            return Err(SessionError::TooLate);
+        }
+        if let (Some(new), Some(old)) = (&trusted.plan, &self.plan)
+            && let Some(error) = new.beyond(&old.left())
+        {
+            return Err(error.into());
+        }
+        if let Some(tools) = trusted.tools {
+            self.allowed = Some(tools);
+        }
+        if let Some(plan) = trusted.plan {
+            self.plan = Some(Planned::new(plan));
+        }
+        Ok(())
+    }
+
+    /// What provenance says to a call. Changes nothing.
+    pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
+        let Some(labels) = self.tools.get(tool) else {
+            let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
+            return Ruling::new(Point::deny("provenance.unknown_tool", reason));
+        };
+        if self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(tool)) {
+            let reason = format!("`{tool}` is not needed for this request");
+            return Ruling::new(Point::deny("provenance.not_needed", reason));
+        }
+        let mut ruling = match &self.plan {
+            Some(planned) => self.by_plan(planned, tool, labels, args),
+            None => Ruling::new(self.by_grounds(tool, labels, args)),
+        };
+        if labels.acts() {
+            ruling.act = Some(act_of(tool, args));
+        }
+        ruling.found = self.found(labels, args);
+        ruling
+    }
+
+    /// Takes the step that a ruling rests on. Of two calls that were ruled on side by side, one gets it.
+    pub fn take(&mut self, ruling: &Ruling) -> bool {
+        let slot = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step));
+        slot.is_none_or(|used| !std::mem::replace(used, true))
+    }
+
+    /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again.
+    pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) {
+        if let Some(ruling) = ruling {
+            let slot = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step));
+            if let Some(used) = slot {
+                *used = !observed.failed;
+            }
+            if let Some(act) = ruling.act
+                && !observed.failed
+                && self.acts.len() < ACTS_MAX
+            {
+                self.acts.insert(act);
+            }
+        }
+        let Observed { call, tool, output, failed, agreed } = *observed;
+        self.agree(tool, agreed);
+        match self.tools.get(tool) {
+            // The words of a failure are whoever's: they may quote anything.
+            Some(labels) if !failed => self.transcript.hear(&Heard { call, tool, labels, output }),
+            Some(_) | None => {
+                let labels = FieldLabels::inferred(&Value::Null);
+                self.transcript.hear(&Heard { call, tool, labels: &labels, output });
+            }
+        }
+    }
+
+    /// What a person agreed to names who may be affected from here on.
+    fn agree(&mut self, tool: &str, agreed: Option<&Value>) {
+        let Some(labels) = self.tools.get(tool) else { return };
+        for (name, value) in agreed.and_then(Value::as_object).into_iter().flatten() {
+            if labels.is_sink(name, value) {
+                self.transcript.agree(value);
+            }
+        }
+    }
+
+    /// A person says that this value may be trusted, wherever it came from.
+    pub fn declassify(&mut self, value: &Value) {
+        self.transcript.agree(value);
+    }
+
+    /// Notes that something untrusted was heard by another way: a message, a file, a child.
+    pub fn taint(&mut self) {
+        self.transcript.taint();
+    }
+
+    fn found(&self, labels: &FieldLabels, args: &Value) -> Vec<Found> {
+        let of = |(name, value): (&String, &Value)| Found {
+            argument: name.clone(),
+            sink: labels.is_sink(name, value),
+            origin: self.transcript.origin(value),
+        };
+        let fields = args.as_object().into_iter().flatten();
+        fields.filter(|(_, value)| !text::is_empty(value)).map(of).collect()
+    }
+
+    fn origin(&self, value: &Value) -> Origin {
+        self.transcript.origin(value)
+    }
+}
+
+impl Planned {
+    fn new(plan: Plan) -> Self {
+        Self { used: vec![false; plan.steps.len()], plan }
+    }
+
+    /// The steps that aren't used up.
+    fn left(&self) -> Plan {
+        let steps = self.plan.steps.iter().zip(&self.used).filter(|(_, used)| !**used);
+        Plan { steps: steps.map(|(step, _)| step.clone()).collect() }
+    }
+}
+
+fn act_of(tool: &str, args: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tool.hash(&mut hasher);
+    text::leaves(args, &mut |path, leaf| {
+        path.hash(&mut hasher);
+        text::words_of(leaf).hash(&mut hasher);
+    });
+    hasher.finish()
+}

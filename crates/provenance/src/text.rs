@@ -1,0 +1,278 @@
+//! Text as values are compared in: words in one spelling. Case, white space, thousands separators, trailing zeros and the usual ways to
+//! write a date make no difference; everything else does.
+
+use serde_json::Value;
+
+use crate::date;
+
+/// Words of one text beyond this are not looked at: whoever asks about more gets "found nowhere".
+const WORDS_MAX: usize = 1 << 18;
+
+/// What a single word looks like. Words of these shapes reach somebody or something by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Shape {
+    /// Somebody's address: `a@b.c`.
+    Address,
+    /// A host or a file: `www.a.b`, `bill.txt`.
+    Dotted,
+    /// An account, a phone number, a key: `GB29NWBK…`.
+    Code,
+}
+
+/// The words of a text in their one spelling.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    let mut raw = Vec::new();
+    let mut word = String::new();
+    let mut chars = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = chars.next() {
+        let next = chars.peek().copied();
+        if joins(before, c, next) {
+            if is_ideograph(c) {
+                push(&mut raw, &mut word);
+                word.push(c);
+                push(&mut raw, &mut word);
+            } else {
+                word.extend(if c == '\u{2019}' { '\'' } else { c }.to_lowercase());
+            }
+        } else {
+            push(&mut raw, &mut word);
+        }
+        before = c;
+        if raw.len() >= WORDS_MAX {
+            return date::fold(raw);
+        }
+    }
+    push(&mut raw, &mut word);
+    date::fold(raw)
+}
+
+/// Whether a character belongs to the word around it.
+fn joins(before: char, c: char, next: Option<char>) -> bool {
+    let next = next.unwrap_or(' ');
+    match c {
+        c if c.is_alphanumeric() || c == '_' => true,
+        // What can't be seen must not make two different values look alike, so it stays part of the word.
+        '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}' => true,
+        '@' | '+' | '\'' | '\u{2019}' => before.is_alphanumeric() && next.is_alphanumeric(),
+        '.' => before.is_alphanumeric() && next.is_alphanumeric(),
+        // A sign: not within a word, and right before a digit.
+        '-' => {
+            (before.is_alphanumeric() && next.is_alphanumeric())
+                || (before.is_whitespace() && next.is_ascii_digit())
+        }
+        '%' => before.is_ascii_digit(),
+        ',' | ':' | '/' => before.is_ascii_digit() && next.is_ascii_digit(),
+        _separator => false,
+    }
+}
+
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}')
+}
+
+fn push(raw: &mut Vec<String>, word: &mut String) {
+    if !word.is_empty() {
+        raw.push(number(word).unwrap_or_else(|| word.clone()));
+        word.clear();
+    }
+}
+
+/// A number without thousands separators and trailing zeros, if it is one. Leading zeros stay: they belong to a code, not to a number.
+fn number(word: &str) -> Option<String> {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let mut groups = whole.split(',');
+    let head = groups.next()?;
+    let grouped = groups.all(|group| group.len() == 3 && is_digits(group));
+    if head.is_empty() || !is_digits(head) || !grouped || !is_digits(fraction) {
+        return None;
+    }
+    let sign = if digits.len() < word.len() { "-" } else { "" };
+    let whole: String = whole.chars().filter(|c| *c != ',').collect();
+    let fraction = fraction.trim_end_matches('0');
+    let dot = if fraction.is_empty() { "" } else { "." };
+    Some(format!("{sign}{whole}{dot}{fraction}"))
+}
+
+/// What a word looks like, if it looks like something that reaches somebody.
+pub(crate) fn shape(word: &str) -> Option<Shape> {
+    if date::is_date(word) || number(word).is_some_and(|digits| digits.len() < 8) {
+        return None;
+    }
+    if word.split_once('@').is_some_and(|(_, host)| host.contains('.')) {
+        return Some(Shape::Address);
+    }
+    let has_letter = word.chars().any(char::is_alphabetic);
+    let has_digit = word.chars().any(|c| c.is_ascii_digit());
+    if has_letter
+        && word
+            .rsplit_once('.')
+            .is_some_and(|(_, last)| last.len() >= 2 && last.chars().all(char::is_alphanumeric))
+    {
+        return Some(Shape::Dotted);
+    }
+    let plain = word.chars().filter(|c| c.is_alphanumeric()).count();
+    let is_code =
+        has_digit && ((has_letter && plain >= 6 && !is_ordinary(word)) || (!has_letter && plain >= 8));
+    (is_code && !word.contains(':')).then_some(Shape::Code)
+}
+
+/// Words such as `30th` or `2nd-floor` have a digit and are still words.
+fn is_ordinary(word: &str) -> bool {
+    let digits = word.chars().filter(char::is_ascii_digit).count();
+    digits <= 2 && word.len() <= 12 && word.contains('-')
+}
+
+/// Calls `each` with every scalar of a value and the path to it; keys that hold something themselves come with the path of their object.
+pub(crate) fn leaves<'v>(value: &'v Value, each: &mut impl FnMut(&str, Leaf<'v>)) {
+    let mut path = String::new();
+    walk(value, &mut path, 0, each);
+}
+
+/// A scalar, or a key that is one in all but name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Leaf<'v> {
+    Scalar(&'v Value),
+    Key(&'v str),
+}
+
+/// Deeper than any result of use; what lies below isn't looked at and so found nowhere.
+const DEPTH_MAX: usize = 64;
+
+fn walk<'v>(value: &'v Value, path: &mut String, depth: usize, each: &mut impl FnMut(&str, Leaf<'v>)) {
+    if depth > DEPTH_MAX {
+        return;
+    }
+    let length = path.len();
+    match value {
+        Value::Array(items) => {
+            for item in items {
+                path.push_str("[]");
+                walk(item, path, depth.saturating_add(1), each);
+                path.truncate(length);
+            }
+        }
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                if !is_field_name(key) {
+                    each(path, Leaf::Key(key));
+                }
+                path.push('.');
+                path.push_str(key);
+                walk(field, path, depth.saturating_add(1), each);
+                path.truncate(length);
+            }
+        }
+        Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => each(path, Leaf::Scalar(value)),
+    }
+}
+
+/// `first_name` names a field; `a@b.c`, `Luxury Palace` and `24` are keys that hold something.
+fn is_field_name(key: &str) -> bool {
+    let fine = |c: char| c.is_ascii_lowercase() || c == '_' || c == '-';
+    key.len() <= 64
+        && key.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && key.chars().all(|c| fine(c) || c.is_ascii_digit())
+}
+
+/// The words of a scalar.
+pub(crate) fn words_of(leaf: Leaf<'_>) -> Vec<String> {
+    match leaf {
+        Leaf::Key(text) => words(text),
+        Leaf::Scalar(Value::String(text)) => words(text),
+        Leaf::Scalar(other) => words(&other.to_string()),
+    }
+}
+
+/// Whether two values are the same but for spelling.
+pub(crate) fn same(one: &Value, other: &Value) -> bool {
+    let spelt = |value: &Value| {
+        let mut all = Vec::new();
+        leaves(value, &mut |_, leaf| all.push(words_of(leaf)));
+        all
+    };
+    one == other || (spelt(one) == spelt(other) && !spelt(one).iter().all(Vec::is_empty))
+}
+
+/// Nothing that could choose or say anything.
+pub(crate) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn one_spelling() {
+        let cases = [
+            ("Luxury  Palace,\n", vec!["luxury", "palace"]),
+            ("98.70 $10,000.50 1,200 0012 -5", vec!["98.7", "10000.5", "1200", "0012", "-5"]),
+            ("mail mark.black-2134@Gmail.com.", vec!["mail", "mark.black-2134@gmail.com"]),
+            ("'Refund' (10%)", vec!["refund", "10%"]),
+            ("SE355;50.0;x", vec!["se355", "50", "x"]),
+            ("see https://bit.ly/sUf", vec!["see", "https", "bit.ly", "suf"]),
+            ("Mom\u{2019}s", vec!["mom's"]),
+            ("10:00 1,2", vec!["10:00", "1,2"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(words(text), expected, "{text:?}");
+        }
+        assert_ne!(words("a\u{200b}b"), words("ab"), "what can't be seen still counts");
+    }
+
+    #[test]
+    fn dates_in_all_usual_spellings_are_one() {
+        let iso = words("2024-05-20");
+        for text in [
+            "May 20th, 2024",
+            "20 May 2024",
+            "20th of May 2024",
+            "2024/05/20",
+            "20.05.2024",
+            "the 20 may, 2024",
+        ] {
+            assert!(words(text).ends_with(&iso), "{text}: {:?}", words(text));
+        }
+        assert_eq!(words("2024-05-20T10:00:00"), words("2024-05-20 10:00"));
+        assert_eq!(words("May 20th"), words("20 may"));
+        assert_ne!(words("May 20th"), iso, "without a year it is less");
+    }
+
+    #[test]
+    fn shapes() {
+        let cases = [
+            ("a@b.cd", Some(Shape::Address)),
+            ("www.a.com", Some(Shape::Dotted)),
+            ("bill-2023.txt", Some(Shape::Dotted)),
+            ("uk12345678901234567890", Some(Shape::Code)),
+            ("4237-4252-7456-2574", Some(Shape::Code)),
+            ("hgk137803", Some(Shape::Code)),
+            ("refund", None),
+            ("1200", None),
+            ("200.29", None),
+            ("10:00", None),
+            ("20th", None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(shape(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_same_but_for_spelling() {
+        assert!(same(&json!(["A@b.c"]), &json!(["a@b.c"])) && same(&json!(10.0), &json!("10.00")));
+        assert!(!same(&json!(["a", "b"]), &json!(["a b"])) && !same(&json!("…"), &json!("!")));
+    }
+}

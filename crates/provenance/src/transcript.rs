@@ -1,0 +1,317 @@
+//! What a session has heard: the request, and every output, indexed by the words in it, each with where it came from.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::date;
+use crate::labels::{Effect, FieldLabels};
+use crate::records::Records;
+use crate::spans::{Mark, Seen, Sources, Spans};
+use crate::text::{self, Leaf, Shape};
+
+/// The request.
+const REQUEST: u32 = 0;
+/// What a person has agreed to in this session, and the ids of what the session itself has made.
+const AGREED: u32 = 1;
+/// Bits in a set of sources.
+const SOURCES_MAX: usize = 128;
+/// Leaves whose place is kept; the words of later ones are found, but not their place.
+const LEAVES_MAX: usize = 100_000;
+/// Different words of one shape that one source may hold before they count as many.
+pub(crate) const ALIKE_MAX: usize = 64;
+
+/// Where a value comes from. The order is that of trust, best first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The trusted request says it.
+    Request,
+    /// A field that no outsider can write has it.
+    Trusted(Place),
+    /// Only fields that an outsider can write have it.
+    Untrusted(Place),
+    /// It is nowhere to be found. That is no better than untrusted: text can be encoded.
+    Nowhere,
+}
+
+impl Origin {
+    /// Whether it was positively found in something trusted.
+    pub fn is_trusted(&self) -> bool {
+        match self {
+            Self::Request | Self::Trusted(_) => true,
+            Self::Untrusted(_) | Self::Nowhere => false,
+        }
+    }
+
+    /// The word that rules use.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Trusted(_) => "trusted",
+            Self::Untrusted(_) => "untrusted",
+            Self::Nowhere => "nowhere",
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Request => f.write_str("the request"),
+            Self::Trusted(Place { call, tool, field }) => write!(f, "`{tool}` (call {call}, `{field}`)"),
+            Self::Untrusted(Place { call, tool, field }) => {
+                write!(f, "what others can write in `{tool}` (call {call}, `{field}`)")
+            }
+            Self::Nowhere => f.write_str("nowhere"),
+        }
+    }
+}
+
+/// A place in an earlier output.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// The number of the call.
+    pub call: u64,
+    /// The tool that gave it.
+    pub tool: String,
+    /// The field it was in.
+    pub field: String,
+}
+
+#[derive(Debug)]
+struct Source {
+    tool: Box<str>,
+    trusted: bool,
+    secret: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    call: u64,
+    source: u32,
+    field: Box<str>,
+}
+
+/// One output, as it is heard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heard<'a> {
+    pub(crate) call: u64,
+    pub(crate) tool: &'a str,
+    pub(crate) labels: &'a FieldLabels,
+    pub(crate) output: &'a Value,
+}
+
+/// Everything a session has heard.
+#[derive(Debug)]
+pub struct Transcript {
+    spans: Spans,
+    sources: Vec<Source>,
+    leaves: Vec<Kept>,
+    alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
+    pub(crate) records: Records,
+    tainted: bool,
+}
+
+impl Transcript {
+    /// A transcript that begins with the trusted request.
+    pub fn new(request: &str) -> Self {
+        let own = || Source { tool: "".into(), trusted: true, secret: false };
+        let mut new = Self {
+            spans: Spans::default(),
+            sources: vec![own(), own()],
+            leaves: Vec::new(),
+            alike: HashMap::new(),
+            records: Records::default(),
+            tainted: false,
+        };
+        new.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
+        new
+    }
+
+    /// Whether anything that an outsider can write has been heard.
+    pub fn is_tainted(&self) -> bool {
+        self.tainted
+    }
+
+    /// From here on nothing counts as if only trusted things had been heard.
+    pub(crate) fn taint(&mut self) {
+        self.tainted = true;
+    }
+
+    /// A person has looked at this value and agreed to it.
+    pub(crate) fn agree(&mut self, value: &Value) {
+        let mut all = Vec::new();
+        text::leaves(value, &mut |_, leaf| all.push(text::words_of(leaf)));
+        for words in all {
+            self.add(&words, Mark { source: AGREED, leaf: u32::MAX, trusted: true });
+        }
+    }
+
+    /// Whether a person has agreed to this value.
+    pub(crate) fn is_agreed(&self, words: &[String]) -> bool {
+        self.seen(words).sources & (1 << AGREED) != 0
+    }
+
+    /// Takes an output in.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>) {
+        let Heard { tool, labels, output, .. } = *heard;
+        let mut all = Vec::new();
+        text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
+        for (path, leaf) in all {
+            let tainted = labels.is_tainted(&path);
+            self.tainted |= tainted;
+            // What a writing tool answers repeats what it was told; only the ids that it gives are news.
+            let writes = labels.effect == Effect::Write;
+            self.take(heard, &path, leaf, !tainted && !(writes && !is_id(&path)));
+            if writes && !tainted && is_id(&path) {
+                self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
+            }
+        }
+        self.records.take(tool, output, |path| !labels.is_tainted(path));
+    }
+
+    fn take(&mut self, heard: &Heard<'_>, path: &str, leaf: Leaf<'_>, trusted: bool) {
+        let Some(source) = self.source_of(heard.tool, trusted, heard.labels.secret) else { return };
+        let words = text::words_of(leaf);
+        if !trusted {
+            self.note_shapes(source, &words);
+        }
+        let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
+        if self.leaves.len() < LEAVES_MAX {
+            self.leaves.push(Kept { call: heard.call, source, field: path.into() });
+        }
+        self.add(&words, Mark { source, leaf: number, trusted });
+    }
+
+    fn add(&mut self, words: &[String], mark: Mark) {
+        self.spans.add(words, mark);
+        for word in words.iter().filter_map(|word| date::day_of(word)) {
+            self.spans.add(&[word], mark);
+        }
+    }
+
+    fn note_shapes(&mut self, source: u32, words: &[String]) {
+        for word in words {
+            let Some(shape) = text::shape(word) else { continue };
+            let alike = self.alike.entry((source, shape)).or_default();
+            if alike.len() <= ALIKE_MAX {
+                alike.insert(word.as_str().into());
+            }
+        }
+    }
+
+    /// The number of a source; `None` when there are too many, and then nothing of it is found.
+    fn source_of(&mut self, tool: &str, trusted: bool, secret: bool) -> Option<u32> {
+        let is = |one: &Source| {
+            !tool.is_empty() && &*one.tool == tool && one.trusted == trusted && one.secret == secret
+        };
+        let known = self.sources.iter().position(is);
+        let at = match known {
+            Some(at) => at,
+            None if self.sources.len() < SOURCES_MAX => {
+                self.sources.push(Source { tool: tool.into(), trusted, secret });
+                self.sources.len().saturating_sub(1)
+            }
+            None => return None,
+        };
+        u32::try_from(at).ok()
+    }
+
+    /// What is known of a run of words, with dates that the text has without their year.
+    pub(crate) fn seen(&self, words: &[String]) -> Seen {
+        let exact = self.spans.seen(words);
+        if !words.iter().any(|word| date::is_date(word)) {
+            return exact;
+        }
+        let loose: Vec<String> =
+            words.iter().map(|word| date::looser(word).unwrap_or_else(|| word.clone())).collect();
+        let loose = self.spans.seen(&loose);
+        Seen {
+            sources: exact.sources | loose.sources,
+            trusted: exact.trusted.or(loose.trusted),
+            untrusted: exact.untrusted.or(loose.untrusted),
+        }
+    }
+
+    /// Where a leaf comes from: the best place that has all of it, in this order.
+    pub(crate) fn origin_of_words(&self, words: &[String]) -> Origin {
+        let seen = self.seen(words);
+        if seen.sources & 1 != 0 {
+            return Origin::Request;
+        }
+        if seen.sources & self.trusted() != 0 {
+            return Origin::Trusted(self.place(seen.trusted));
+        }
+        if seen.sources != 0 { Origin::Untrusted(self.place(seen.untrusted)) } else { Origin::Nowhere }
+    }
+
+    /// Where a value comes from: as the worst of its leaves does. An empty one asks for nothing that the request hasn't.
+    pub fn origin(&self, value: &Value) -> Origin {
+        let mut worst = Origin::Request;
+        text::leaves(value, &mut |_, leaf| {
+            let origin = self.origin_of_words(&text::words_of(leaf));
+            if origin > worst {
+                worst = origin;
+            }
+        });
+        worst
+    }
+
+    fn place(&self, leaf: Option<u32>) -> Place {
+        let kept = leaf.and_then(|leaf| self.leaves.get(leaf as usize));
+        kept.map_or_else(
+            || Place { call: 0, tool: "?".to_owned(), field: "?".to_owned() },
+            |kept| Place {
+                call: kept.call,
+                tool: self.sources.get(kept.source as usize).map_or("?", |source| &source.tool).to_owned(),
+                field: if kept.field.is_empty() {
+                    "output".to_owned()
+                } else {
+                    kept.field.trim_start_matches('.').to_owned()
+                },
+            },
+        )
+    }
+
+    fn those(&self, wanted: impl Fn(&Source) -> bool) -> Sources {
+        let bits = (0_u32..).zip(&self.sources).skip(1);
+        bits.filter(|(_, source)| wanted(source))
+            .fold(0, |set, (bit, _)| set | 1_u128.checked_shl(bit).unwrap_or(0))
+    }
+
+    /// All sources that no outsider can write, the request aside.
+    pub(crate) fn trusted(&self) -> Sources {
+        self.those(|source| source.trusted)
+    }
+
+    /// The request, and trusted sources that aren't confidential.
+    pub(crate) fn open(&self) -> Sources {
+        self.those(|source| source.trusted && !source.secret) | 1
+    }
+
+    /// The sources of these tools.
+    pub(crate) fn of_tools(&self, is_one: impl Fn(&str) -> bool) -> Sources {
+        self.those(|source| is_one(&source.tool))
+    }
+
+    /// The words that look like this one in untrusted sources among `sources`; `None` if they are too many to tell.
+    pub(crate) fn alike(&self, word: &str, sources: Sources) -> Option<BTreeSet<&str>> {
+        let shape = text::shape(word)?;
+        let mut all = BTreeSet::new();
+        for (bit, source) in (0_u32..).zip(&self.sources) {
+            if source.trusted || sources & 1_u128.checked_shl(bit).unwrap_or(0) == 0 {
+                continue;
+            }
+            let some = self.alike.get(&(bit, shape)).into_iter().flatten();
+            all.extend(some.map(|word| &**word));
+        }
+        (all.len() <= ALIKE_MAX).then_some(all)
+    }
+}
+
+fn is_id(path: &str) -> bool {
+    let last = path.rsplit(['.', ']']).next().unwrap_or_default();
+    matches!(last, "id" | "id_" | "uuid") || last.ends_with("_id")
+}

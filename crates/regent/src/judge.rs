@@ -1,0 +1,359 @@
+//! Judging for agents that others run: begin, decide, observe, end. One JSON object in, one out; whoever carries them (stdio, HTTP)
+//! decides nothing. Each decision is a system call with its intent in the ledger; what the host says came of it is its outcome.
+
+mod host;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use regent_kernel::{
+    AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, TicketId,
+    ToolCall,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub(crate) use host::Host;
+use host::{Expected, Observation};
+
+/// Sessions at the same time.
+const SESSIONS_MAX: usize = 512;
+/// Calls of one session that wait to be observed.
+const WAITING_MAX: usize = 256;
+/// The longest name of a session.
+const NAME_BYTES_MAX: usize = 256;
+/// How long an approval that the host reports holds: it is used at once.
+const APPROVED_MS: u64 = 60_000;
+
+/// A host's question to us.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum Message {
+    Begin {
+        session: String,
+        #[serde(default)]
+        prompt: String,
+        #[serde(default)]
+        tools: Value,
+        #[serde(default)]
+        trusted: Value,
+    },
+    Decide {
+        session: String,
+        call: HostCall,
+    },
+    Observe {
+        session: String,
+        call: HostCall,
+        output: HostOutput,
+    },
+    End {
+        session: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct HostCall {
+    id: Value,
+    tool: String,
+    #[serde(default)]
+    args: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct HostOutput {
+    #[serde(default)]
+    text: Value,
+    #[serde(default)]
+    data: Value,
+    #[serde(default)]
+    error: Value,
+}
+
+/// Something that can't be answered as it was asked. Never a yes.
+#[derive(Debug, thiserror::Error)]
+enum JudgeError {
+    #[error("the message can't be read: {0}")]
+    Unreadable(String),
+    #[error("there is no session `{0}`")]
+    NoSession(String),
+    #[error("the session `{0}` has begun already")]
+    Begun(String),
+    #[error(
+        "more than {SESSIONS_MAX} sessions, or more than {WAITING_MAX} calls of one that wait to be observed"
+    )]
+    TooMany,
+    #[error("no call with this id, tool and arguments was allowed or asked about")]
+    NotJudged,
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// The judge: a kernel, and the sessions of its host.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    kernel: Kernel,
+    host: Arc<Host>,
+    sessions: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Session>>>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    agent: Principal,
+    id: AgentId,
+    waiting: HashMap<String, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    call: HostCall,
+    state: Judged,
+}
+
+#[derive(Debug)]
+enum Judged {
+    Allowed { observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
+    Asked(TicketId),
+}
+
+impl Judge {
+    /// A judge over a kernel whose calls elsewhere go to this host.
+    pub(crate) fn new(kernel: Kernel, host: Arc<Host>) -> Self {
+        Self { kernel, host, sessions: Mutex::default() }
+    }
+
+    /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
+    pub(crate) async fn answer(&self, line: &[u8]) -> Value {
+        let message = serde_json::from_slice(line).map_err(|error| JudgeError::Unreadable(error.to_string()));
+        let (decides, answer) = match message {
+            Ok(Message::Begin { session, prompt, tools, trusted }) => {
+                (false, self.begin(session, prompt, &tools, trusted).await)
+            }
+            Ok(Message::Decide { session, call }) => (true, self.decide(&session, call).await),
+            Ok(Message::Observe { session, call, output }) => {
+                (false, self.observe(&session, call, output).await)
+            }
+            Ok(Message::End { session }) => (false, self.end(&session).await),
+            Err(error) => (true, Err(error)),
+        };
+        match answer {
+            Ok(answer) => answer,
+            Err(error) if decides => {
+                json!({"decision": "deny", "error": error.to_string(), "reason": error.to_string()})
+            }
+            Err(error) => json!({"error": error.to_string()}),
+        }
+    }
+
+    async fn begin(
+        &self,
+        name: String,
+        prompt: String,
+        tools: &Value,
+        trusted: Value,
+    ) -> Result<Value, JudgeError> {
+        let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
+        let tools = if tools.is_null() {
+            Default::default()
+        } else {
+            Deserialize::deserialize(tools).map_err(unreadable)?
+        };
+        let begin = Box::new(Begin { request: prompt, tools, trusted });
+        let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        if let Some(session) = existing {
+            // A second beginning can only narrow: the kernel compares.
+            let session = session.lock().await;
+            let told = self.own(Op::Begin { agent: session.id.clone(), begin }).await?;
+            return Ok(told);
+        }
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(JudgeError::Unreadable("a session has a name of 1 to 256 bytes".to_owned()));
+        }
+        let spawned =
+            self.own(Op::Spawn(SpawnSpec { name: "elsewhere".to_owned(), ..SpawnSpec::default() })).await?;
+        let id: AgentId = spawned.get("agent").and_then(Value::as_str).unwrap_or_default().into();
+        let agent = self.kernel.principal_of(&self.kernel.operator(), &id);
+        let agent =
+            agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
+        let told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
+            Ok(told) => told,
+            Err(error) => {
+                self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
+                return Err(error);
+            }
+        };
+        let session = Session { agent: agent.clone(), id, waiting: HashMap::new() };
+        let kept = self.keep(name.clone(), session);
+        if let Err(error) = kept {
+            self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
+            return Err(error);
+        }
+        Ok(told)
+    }
+
+    fn keep(&self, name: String, session: Session) -> Result<(), JudgeError> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.contains_key(&name) {
+            return Err(JudgeError::Begun(name));
+        }
+        if sessions.len() >= SESSIONS_MAX {
+            return Err(JudgeError::TooMany);
+        }
+        sessions.insert(name, Arc::new(tokio::sync::Mutex::new(session)));
+        Ok(())
+    }
+
+    async fn decide(&self, name: &str, call: HostCall) -> Result<Value, JudgeError> {
+        let session = self.session(name)?;
+        let mut session = session.lock().await;
+        let key = call.id.to_string();
+        if session.waiting.len() >= WAITING_MAX {
+            return Err(JudgeError::TooMany);
+        }
+        if matches!(session.waiting.get(&key), Some(Waiting { state: Judged::Allowed { .. }, .. })) {
+            return Err(JudgeError::Refused(
+                "a call with this id was allowed and not yet observed".to_owned(),
+            ));
+        }
+        match self.put(&session, &call).await? {
+            Put::Allowed { intent, observe, reply } => {
+                session.waiting.insert(key, Waiting { call, state: Judged::Allowed { observe, reply } });
+                Ok(json!({"decision": "allow", "intent": intent, "reason": ""}))
+            }
+            Put::Ended(Reply::Denied(denial)) => Ok(json!({
+                "code": denial.reason.code, "decision": "deny", "intent": denial.intent.seq, "reason": denial.reason.message,
+            })),
+            Put::Ended(Reply::Pending(ticket)) => {
+                session.waiting.insert(key, Waiting { call, state: Judged::Asked(ticket.id.clone()) });
+                Ok(json!({
+                    "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
+                }))
+            }
+            Put::Ended(Reply::Done(_)) => {
+                Err(JudgeError::Refused("the call ended before the host performed it".to_owned()))
+            }
+        }
+    }
+
+    async fn observe(&self, name: &str, call: HostCall, output: HostOutput) -> Result<Value, JudgeError> {
+        let session = self.session(name)?;
+        let mut session = session.lock().await;
+        let key = call.id.to_string();
+        let same = session.waiting.get(&key).is_some_and(|waiting| waiting.call == call);
+        let waiting = session.waiting.remove(&key).filter(|_| same).ok_or(JudgeError::NotJudged)?;
+        let observation = Observation::of(output);
+        let outcome = match waiting.state {
+            Judged::Allowed { observe, reply } => performed(observe, reply, observation).await?,
+            Judged::Asked(ticket) => {
+                // The host's person has agreed, or the host would not have performed it. That is recorded as what it is: an answer.
+                let answer = Answer::Approve { scope: Scope::Once, valid_ms: APPROVED_MS };
+                self.own(Op::Answer { ticket, answer }).await?;
+                match self.put(&session, &call).await? {
+                    Put::Allowed { observe, reply, .. } => performed(observe, reply, observation).await?,
+                    Put::Ended(Reply::Denied(denial)) => {
+                        return Err(JudgeError::Refused(denial.reason.message));
+                    }
+                    Put::Ended(Reply::Pending(_) | Reply::Done(_)) => return Err(JudgeError::NotJudged),
+                }
+            }
+        };
+        Ok(json!({"outcome": outcome.receipt.seq}))
+    }
+
+    async fn end(&self, name: &str) -> Result<Value, JudgeError> {
+        let session = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let session = session.ok_or_else(|| JudgeError::NoSession(name.to_owned()))?;
+        let mut session = session.lock().await;
+        for (_, waiting) in session.waiting.drain() {
+            match waiting.state {
+                // Dropping the sender ends the call: nobody will ever say what came of it, and the outcome says that.
+                Judged::Allowed { observe, reply } => {
+                    drop(observe);
+                    let _unknown = reply.await;
+                }
+                Judged::Asked(ticket) => {
+                    let because = Some("the session ended without it".to_owned());
+                    self.own(Op::Answer { ticket, answer: Answer::Deny { because } }).await?;
+                }
+            }
+        }
+        self.kernel.syscall(&session.agent, Op::Exit { code: 0 }).await?;
+        Ok(json!({}))
+    }
+
+    fn session(&self, name: &str) -> Result<Arc<tokio::sync::Mutex<Session>>, JudgeError> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(name).cloned().ok_or_else(|| JudgeError::NoSession(name.chars().take(64).collect()))
+    }
+
+    /// Puts a call to the kernel, until it is allowed or has its answer.
+    async fn put(&self, session: &Session, call: &HostCall) -> Result<Put, JudgeError> {
+        let (allowed, mut was_allowed) = oneshot::channel();
+        let (observe, observed) = oneshot::channel();
+        self.host.expect(&session.id, Expected { allowed, observed });
+        let op = Op::Elsewhere(ToolCall { tool: call.tool.clone(), args: call.args.clone() });
+        let (kernel, agent) = (self.kernel.clone(), session.agent.clone());
+        let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
+        tokio::select! {
+            biased;
+            Ok(intent) = &mut was_allowed => Ok(Put::Allowed { intent, observe, reply }),
+            ended = &mut reply => {
+                self.host.forget(&session.id);
+                Ok(Put::Ended(ended.map_err(|_torn_down| Fault::TornDown)??))
+            }
+        }
+    }
+
+    /// A call of our own, as the person that this process runs for. What doesn't succeed is an error.
+    async fn own(&self, op: Op) -> Result<Value, JudgeError> {
+        match self.kernel.syscall(&self.kernel.operator(), op).await? {
+            Reply::Done(Outcome { status: Status::Ok, output, .. }) => {
+                Ok(serde_json::from_slice(output.bytes()).unwrap_or(Value::Null))
+            }
+            Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {
+                Err(JudgeError::Refused(failure.message))
+            }
+            Reply::Done(_) => Err(JudgeError::Refused("it was stopped".to_owned())),
+            Reply::Denied(denial) => Err(JudgeError::Refused(denial.reason.message)),
+            Reply::Pending(ticket) => Err(JudgeError::Refused(ticket.reason)),
+        }
+    }
+}
+
+enum Put {
+    Allowed { intent: u64, observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
+    Ended(Reply),
+}
+
+/// Gives an observation to the call that waits for it, and waits for its outcome.
+async fn performed(
+    observe: oneshot::Sender<Observation>,
+    reply: JoinHandle<Result<Reply, Fault>>,
+    observation: Observation,
+) -> Result<Outcome, JudgeError> {
+    // A call that was stopped meanwhile takes nothing; its outcome says so.
+    let _taken = observe.send(observation);
+    match reply.await.map_err(|_torn_down| Fault::TornDown)?? {
+        Reply::Done(outcome) => Ok(outcome),
+        Reply::Denied(_) | Reply::Pending(_) => Err(JudgeError::NotJudged),
+    }
+}
+
+impl Observation {
+    /// Structured output where there is any: its fields have labels of their own.
+    fn of(output: HostOutput) -> Self {
+        let HostOutput { text, data, error } = output;
+        let error = match error {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Some(other.to_string())
+            }
+        };
+        Self { output: if data.is_null() { text } else { data }, error }
+    }
+}

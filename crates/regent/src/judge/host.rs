@@ -1,0 +1,77 @@
+//! The executor of calls that the host application performs: it says that the host may go ahead, and waits for what came of it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{AgentId, BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// What the host says came of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Observation {
+    /// What came back.
+    pub(crate) output: Value,
+    /// What went wrong, if it did.
+    pub(crate) error: Option<String>,
+}
+
+/// Somebody waits for a call of an agent to be allowed.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    /// Told when it is.
+    pub(crate) allowed: oneshot::Sender<u64>,
+    /// Where the observation comes from.
+    pub(crate) observed: oneshot::Receiver<Observation>,
+}
+
+/// The host application, as the kernel sees it. An agent has one call under judgement at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Host(Mutex<HashMap<AgentId, Expected>>);
+
+impl Host {
+    fn expected(&self) -> MutexGuard<'_, HashMap<AgentId, Expected>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn expect(&self, agent: &AgentId, expected: Expected) {
+        self.expected().insert(agent.clone(), expected);
+    }
+
+    /// The call was not allowed after all.
+    pub(crate) fn forget(&self, agent: &AgentId) {
+        self.expected().remove(agent);
+    }
+}
+
+impl Executor<tier::Host> for Host {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        let agent = permit.call().principal().agent_id();
+        let expected = agent.and_then(|agent| self.expected().remove(agent));
+        Box::pin(async move {
+            let (Op::Elsewhere(_), Some(expected)) = (permit.call().op(), expected) else {
+                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+            };
+            // Nobody listens: then nobody will perform it either, and the outcome says that this isn't known.
+            let _told = expected.allowed.send(permit.intent().seq);
+            tokio::select! {
+                observed = expected.observed => match observed {
+                    Ok(observation) => Ok(came_back(observation)),
+                    Err(_gone) => Err(ExecuteError::Broken("the host never said what came of it".to_owned())),
+                },
+                () = permit.cancelled() => Err(ExecuteError::Broken("the host had not yet said what came of it".to_owned())),
+            }
+        })
+    }
+}
+
+fn came_back(observation: Observation) -> RawOutput {
+    let raw = RawOutput::json(&observation.output);
+    match observation.error {
+        Some(error) => raw.with_failure("host.failed", error),
+        None => raw,
+    }
+}
