@@ -3,6 +3,7 @@
 mod broker;
 mod evidence;
 mod ledger;
+mod local;
 mod measure;
 mod microvm;
 mod models;

@@ -19,6 +19,7 @@ use regent_policy::{Layer, Source};
 use regent_store::MemoryState;
 use regent_testkit::Drivers;
 
+use crate::local;
 use crate::measure::median;
 use crate::report::Report;
 
@@ -39,7 +40,7 @@ pub fn measure(report: &mut Report) -> Result<()> {
     report.figure("scheduler.fifo.short.p95", first_in_first_out, "ms");
     report.figure("scheduler.mixed.short.p95", fair, "ms");
     report.figure("scheduler.mixed", first_in_first_out / fair, "x");
-    Ok(())
+    local::measure(report)
 }
 
 /// A server that gives the same streamed answer to everybody.

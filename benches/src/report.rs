@@ -44,6 +44,7 @@ const BARS: &[(&str, Bar)] = &[
     ("broker.request.added", Bar::AtMost(0.3)),
     ("provider.overhead", Bar::AtMost(0.5)),
     ("scheduler.mixed", Bar::AtLeast(2.0)),
+    ("local.decode.llamacpp.ratio", Bar::AtLeast(0.7)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
     ("task.step.durable.ratio", Bar::AtLeast(1.0)),

@@ -39,7 +39,7 @@ pub use event::{Event, Gathered, ToolDelta, Used};
 pub use hub::{Hub, Listed};
 pub use lines::{Framing, Lines};
 #[cfg(feature = "local")]
-pub use local::{Gguf, GgufError, Local};
+pub use local::{Gguf, GgufError, Local, trial};
 pub use names::Names;
 pub use patience::Patience;
 pub use prices::{Long, Price, Prices};

@@ -15,6 +15,7 @@ mod net;
 mod packed;
 #[cfg(test)]
 mod tests;
+pub mod trial;
 mod vocab;
 
 use std::fs::File;

@@ -168,7 +168,7 @@ pub async fn pull(
     let part = Part::open(weights, folder, Arc::clone(told)).await?;
     // Another pull may have been faster while this one waited.
     if file.metadata().is_ok_and(|file| file.len() == weights.bytes) {
-        part.discard().await;
+        part.remove();
         return Ok(file);
     }
     let mut pulling = Pulling { weights, part, why: Vec::new() };
@@ -180,7 +180,7 @@ pub async fn pull(
             Err(PullError::Cut { done: part.done(), total: weights.bytes, why: why.join("; ") })
         }
         false => {
-            part.discard().await;
+            part.remove();
             Err(PullError::Nowhere(why))
         }
     }
@@ -294,6 +294,7 @@ impl Pulling<'_> {
             Ok(()) => Ok(true),
             Err(error) => {
                 self.part.restart().await?;
+                self.part.remove();
                 Err(error)
             }
         }

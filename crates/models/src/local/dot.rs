@@ -60,10 +60,7 @@ impl Quantised {
             let mut sums = [0_i32; 2];
             for (at, (to, from)) in quants.iter_mut().zip(block).enumerate() {
                 // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "within ±127 by the scale; what isn't finite becomes 0"
-                )]
+                // Within ±127 by the scale; what isn't finite becomes 0.
                 let quant = ((from * inverse + 12_582_912.0) - 12_582_912.0) as i32 as i8;
                 *to = quant.cast_unsigned();
                 if let Some(sum) = sums.get_mut(at / (BLOCK / 2)) {
@@ -71,7 +68,7 @@ impl Quantised {
                 }
             }
             let [first, second] = sums;
-            #[expect(clippy::cast_precision_loss, reason = "at most 16 × 127")]
+            // At most 16 × 127.
             let [first, second] = [first as f32 * scale, second as f32 * scale];
             self.quants.extend_from_slice(&quants);
             self.scales.push(scale);
@@ -283,7 +280,7 @@ impl Portable {
             let a = if SIGNED { i32::from(a.cast_signed()) } else { i32::from(*a) };
             a * i32::from(b.cast_signed())
         };
-        #[expect(clippy::cast_precision_loss, reason = "at most 32 × 128 × 127")]
+        // At most 32 × 128 × 127.
         let sum = row.iter().zip(with).map(one).sum::<i32>() as f32;
         sum
     }
@@ -316,3 +313,101 @@ impl Dots for Portable {
 
 #[cfg(target_arch = "x86_64")]
 mod v3;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::local::gguf::Gguf;
+    use crate::local::tests::made_up::Making;
+
+    /// A matrix of chance in each form that a file may have it in.
+    fn matrices(cols: u64, rows: u64) -> Vec<Packed> {
+        let codes = [0_u32, 2, 3, 6, 7, 8, 12, 13, 14];
+        let fitting = codes.into_iter().filter(|code| *code < 12 || cols.is_multiple_of(256));
+        fitting
+            .map(|code| {
+                let mut making = Making::default();
+                making.tensor("t", &[cols, rows], code);
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("t.gguf");
+                std::fs::write(&path, making.file()).unwrap();
+                let gguf = Gguf::open(File::open(path).unwrap()).unwrap();
+                Packed::read(&gguf, "t", rows as usize, cols as usize).unwrap()
+            })
+            .collect()
+    }
+
+    fn vectors(count: usize, cols: usize, seed: u32) -> Vec<f32> {
+        (0..count * cols)
+            .map(|at| {
+                ((at as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8) as f32 / 8_388_608.0 - 1.0
+            })
+            .collect()
+    }
+
+    fn run(kernel: Kernel, matrix: &Packed, vectors: &[f32]) -> Vec<f32> {
+        let mut quantised = Quantised::default();
+        quantised.set(vectors, matrix.cols);
+        let tokens = vectors.len() / matrix.cols;
+        let mut out = vec![0.0; matrix.rows * tokens];
+        kernel.run(Rows { matrix, vectors: &quantised, first: 0, tokens, out: &mut out });
+        out
+    }
+
+    #[test]
+    fn every_form_gives_what_plain_numbers_give() {
+        for (cols, rows) in [(32, 3), (96, 5), (256, 4), (896, 2), (1_280, 3)] {
+            for matrix in matrices(cols, rows) {
+                let cols = matrix.cols;
+                let vectors = vectors(5, cols, 7);
+                let fast = run(Kernel::detect(), &matrix, &vectors);
+                let portable = run(Kernel::Portable, &matrix, &vectors);
+                let mut row = vec![0.0; cols];
+                for at in 0..matrix.rows {
+                    matrix.row(at, &mut row);
+                    for (token, vector) in vectors.chunks_exact(cols).enumerate() {
+                        let exact: f64 =
+                            row.iter().zip(vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                        let size: f64 =
+                            row.iter().zip(vector).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
+                        for got in [fast[at * 5 + token], portable[at * 5 + token]] {
+                            // Vectors lose what 8 bits can't hold.
+                            assert!(
+                                (f64::from(got) - exact).abs() < size * 0.01 + 1e-4,
+                                "{:?} {cols}: {got} {exact}",
+                                matrix.form
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// To the last bit: a vector's products don't depend on how many others there are, nor on threads.
+        #[test]
+        fn company_changes_nothing(seed in any::<u32>(), count in 1_usize..9) {
+            for matrix in matrices(896, 130).into_iter().chain(matrices(256, 70)) {
+                let all = vectors(count, matrix.cols, seed);
+                let mut quantised = Quantised::default();
+                quantised.set(&all, matrix.cols);
+                let (mut turned, mut together) = (Vec::new(), Vec::new());
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+                pool.install(|| multiply(&matrix, &quantised, &mut turned, &mut together));
+                for (vector, together) in all.chunks_exact(matrix.cols).zip(together.chunks_exact(matrix.rows)) {
+                    quantised.set(vector, matrix.cols);
+                    let mut alone = Vec::new();
+                    multiply(&matrix, &quantised, &mut turned, &mut alone);
+                    prop_assert_eq!(&alone, together);
+                }
+            }
+        }
+    }
+}

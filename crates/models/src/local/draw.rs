@@ -21,7 +21,7 @@ pub(super) struct Draw {
 impl Draw {
     /// With this warmth; the same seed draws the same.
     pub(super) fn new(temperature: Option<f64>, seed: Option<u64>) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "between 0 and 2")]
+        // Between 0 and 2.
         let temperature =
             temperature.filter(|warmth| warmth.is_finite()).unwrap_or(0.0).clamp(0.0, 2.0) as f32;
         Self { temperature, state: seed.unwrap_or(0) ^ 0x9E37_79B9_7F4A_7C15 }
@@ -65,7 +65,7 @@ impl Draw {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^= z >> 31;
-        #[expect(clippy::cast_precision_loss, reason = "24 bits")]
+        // 24 bits.
         let chance = (z >> 40) as f32 / 16_777_216.0;
         chance
     }

@@ -194,10 +194,7 @@ impl Gguf {
     /// A number by name.
     pub fn number(&self, name: &str) -> Result<f32, GgufError> {
         let Some(Value::Float(value)) = self.value(name) else { return Err(missing(name)) };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "it was written as 32 bits, or fits what is done with it"
-        )]
+        // It was written as 32 bits, or fits what is done with it.
         let value = *value as f32;
         if value.is_finite() {
             Ok(value)
@@ -388,5 +385,99 @@ impl<R: Read> Reader<R> {
         let held = Held::of(self.u32()?)?;
         let at = self.u64()?;
         Ok(Tensor { held, cols, rows, at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::local::tests::made_up::{Making, bytes};
+
+    fn open(bytes: &[u8]) -> Result<Gguf, GgufError> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        Gguf::open(file)
+    }
+
+    #[test]
+    fn a_header_is_read_and_what_it_promises_is_checked() {
+        let mut making = Making::default();
+        making.say("general.architecture", "llama");
+        making.int("n", 7);
+        making.tensor("t", &[32, 2], 8);
+        let gguf = open(&making.file()).unwrap();
+        assert_eq!((gguf.text("general.architecture"), gguf.count("n", 7).unwrap()), (Some("llama"), 7));
+        assert!(matches!(gguf.count("n", 6), Err(GgufError::Malformed(_))));
+        assert!(matches!(gguf.tensor("u"), Err(GgufError::Missing(_))));
+        let tensor = gguf.tensor("t").unwrap();
+        assert_eq!((tensor.held, tensor.rows, tensor.cols), (Held::Q8_0, 2, 32));
+        // A byte less, and the tensor isn't all there.
+        let mut short = making.file();
+        short.pop();
+        assert!(matches!(open(&short), Err(GgufError::TooLarge("a tensor"))));
+    }
+
+    #[test]
+    fn huge_promises_cost_nothing() {
+        let head = |tensors: u64, values: u64| {
+            [
+                b"GGUF".to_vec(),
+                3_u32.to_le_bytes().to_vec(),
+                tensors.to_le_bytes().to_vec(),
+                values.to_le_bytes().to_vec(),
+            ]
+            .concat()
+        };
+        let text =
+            |text: &str| [(text.len() as u64).to_le_bytes().to_vec(), text.as_bytes().to_vec()].concat();
+        let with = |rest: &[&[u8]]| [head(0, 1), rest.concat()].concat();
+        let huge = u64::MAX.to_le_bytes();
+        let million = (1_u64 << 20).to_le_bytes();
+        let nine_eight = [9_u32.to_le_bytes(), 8_u32.to_le_bytes()].concat();
+        let cases: Vec<Vec<u8>> = vec![
+            vec![],
+            b"GGUF".to_vec(),
+            b"GGML\x03\0\0\0".to_vec(),
+            head(u64::MAX, 0),
+            head(0, u64::MAX),
+            with(&[&huge, b"x"]),
+            with(&[&text("k"), &8_u32.to_le_bytes(), &huge]),
+            with(&[&text("k"), &nine_eight, &huge]),
+            with(&[&text("k"), &nine_eight, &million]),
+            with(&[&text("k"), &99_u32.to_le_bytes()]),
+            with(&[&text("k"), &[9_u32.to_le_bytes(), 9_u32.to_le_bytes()].concat(), &million]),
+            [head(1, 0), text("t"), 2_u32.to_le_bytes().to_vec(), huge.to_vec(), huge.to_vec()].concat(),
+            [head(1, 0), text("t"), 9_u32.to_le_bytes().to_vec()].concat(),
+        ];
+        for case in cases {
+            assert!(open(&case).is_err(), "{case:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// Whatever is changed in a file, and wherever it ends: it is read or refused, and nothing worse.
+        #[test]
+        fn no_header_does_harm(changes in proptest::collection::vec((0_usize..12_000, any::<u8>()), 0..6), cut in 0_usize..400_000) {
+            let mut file = bytes(1);
+            for (at, byte) in changes {
+                if let Some(place) = file.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            file.truncate(cut.max(16));
+            if let Ok(gguf) = open(&file) {
+                let net = crate::local::net::Net::read(&gguf);
+                if let Ok(net) = net {
+                    let _vocab = crate::local::vocab::Vocab::read(&gguf, net.shape.words);
+                }
+            }
+        }
     }
 }

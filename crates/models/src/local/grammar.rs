@@ -12,9 +12,9 @@ use std::sync::Arc;
 pub(super) use schema::{Member, Shape, Shapes};
 
 /// Ways at once. More than that, and the last ones are not followed.
-const WAYS_MAX: usize = 512;
+const WAYS_MAX: usize = 4_096;
 /// Steps until what comes first is bytes; a schema that refers to itself and nothing else would take for ever.
-const STEPS_MAX: usize = 8_192;
+const STEPS_MAX: usize = 16_384;
 /// How deep any JSON goes where a schema says nothing.
 const ANY_DEPTH_MAX: u8 = 6;
 /// Items of a list.
@@ -107,23 +107,29 @@ impl Grammar {
 
     /// Goes on by these bytes, if they are allowed; stays as it is if not.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
-        let mut ways = None;
-        for byte in bytes {
-            let next = self.after(ways.as_ref().unwrap_or(&self.ways), *byte);
-            if next.is_empty() {
-                return false;
+        match self.ahead(bytes) {
+            Some(ways) => {
+                self.ways = ways;
+                true
             }
-            ways = Some(next);
+            None => bytes.is_empty(),
         }
-        if let Some(ways) = ways {
-            self.ways = ways;
-        }
-        true
     }
 
     /// Whether these bytes are allowed.
     pub(super) fn allows(&self, bytes: &[u8]) -> bool {
-        !bytes.is_empty() && self.clone().take(bytes)
+        self.ahead(bytes).is_some()
+    }
+
+    /// The ways after these bytes, if there are any.
+    fn ahead(&self, bytes: &[u8]) -> Option<BTreeSet<Way>> {
+        let mut ways = None;
+        for byte in bytes {
+            let next = self.after(ways.as_ref().unwrap_or(&self.ways), *byte);
+            ways = Some(next).filter(|next| !next.is_empty());
+            ways.as_ref()?;
+        }
+        ways
     }
 
     /// What has to come in any case, at most so many bytes of it.
@@ -191,12 +197,15 @@ impl Grammar {
     fn open(&self, mut ways: Vec<Way>) -> BTreeSet<Way> {
         let mut open = BTreeSet::new();
         for _ in 0..STEPS_MAX {
-            let Some(mut way) = ways.pop().filter(|_| open.len() + ways.len() <= WAYS_MAX) else { break };
+            let Some(mut way) = ways.pop() else { break };
             let Some(item) = way.pop() else {
                 open.insert(way);
                 continue;
             };
             let mut with = |items: &[Item]| {
+                if ways.len() + open.len() >= WAYS_MAX {
+                    return;
+                }
                 ways.push(way.iter().cloned().chain(items.iter().rev().cloned()).collect());
             };
             match item {

@@ -101,6 +101,7 @@ impl Shape {
 
 #[derive(Debug)]
 struct Layer {
+    at: usize,
     attention_norm: Vec<f32>,
     query: Linear,
     key: Linear,
@@ -141,6 +142,7 @@ impl Layer {
         let (width, inner) = (shape.width, shape.inner);
         let matrix = |rest: &str, rows, cols| Packed::read(gguf, &name(rest), rows, cols);
         Ok(Self {
+            at,
             attention_norm: read_row(gguf, &name("attn_norm.weight"), width)?,
             query: Linear::read(gguf, &name("attn_q"), width, shape)?,
             key: Linear::read(gguf, &name("attn_k"), shape.key_width(), shape)?,
@@ -292,8 +294,8 @@ impl Net {
             feed.memory.layers.resize_with(self.layers.len(), Remembered::default);
             feed.memory.tokens.extend_from_slice(feed.tokens);
         }
-        for (at, layer) in self.layers.iter().enumerate() {
-            self.attend(layer, at, room, feeds, &places, &mut stream);
+        for layer in &self.layers {
+            self.attend(layer, room, feeds, &places, &mut stream);
             self.think(layer, room, &mut stream);
         }
         let mut last = Vec::new();
@@ -313,7 +315,6 @@ impl Net {
     fn attend(
         &self,
         layer: &Layer,
-        at: usize,
         room: &mut Room,
         feeds: &mut [Feed<'_>],
         places: &[Place],
@@ -332,7 +333,9 @@ impl Net {
         for (((place, query), key), value) in tokens.zip(value.chunks_exact(key_width)) {
             turn_by(place.position, shape, query);
             turn_by(place.position, shape, key);
-            if let Some(memory) = feeds.get_mut(place.feed).and_then(|feed| feed.memory.layers.get_mut(at)) {
+            if let Some(memory) =
+                feeds.get_mut(place.feed).and_then(|feed| feed.memory.layers.get_mut(layer.at))
+            {
                 memory.keys.extend_from_slice(key);
                 memory.values.extend_from_slice(value);
             }
@@ -344,7 +347,7 @@ impl Net {
         let each = |(number, (query, out)): (usize, (&[f32], &mut [f32]))| {
             let (token, key_head) = (number / shape.key_heads, number % shape.key_heads);
             let Some(place) = places.get(token) else { return };
-            if let Some(memory) = feeds.get(place.feed).and_then(|feed| feed.memory.layers.get(at)) {
+            if let Some(memory) = feeds.get(place.feed).and_then(|feed| feed.memory.layers.get(layer.at)) {
                 let past =
                     Past { memory, from: key_head * head, head, stride: key_width, upto: place.position + 1 };
                 pulp::Arch::new().dispatch(
@@ -493,7 +496,7 @@ fn turn_by(position: usize, shape: &Shape, vector: &mut [f32]) {
 /// eˣ to about seven digits, without branches, so that several go at once.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    let power = x.max(-87.0).min(88.0) * std::f32::consts::LOG2_E;
+    let power = x.clamp(-87.0, 88.0) * std::f32::consts::LOG2_E;
     // Adding and taking off 1.5 × 2²³ rounds to a whole number, without a call.
     let whole = (power + 12_582_912.0) - 12_582_912.0;
     let rest = (power - whole) * std::f32::consts::LN_2;
@@ -503,7 +506,7 @@ pub(super) fn exp(x: f32) -> f32 {
                 + rest
                     * (1.0 / 2.0
                         + rest * (1.0 / 6.0 + rest * (1.0 / 24.0 + rest * (1.0 / 120.0 + rest / 720.0)))));
-    #[expect(clippy::cast_possible_truncation, reason = "between −126 and 127 by the clamp")]
+    // Between −126 and 127 by the clamp.
     let exponent = (whole as i32 + 127) << 23;
     series * f32::from_bits(exponent.cast_unsigned())
 }

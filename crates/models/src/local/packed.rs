@@ -101,10 +101,7 @@ impl Packed {
         let most = floats.iter().fold(0_f32, |most, float| most.max(float.abs()));
         let scale = most / 127.0;
         let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "within ±127 by the scale; what isn't finite becomes 0"
-        )]
+        // Within ±127 by the scale; what isn't finite becomes 0.
         self.quants.extend(floats.iter().map(|float| ((float * inverse).round() as i8).cast_unsigned()));
         self.scales.push(scale);
     }

@@ -104,11 +104,14 @@ async fn even_a_network_of_chance_asks_for_tools_as_their_schemas_say() {
 async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     made_up::write(&folder.path().join("m.gguf"), 7);
-    let questions: Vec<Inference> = (0..5)
+    let mut questions: Vec<Inference> = (0..5)
         .map(|number| {
             inference(vec![message(Role::User, &format!("Question {number}, please."))], vec![], 24)
         })
         .collect();
+    for question in &mut questions {
+        question.sampling.temperature = Some(0.8);
+    }
     let mut alone = Vec::new();
     for question in &questions {
         // A new one each time: nothing is remembered.
@@ -212,17 +215,11 @@ async fn real_weights_answer_and_call_tools() {
         let Some(folder) = pulled(name) else { continue };
         let local = Local::new(folder);
         let question = inference(vec![message(Role::User, "What is the capital of France?")], vec![], 16);
-        let model = local.load(name).await.unwrap();
-        eprintln!("{:?}", model.prepare(&question, &Names::of(&question)).unwrap().prompt);
-        for q in ["What is the capital of France?", "Write a haiku about the sea.", "Count from one to ten."]
-        {
-            eprintln!(
-                "{:?}",
-                ask(&local, name, &inference(vec![message(Role::User, q)], vec![], 24)).await.message.text
-            );
-        }
         let text = ask(&local, name, &question).await.message.text;
-        assert!(name == "smollm2-135m" || text.contains("Paris"), "{name}: {text}");
+        // The words that llama.cpp says with the same file.
+        let expected =
+            if name == "smollm2-135m" { "L'Étoile, la" } else { "The capital of France is Paris." };
+        assert!(text.starts_with(expected), "{name}: {text}");
         if name == "smollm2-135m" {
             continue;
         }

@@ -106,7 +106,7 @@ impl Part {
         self.writing = Some(writing);
         if let Err(Trouble::Write(PullError::DiskFull(_))) = &result {
             // What didn't fit isn't left lying around.
-            drop(std::fs::remove_file(&self.path));
+            self.remove();
         }
         result
     }
@@ -162,7 +162,7 @@ impl Part {
     }
 
     /// Leaves nothing.
-    pub(super) async fn discard(self) {
+    pub(super) fn remove(&self) {
         drop(std::fs::remove_file(&self.path));
     }
 
@@ -195,11 +195,10 @@ impl Writing {
 
     fn push(&mut self, piece: &[u8]) -> Result<(), PullError> {
         let total = self.total;
-        self.file.write_all(piece).map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                PullError::DiskFull(total)
-            }
-            _ => PullError::Write(error),
+        self.file.write_all(piece).map_err(|error| {
+            let full =
+                [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+            if full.contains(&error.kind()) { PullError::DiskFull(total) } else { PullError::Write(error) }
         })?;
         self.hash.update(piece);
         self.done = self.done.saturating_add(piece.len() as u64);

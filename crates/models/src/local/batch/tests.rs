@@ -1,1 +1,133 @@
-//! p
+//! Conversations beside each other, on a network of chance: whatever joins, leaves or waits, each says what it would say alone.
+
+use std::fs::File;
+
+use proptest::prelude::*;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::*;
+use crate::local::gguf::Gguf;
+use crate::local::tests::made_up;
+
+fn batch(seed: u64) -> (Batch, Arc<Vocab>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.gguf");
+    made_up::write(&path, seed);
+    let gguf = Gguf::open(File::open(path).unwrap()).unwrap();
+    let net = Net::read(&gguf).unwrap();
+    let vocab = Arc::new(Vocab::read(&gguf, net.shape.words).unwrap());
+    (Batch::start(net, Arc::clone(&vocab), 1).unwrap(), vocab)
+}
+
+struct Asked {
+    heard: UnboundedReceiver<Said>,
+    hold: Arc<AtomicBool>,
+}
+
+fn ask(batch: &Batch, prompt: &[u32], tokens_max: usize) -> Asked {
+    let (said, heard) = unbounded_channel();
+    let hold = Arc::new(AtomicBool::new(false));
+    let draw = Draw::new(Some(0.9), Some(5));
+    batch.ask(Job {
+        prompt: prompt.to_vec(),
+        grammar: None,
+        draw,
+        tokens_max,
+        stop: Vec::new(),
+        said,
+        hold: Arc::clone(&hold),
+    });
+    Asked { heard, hold }
+}
+
+/// All bytes, and how much of the prompt was remembered.
+fn hear(mut asked: Asked) -> (Vec<u8>, usize) {
+    let (mut bytes, mut remembered) = (Vec::new(), 0);
+    while let Some(said) = asked.heard.blocking_recv() {
+        match said {
+            Said::Remembered(tokens) => remembered = tokens,
+            Said::Bytes(more, _) => bytes.extend(more),
+            Said::Step => {}
+            Said::Over { .. } => break,
+        }
+    }
+    (bytes, remembered)
+}
+
+fn prompt(length: usize, seed: u32) -> Vec<u32> {
+    (0..length).map(|at| (at as u32).wrapping_mul(31).wrapping_add(seed * 7) % 250).collect()
+}
+
+#[test]
+fn a_conversation_that_goes_on_is_taken_up_and_one_that_began_alike_shares_its_beginning() {
+    let (batch, _) = batch(5);
+    let first = prompt(100, 1);
+    let (said, remembered) = hear(ask(&batch, &first, 10));
+    assert_eq!(remembered, 0);
+    // The same again, and another that differs after 60 tokens.
+    let (again, remembered) = hear(ask(&batch, &first, 10));
+    assert_eq!((again, remembered), (said.clone(), 99));
+    let mut other = first.clone();
+    other.truncate(60);
+    other.extend(prompt(30, 9));
+    let (_, remembered) = hear(ask(&batch, &other, 10));
+    assert_eq!(remembered, 60);
+    // The first is still remembered.
+    assert_eq!(hear(ask(&batch, &first, 10)), (said, 99));
+}
+
+#[test]
+fn who_waits_stops_between_two_tokens_and_goes_on() {
+    let (batch, _) = batch(6);
+    // One that has something to say.
+    let long = |seed: &u32| hear(ask(&batch, &prompt(20, *seed), 60)).0.len() > 40;
+    let seed = (0..100).find(long).unwrap();
+    let alone = hear(ask(&batch, &prompt(20, seed), 60)).0;
+    let mut asked = ask(&batch, &prompt(20, seed), 60);
+    let mut bytes = Vec::new();
+    // After some tokens it waits. What was under way may still come, and then nothing does while another one is served.
+    while bytes.len() < 10 {
+        if let Said::Bytes(more, _) = asked.heard.blocking_recv().unwrap() {
+            bytes.extend(more);
+        }
+    }
+    asked.hold.store(true, Ordering::Release);
+    hear(ask(&batch, &prompt(5, 8), 20));
+    while let Ok(said) = asked.heard.try_recv() {
+        assert!(!matches!(said, Said::Over { .. }), "it went on to the end");
+        if let Said::Bytes(more, _) = said {
+            bytes.extend(more);
+        }
+    }
+    let so_far = bytes.len();
+    hear(ask(&batch, &prompt(5, 8), 20));
+    assert!(asked.heard.try_recv().is_err() && so_far < alone.len());
+    asked.hold.store(false, Ordering::Release);
+    batch.look();
+    bytes.extend(hear(asked).0);
+    assert_eq!(bytes, alone);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn each_says_what_it_would_say_alone(
+        lengths in proptest::collection::vec((1_usize..150, 1_usize..25, 0_u32..3), 2..7),
+        dropped in 0_usize..7,
+    ) {
+        let prompts: Vec<(Vec<u32>, usize)> = lengths.iter().map(|(length, most, seed)| (prompt(*length, *seed), *most)).collect();
+        let alone: Vec<Vec<u8>> = prompts.iter().map(|(prompt, most)| hear(ask(&batch(4).0, prompt, *most)).0).collect();
+        let (batch, _) = batch(4);
+        let asked: Vec<Option<Asked>> = prompts
+            .iter()
+            .enumerate()
+            .map(|(at, (prompt, most))| Some(ask(&batch, prompt, *most)).filter(|_| at != dropped))
+            .collect();
+        for (asked, alone) in asked.into_iter().zip(alone) {
+            if let Some(asked) = asked {
+                prop_assert_eq!(hear(asked).0, alone);
+            }
+        }
+    }
+}

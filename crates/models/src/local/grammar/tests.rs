@@ -1,1 +1,126 @@
-//! p
+//! What is allowed fits the schema, what fits in the usual form is allowed, and nothing makes it hang.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn grammar(schema: &Value) -> Grammar {
+    let mut shapes = Shapes::default();
+    let root = shapes.of(schema);
+    Grammar::new(shapes, root, "", "")
+}
+
+fn accepts(schema: &Value, text: &str) -> bool {
+    let mut grammar = grammar(schema);
+    grammar.take(text.as_bytes()) && grammar.may_end()
+}
+
+fn schemas() -> Vec<Value> {
+    vec![
+        json!({"type": "string", "minLength": 2, "maxLength": 5}),
+        json!({"type": "integer"}),
+        json!({"type": ["number", "null"]}),
+        json!({"enum": ["a", "ab", 7, {"x": [1]}, null]}),
+        json!({"const": "only"}),
+        json!({"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}),
+        json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "boolean"}}, "required": ["b"]}),
+        json!({"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]}]}),
+        json!({"$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "v": {"type": "integer"}}, "required": ["v"]}}, "$ref": "#/$defs/tree"}),
+        json!({}),
+        json!({"type": "object"}),
+        json!(true),
+    ]
+}
+
+#[test]
+fn cases() {
+    let object = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["b"], "additionalProperties": false});
+    let cases = [
+        (&object, r#"{"b": "x"}"#, true),
+        (&object, r#"{"a": -12, "b": ""}"#, true),
+        (&object, r#"{"a": 1}"#, false),
+        (&object, r#"{"b": "x", "z": 1}"#, false),
+        (&object, r#"{"a": 01, "b": "x"}"#, false),
+        (&object, r#"{"b": "x\n\u00e9é"}"#, true),
+        (&object, r#"{"b": "\ud800"}"#, false),
+        (&object, "{\"b\": \"\n\"}", false),
+        (&object, r#"{"b": "x"}}"#, false),
+        (&json!({"enum": ["a", "ab"]}), r#""ab""#, true),
+        (&json!({"type": "number"}), "-0.50", true),
+        (&json!({"type": "number"}), "1.", false),
+        (&json!({"type": "integer"}), "1.5", false),
+        (&json!({"type": "string", "maxLength": 2}), "\"éé\"", true),
+        (&json!({"type": "string", "maxLength": 2}), "\"ééé\"", false),
+    ];
+    for (schema, text, expected) in cases {
+        assert_eq!(accepts(schema, text), expected, "{schema} {text}");
+    }
+    assert!(!grammar(&json!({"type": "string"})).take(b"\"\xC3\""), "half a character");
+    assert!(!grammar(&json!({"type": "string"})).take(b"\"\xED\xA0\x80\""), "half a pair");
+}
+
+#[test]
+fn what_has_to_come_is_known_before() {
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
+    let mut grammar = grammar(&schema);
+    assert_eq!(grammar.forced(100), b"{\"path\": \"");
+    assert_eq!(grammar.forced(3), b"{\"p");
+    assert!(grammar.take(b"{\"path\": \"a.txt\""));
+    assert_eq!(grammar.forced(100), b"}");
+    assert!(grammar.take(b"}") && grammar.is_over() && grammar.may_end());
+}
+
+#[test]
+fn schemas_that_lead_nowhere_do_not_hang() {
+    let cases = [
+        json!({"$ref": "#"}),
+        json!({"$ref": "#/nowhere"}),
+        json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),
+        json!({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}, "$ref": "#/$defs/a"}),
+        json!({"enum": []}),
+        json!({"anyOf": []}),
+    ];
+    for schema in cases {
+        let grammar = grammar(&schema);
+        let _some = (grammar.allows(b"null"), grammar.forced(64), grammar.is_over());
+    }
+    let deep = (0..200).fold(json!({"type": "integer"}), |inner, _| json!({"type": "array", "items": inner}));
+    grammar(&deep);
+    let wide = json!({"enum": (0..2_000).collect::<Vec<_>>()});
+    assert!(grammar(&wide).allows(b"1"));
+}
+
+proptest! {
+    /// A walk of chance through what is allowed ends in JSON that fits.
+    #[test]
+    fn what_is_allowed_fits(which in 0_usize..11, choices in proptest::collection::vec(any::<u8>(), 1..300)) {
+        let schema = &schemas()[which];
+        let mut grammar = grammar(schema);
+        let mut text = Vec::new();
+        let preferred = b"\"}]0a, :{[t\\n\xC3\xA9";
+        for choice in choices.iter().cycle().take(2_000) {
+            if grammar.is_over() {
+                break;
+            }
+            let usual = preferred[usize::from(*choice) % preferred.len()];
+            let byte = if grammar.allows(&[usual]) { Some(usual) } else { (0..=255_u8).map(|byte| byte.wrapping_add(*choice)).find(|byte| grammar.allows(&[*byte])) };
+            let Some(byte) = byte else { break };
+            prop_assert!(grammar.take(&[byte]));
+            text.push(byte);
+        }
+        if grammar.may_end() {
+            let value: Value = serde_json::from_slice(&text).map_err(|error| TestCaseError::fail(format!("{error}: {}", String::from_utf8_lossy(&text))))?;
+            prop_assert!(jsonschema::is_valid(schema, &value), "{} {}", schema, value);
+        }
+    }
+
+    /// Values in the usual spelling are allowed by a schema that says nothing.
+    #[test]
+    fn any_json_is_allowed_where_anything_is(text in "[ -~é🙂]{0,20}", number in -1_000_000_i64..1_000_000) {
+        let value = json!({"k": [text, number, null, true, {"x": text}]});
+        let text = crate::local::chat::spaced(&value);
+        let is_accepted = accepts(&json!({}), &text);
+        prop_assert!(is_accepted, "{}", text);
+    }
+}
