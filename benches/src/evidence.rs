@@ -35,7 +35,7 @@ fn sequences(report: &mut Report) -> Result<()> {
         let tool = if number % 10 == 0 { "pay.send".to_owned() } else { format!("tool.n{number}") };
         let looks_back = match number % 3 {
             0 => "after: { tool: start }",
-            1 => "at_most: 100000000",
+            1 => "at_most: 1000000",
             _ => "needs: { tool: start }, same: /id",
         };
         let effect = if number % 10 == 0 { "ask" } else { "deny" };

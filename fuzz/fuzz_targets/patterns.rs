@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Resource, SessionFacts, Source, Tier, load,
+    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Past, Resource, SessionFacts, Source, Tier, load,
 };
 use serde_json::json;
 
@@ -41,6 +41,7 @@ fuzz_target!(|text: &str| {
             left: BudgetLeft::default(),
             session: SessionFacts::default(),
             rates: &NoRates,
+            past: Past::default(),
         }));
     }
 });

@@ -11,16 +11,13 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     let (mut pairs, mut seed) = (PAIRS, 7);
     let mut words = rest.iter();
     while let Some(word) = words.next() {
-        let number = || -> Result<u64> {
-            let text = words.clone().next().with_context(|| format!("`{word}` wants a number"))?;
-            text.parse().with_context(|| format!("`{text}` is not a number"))
-        };
-        match word.as_str() {
-            "--pairs" => pairs = number()?,
-            "--seed" => seed = number()?,
-            other if other.parse::<u64>().is_ok() => {}
+        let place = match word.as_str() {
+            "--pairs" => &mut pairs,
+            "--seed" => &mut seed,
             other => bail!("`{other}` means nothing here: --pairs N, --seed N"),
-        }
+        };
+        let text = words.next().with_context(|| format!("`{word}` wants a number"))?;
+        *place = text.parse().with_context(|| format!("`{text}` is not a number"))?;
     }
     // Optimised: a million pairs take seconds then.
     let test = ["test", "--quiet", "--release", "--locked", "-p", "regent-policy", "--test", "difference"];

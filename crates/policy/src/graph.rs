@@ -13,6 +13,8 @@ use crate::verdict::{Reason, RuleRef, codes};
 
 /// Edges that all ways together may come to.
 pub(crate) const WAYS_MAX: usize = 20_000;
+/// Places that one way may lead over.
+const PLACES_MAX: usize = 16;
 
 /// One edge as it is written.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(crate) enum GraphError {
     Circle(Box<str>),
     #[error("the edges come to more than {WAYS_MAX} ways together")]
     TooMany,
+    #[error("a way leads over more than {PLACES_MAX} places")]
+    TooLong,
     #[error("no edge leads to `{0}`")]
     Unreached(Box<str>),
     #[error("no edge leads on from `{0}`")]
@@ -73,15 +77,10 @@ impl Graph {
         if let Some(place) = onward.keys().find(|place| !ends(place)) {
             return Err(GraphError::Unreached((*place).into()));
         }
+        no_circle(&edges)?;
         let mut ways = Vec::new();
         for edge in edges.iter().filter(|edge| matches!(edge.from, From::Callers)) {
-            follow(edge, &onward, None, &mut Vec::new(), &mut ways)?;
-        }
-        // A circle that no caller reaches is still a mistake.
-        for place in onward.keys() {
-            for edge in onward.get(place).into_iter().flatten() {
-                follow(edge, &onward, None, &mut vec![(*place).into()], &mut Vec::new())?;
-            }
+            follow(edge, &onward, None, 0, &mut ways)?;
         }
         Ok(Self { index: Index::new(&ways), ways: ways.into(), at })
     }
@@ -134,12 +133,39 @@ fn shown(resource: &Resource<'_>) -> String {
     }
 }
 
+/// Takes away places that no other place leads to, again and again; what is left goes round in a circle.
+fn no_circle(edges: &[Edge]) -> Result<(), GraphError> {
+    let mut incoming: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut onward: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for edge in edges {
+        if let (From::Place(from), To::Place(to)) = (&edge.from, &edge.to) {
+            incoming.entry(from).or_default();
+            *incoming.entry(to).or_default() += 1;
+            onward.entry(from).or_default().push(to);
+        }
+    }
+    let mut free: Vec<&str> =
+        incoming.iter().filter(|(_, count)| **count == 0).map(|(place, _)| *place).collect();
+    while let Some(place) = free.pop() {
+        incoming.remove(place);
+        for next in onward.get(place).into_iter().flatten() {
+            if let Some(count) = incoming.get_mut(next) {
+                *count -= 1;
+                if *count == 0 {
+                    free.push(next);
+                }
+            }
+        }
+    }
+    incoming.into_keys().next().map_or(Ok(()), |place| Err(GraphError::Circle(place.into())))
+}
+
 /// Adds every way that begins with this edge. All edges of a way have to hold, and its priority is the least of theirs.
 fn follow(
     edge: &Edge,
     onward: &BTreeMap<&str, Vec<&Edge>>,
     so_far: Option<&Rule>,
-    places: &mut Vec<Box<str>>,
+    places: usize,
     ways: &mut Vec<Rule>,
 ) -> Result<(), GraphError> {
     let mut way = edge.rule.clone();
@@ -156,15 +182,10 @@ fn follow(
             ways.push(way);
             Ok(())
         }
-        To::Place(place) if places.contains(place) => Err(GraphError::Circle(place.clone())),
+        To::Place(_) if places >= PLACES_MAX => Err(GraphError::TooLong),
         To::Place(place) => {
             let next = onward.get(&**place).ok_or_else(|| GraphError::DeadEnd(place.clone()))?;
-            places.push(place.clone());
-            for edge in next {
-                follow(edge, onward, Some(&way), places, ways)?;
-            }
-            places.pop();
-            Ok(())
+            next.iter().try_for_each(|edge| follow(edge, onward, Some(&way), places + 1, ways))
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Cedar: one statement per rule, judged alone. Which calls it is about comes from its scope, so the index files it.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use cedar_policy::{
     ActionConstraint, Authorizer, Context, Decision, Effect as CedarEffect, Entities, EntityId,
@@ -16,8 +18,10 @@ use crate::facts::{Facts, Resource};
 #[derive(Debug)]
 pub(crate) struct Statement {
     set: PolicySet,
-    /// Whether it is a `forbid`, which is satisfied where the set below doesn't permit.
+    /// Whether it is a `forbid`, which is satisfied where the set doesn't permit.
     is_forbid: bool,
+    /// What of the context it looks at.
+    looked_at: Vec<&'static str>,
 }
 
 /// What a statement's scope says, for the index.
@@ -31,7 +35,9 @@ pub(crate) struct ScopeOf {
 impl Statement {
     /// A body: one statement or several, of which a permit must be satisfied and no forbid.
     pub(crate) fn new(text: &str) -> Result<Self, BodyError> {
-        Ok(Self { set: parsed(text)?, is_forbid: false })
+        let set = parsed(text)?;
+        let looked_at = looked_at(set.policies());
+        Ok(Self { set, is_forbid: false, looked_at })
     }
 
     /// Every statement of a file: its id, whether it forbids, its scope, and itself.
@@ -57,12 +63,14 @@ impl Statement {
             let all = CedarPolicy::parse(Some(id), "permit(principal, action, resource);");
             set.add(all.map_err(|error| invalid(&error))?).map_err(|error| invalid(&error))?;
         }
-        Ok((named, is_forbid, scope(policy), Self { set, is_forbid }))
+        let looked_at = looked_at(std::iter::once(policy));
+        Ok((named, is_forbid, scope(policy), Self { set, is_forbid, looked_at }))
     }
 
     /// Whether it is satisfied: for every thing that the call touches, or for any; `None` where evaluation ran into an error.
     pub(crate) fn says(&self, facts: &Facts<'_>, quantifier: Quantifier) -> Option<bool> {
-        let context = Context::from_json_value(plain(Value::Object(input::of(facts)))?, None).ok()?;
+        let context = Value::Object(input::only(facts, &self.looked_at));
+        let context = Context::from_json_value(plain(context)?, None).ok()?;
         let (authorizer, entities) = (Authorizer::new(), Entities::empty());
         let mut things: Vec<Option<EntityUid>> = facts.resources.iter().map(thing).collect();
         if things.is_empty() {
@@ -121,8 +129,31 @@ fn scope(policy: &CedarPolicy) -> ScopeOf {
     ScopeOf { agent, actions }
 }
 
+/// The fields of the context that statements can see; all of them if they do more with it than look at a field.
+fn looked_at<'p>(policies: impl Iterator<Item = &'p CedarPolicy>) -> Vec<&'static str> {
+    let texts: Option<Vec<String>> =
+        policies.map(|policy| Some(policy.to_json().ok()?.to_string())).collect();
+    let fields_only = |text: &String| {
+        let uses = |what: &str| text.matches(what).count();
+        uses("{\"Var\":\"context\"}") == uses("\"left\":{\"Var\":\"context\"}")
+    };
+    match texts {
+        Some(texts) if texts.iter().all(fields_only) => {
+            let named = |name: &&'static str| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
+            input::NAMES.iter().copied().filter(named).collect()
+        }
+        Some(_) | None => input::NAMES.to_vec(),
+    }
+}
+
+/// The kinds of things, parsed once: a name is read by a whole parser.
+static KINDS: LazyLock<BTreeMap<&'static str, EntityTypeName>> = LazyLock::new(|| {
+    let names = ["Agent", "Action", "File", "Host", "Program", "Secret", "Tool"];
+    names.into_iter().filter_map(|name| Some((name, EntityTypeName::from_str(name).ok()?))).collect()
+});
+
 fn uid(kind: &str, id: &str) -> Option<EntityUid> {
-    Some(EntityUid::from_type_name_and_id(EntityTypeName::from_str(kind).ok()?, EntityId::new(id)))
+    Some(EntityUid::from_type_name_and_id(KINDS.get(kind)?.clone(), EntityId::new(id)))
 }
 
 /// `principal` is the agent, `action` the tool (or the operation), `resource` a thing that is touched; `context` has all of it.

@@ -5,34 +5,68 @@ use serde_json::{Map, Value, json};
 use crate::condition::{argvs, paths, secrets};
 use crate::facts::{Facts, Resource};
 
+/// Everything that there is to see.
+pub(crate) const NAMES: &[&str] = &[
+    "agent",
+    "class",
+    "roles",
+    "trust",
+    "op",
+    "tool",
+    "capabilities",
+    "args",
+    "paths",
+    "endpoints",
+    "argv",
+    "secrets",
+    "tier",
+    "integrity",
+    "confidentiality",
+    "now_ms",
+    "tool_calls",
+];
+
 /// What a body looks at, by name.
+#[cfg(feature = "rego")]
 pub(crate) fn of(facts: &Facts<'_>) -> Map<String, Value> {
-    let hosts = facts.resources.iter().filter_map(|resource| match resource {
+    only(facts, NAMES)
+}
+
+/// Some of it.
+pub(crate) fn only(facts: &Facts<'_>, names: &[&'static str]) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), field(facts, name))).collect()
+}
+
+fn field(facts: &Facts<'_>, name: &str) -> Value {
+    match name {
+        "agent" => json!(facts.caller.agent),
+        "class" => json!(facts.caller.class.as_str()),
+        "roles" => json!(facts.caller.roles),
+        "trust" => json!(facts.caller.trust),
+        "op" => json!(facts.op),
+        "tool" => json!(facts.tool.unwrap_or_default()),
+        "capabilities" => json!(facts.capabilities),
+        "args" => facts.args.clone(),
+        "paths" => {
+            paths(facts).map(|(path, access)| json!({"path": path, "access": access.as_str()})).collect()
+        }
+        "endpoints" => facts.resources.iter().filter_map(endpoint).collect(),
+        "argv" => argvs(facts).next().map_or_else(|| json!([]), |argv| json!(argv)),
+        "secrets" => secrets(facts).collect(),
+        "tier" => json!(facts.tier.as_str()),
+        "integrity" => json!(facts.labels.label_of("").integrity.as_str()),
+        "confidentiality" => json!(facts.labels.label_of("").confidentiality.as_str()),
+        "now_ms" => json!(facts.now_ms),
+        "tool_calls" => json!(facts.session.tool_calls),
+        _unknown => Value::Null,
+    }
+}
+
+fn endpoint(resource: &Resource<'_>) -> Option<Value> {
+    match resource {
         Resource::Endpoint { scheme, host, port, method, path } => {
             Some(json!({"scheme": scheme, "host": host, "port": port, "method": method, "path": path}))
         }
         Resource::Path { .. } | Resource::Argv(_) | Resource::Secret(_) => None,
-    });
-    let paths = paths(facts).map(|(path, access)| json!({"path": path, "access": access.as_str()}));
-    let label = facts.labels.label_of("");
-    let fields = [
-        ("agent", json!(facts.caller.agent)),
-        ("class", json!(facts.caller.class.as_str())),
-        ("roles", json!(facts.caller.roles)),
-        ("trust", json!(facts.caller.trust)),
-        ("op", json!(facts.op)),
-        ("tool", json!(facts.tool.unwrap_or_default())),
-        ("capabilities", json!(facts.capabilities)),
-        ("args", facts.args.clone()),
-        ("paths", paths.collect()),
-        ("endpoints", hosts.collect()),
-        ("argv", argvs(facts).next().map_or_else(|| json!([]), |argv| json!(argv))),
-        ("secrets", secrets(facts).collect()),
-        ("tier", json!(facts.tier.as_str())),
-        ("integrity", json!(label.integrity.as_str())),
-        ("confidentiality", json!(label.confidentiality.as_str())),
-        ("now_ms", json!(facts.now_ms)),
-        ("tool_calls", json!(facts.session.tool_calls)),
-    ];
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
 }

@@ -187,7 +187,8 @@ fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::Null => Vec::new(),
         Value::Array(items) => items.iter().map(|item| item.as_str().unwrap().to_owned()).collect(),
-        one => vec![one.as_str().unwrap().to_owned()],
+        Value::String(one) => vec![one.clone()],
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Object(_)) => panic!("{other} is no text"),
     }
 }
 
@@ -377,7 +378,7 @@ fn below<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
             fields.values().for_each(|field| below(field, found));
         }
         Value::Array(items) => items.iter().for_each(|item| below(item, found)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -142,11 +142,11 @@ fn files(context: &Context, named: Option<PathBuf>) -> Vec<(PathBuf, String, Lay
         let path = context.cwd.join(&file);
         return vec![(path, file.display().to_string(), Layer::User)];
     }
-    let user = context.paths.policy();
-    let mut files = Vec::new();
-    if user.is_file() {
-        files.push((user.clone(), user.display().to_string(), Layer::User));
-    }
+    let own = [context.paths.policy(), context.paths.candidate()].into_iter().filter(|path| path.is_file());
+    let mut files: Vec<(PathBuf, String, Layer)> = own
+        .chain(context.paths.tenants())
+        .map(|path| (path.clone(), path.display().to_string(), Layer::User))
+        .collect();
     if let Ok(project) = context.project() {
         files.extend(project.policies().into_iter().map(|path| {
             let name = project.short(&path).into_owned();

@@ -65,7 +65,16 @@ pub(super) fn each(
                 }
             }
             Kind::Outcome => visit(outcome(&entry)),
-            _other => {}
+            Kind::Answer
+            | Kind::Agent
+            | Kind::Policy
+            | Kind::Kernel
+            | Kind::Lane
+            | Kind::Recovery
+            | Kind::Key
+            | Kind::Erase
+            | Kind::Pack
+            | Kind::Checkpoint => {}
         }
     }
     Ok(skipped)
