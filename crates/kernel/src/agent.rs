@@ -213,7 +213,9 @@ impl Agents {
     /// can't all see the same count.
     pub(crate) fn session_facts(&self, who: &Principal, op: &Op) -> Slot {
         let life = who.life_shared();
-        life.map_or_else(Slot::default, |life| life.take_slot(matches!(op, Op::RunTool(_) | Op::Elsewhere(_))))
+        life.map_or_else(Slot::default, |life| {
+            life.take_slot(matches!(op, Op::RunTool(_) | Op::Elsewhere(_)))
+        })
     }
 
     fn forget_the_oldest(&self, ended: AgentId) -> Vec<AgentId> {

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_policy::{Confidentiality, Integrity, Label, Layer, Question, Reason, RuleRef, Tier, Verdict};
-use regent_provenance::{Begin, Declared, Effect, FieldLabels, Observed, Origin, Ruling, Session, Stance, Taint, Whole};
+use regent_policy::{Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
+use regent_provenance::{Begin, FieldLabels, Observed, Origin, Ruling, Session, Stance};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
 use crate::call::{Call, Op};
-use crate::catalogue::{SideEffect, Tool, ToolSpec};
+use crate::catalogue::{Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
@@ -42,7 +42,9 @@ impl Work {
 impl Core {
     /// The effect of [`Op::Begin`]. Who has begun can only narrow.
     pub(crate) fn begin_request(&self, agent: &AgentId, begin: &Begin) -> RawOutput {
-        let Some(agent) = self.agents.get(agent) else { return RawOutput::failed("request.no_agent", "there is no such agent") };
+        let Some(agent) = self.agents.get(agent) else {
+            return RawOutput::failed("request.no_agent", "there is no such agent");
+        };
         let trusted = match begin.check() {
             Ok(trusted) => trusted,
             Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
@@ -50,20 +52,32 @@ impl Core {
         let mut work = agent.life.work().get();
         if let Some(working) = work.as_mut() {
             let same = working.request == begin.request;
-            let narrowed = if same { working.session.narrow(trusted).map_err(|error| error.to_string()) } else { Err("another request has begun".to_owned()) };
-            return narrowed.map_or_else(|why| RawOutput::failed("request.wider", why), |()| RawOutput::json(&json!({"narrowed": true})));
+            let narrowed = if same {
+                working.session.narrow(trusted).map_err(|error| error.to_string())
+            } else {
+                Err("another request has begun".to_owned())
+            };
+            return narrowed.map_or_else(
+                |why| RawOutput::failed("request.wider", why),
+                |()| RawOutput::json(&json!({"narrowed": true})),
+            );
         }
-        let mut labels: HashMap<String, FieldLabels> =
-            self.catalogue.all().iter().map(|tool| (tool.spec().name.clone(), labels_of(tool.spec()))).collect();
+        let mut labels: HashMap<String, FieldLabels> = self
+            .catalogue
+            .all()
+            .iter()
+            .map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()))
+            .collect();
         let mut tools = HashMap::new();
         for (name, declared) in &begin.tools {
-            match Tool::new(spec_of(name, declared)) {
+            match Tool::new(ToolSpec::elsewhere(name, declared)) {
                 Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
                 Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
             }
             labels.insert(name.clone(), declared.field_labels());
         }
-        let inferred: Vec<&String> = begin.tools.keys().filter(|name| labels.get(*name).is_some_and(|one| one.inferred)).collect();
+        let inferred: Vec<&String> =
+            begin.tools.keys().filter(|name| labels.get(*name).is_some_and(|one| one.inferred)).collect();
         let told = RawOutput::json(&json!({"inferred": inferred, "tools": begin.tools.len()}));
         match Session::begin(&begin.request, labels, trusted) {
             Ok(session) => *work = Some(Working { request: begin.request.clone(), session, tools }),
@@ -87,7 +101,9 @@ impl Core {
     /// Step 1: where the arguments come from. Found by what the agent said, before paths were resolved.
     pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
         let Some(life) = call.principal.life() else { return };
-        let Some(ruling) = life.work().get().as_ref().map(|working| working.session.rule(tool, args)) else { return };
+        let Some(ruling) = life.work().get().as_ref().map(|working| working.session.rule(tool, args)) else {
+            return;
+        };
         for found in &ruling.found {
             let integrity = match found.origin {
                 Origin::Request => Integrity::User,
@@ -120,10 +136,14 @@ impl Core {
         if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
             return;
         }
-        let heard = serde_json::from_slice(output.bytes()).unwrap_or_else(|_| Value::String(output.text().into_owned()));
+        let heard = serde_json::from_slice(output.bytes())
+            .unwrap_or_else(|_| Value::String(output.text().into_owned()));
         let agreed = sheet.approved.as_ref().map(|_| &frame.args);
         let failed = matches!(status, Status::Failed(_));
-        working.session.observe(sheet.ruling.as_ref(), &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed });
+        working.session.observe(
+            sheet.ruling.as_ref(),
+            &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed },
+        );
     }
 }
 
@@ -131,62 +151,19 @@ impl Core {
 pub(crate) fn ruled(verdict: Verdict, ruling: Option<&Ruling>) -> Verdict {
     let Some(ruling) = ruling else { return verdict };
     match (ruling.stance, verdict) {
-        (Stance::Allow, verdict) | (Stance::Ask | Stance::Deny, verdict @ Verdict::Deny(_)) | (Stance::Ask, verdict @ Verdict::Ask(_)) => verdict,
-        (Stance::Deny, _) => Verdict::Deny(refusal(ruling.code, ruling.reason.clone(), "do only what the request needs, with values that it names")),
+        (Stance::Allow, verdict)
+        | (Stance::Ask | Stance::Deny, verdict @ Verdict::Deny(_))
+        | (Stance::Ask, verdict @ Verdict::Ask(_)) => verdict,
+        (Stance::Deny, _) => Verdict::Deny(refusal(
+            ruling.code,
+            ruling.reason.clone(),
+            "do only what the request needs, with values that it names",
+        )),
         (Stance::Ask, Verdict::Allow(grant)) => Verdict::Ask(Question {
             rule: RuleRef { id: "provenance".into(), layer: Layer::Builtin, line: 0 },
             reason: ruling.reason.clone(),
             grant,
             approvers: 1,
         }),
-    }
-}
-
-/// A tool that the host performs: nothing of ours runs, so it has the weakest tier that isn't only shown.
-fn spec_of(name: &str, declared: &Declared) -> ToolSpec {
-    let labels = declared.field_labels();
-    let (capability, effect) = match labels.effect {
-        Effect::Read => ("elsewhere.read", SideEffect::Read),
-        Effect::Egress => ("elsewhere.egress", SideEffect::Network),
-        Effect::Write => ("elsewhere.write", SideEffect::Write),
-    };
-    let integrity = if labels.taint == Taint::Whole(Whole::None) { Integrity::Tool } else { Integrity::Web };
-    let confidentiality = if labels.secret { Confidentiality::Private } else { Confidentiality::Internal };
-    let mut input = if declared.schema.is_null() { json!({}) } else { declared.schema.clone() };
-    // What the schema doesn't name was not declared, so nobody has said what it does.
-    if let Value::Object(schema) = &mut input
-        && schema.contains_key("properties")
-    {
-        schema.entry("additionalProperties").or_insert(Value::Bool(false));
-    }
-    ToolSpec {
-        name: name.to_owned(),
-        description: declared.description.clone(),
-        input,
-        capabilities: vec![capability.to_owned()],
-        effect,
-        idempotent: labels.effect == Effect::Read,
-        tiers: vec![Tier::Host],
-        output: Label { integrity, confidentiality },
-        ..ToolSpec::default()
-    }
-}
-
-/// The labels of a tool of ours, from its manifest: whatever it resolves (a path, a host, a program) is a sink.
-fn labels_of(spec: &ToolSpec) -> FieldLabels {
-    let effect = match spec.effect {
-        SideEffect::None | SideEffect::Read => Effect::Read,
-        SideEffect::Write | SideEffect::Delete => Effect::Write,
-        SideEffect::Network => Effect::Egress,
-    };
-    let sinks = spec.arguments.keys().filter(|_| effect != Effect::Read);
-    let taint = if spec.output.integrity <= Integrity::OwnModel { Whole::None } else { Whole::All };
-    FieldLabels {
-        effect,
-        sinks: sinks.filter_map(|pointer| pointer.split('/').nth(1)).map(str::to_owned).collect(),
-        taint: Taint::Whole(taint),
-        secret: spec.output.confidentiality >= Confidentiality::Private,
-        readers: Default::default(),
-        inferred: false,
     }
 }

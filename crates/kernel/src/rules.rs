@@ -41,9 +41,11 @@ impl Core {
             Op::Answer { .. } | Op::Questions => {
                 is_the_person(who, "approval.not_a_person", "only a person can see and answer questions")
             }
-            Op::Begin { .. } | Op::Declassify { .. } => {
-                is_the_person(who, "request.not_a_person", "only a person can begin a request, plan it, or trust a value")
-            }
+            Op::Begin { .. } | Op::Declassify { .. } => is_the_person(
+                who,
+                "request.not_a_person",
+                "only a person can begin a request, plan it, or trust a value",
+            ),
             Op::SetBudget { .. } => {
                 is_the_person(who, "budget.not_a_person", "only a person can set a budget")
             }

@@ -58,7 +58,9 @@ impl Begin {
         let odd = |name: &&String| name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fine);
         match self.tools.keys().find(odd) {
             // Look-alikes of other letters are how one tool passes for another.
-            Some(name) => Err(PlanError::Unreadable(format!("`{}` can't be a tool's name", name.escape_debug()))),
+            Some(name) => {
+                Err(PlanError::Unreadable(format!("`{}` can't be a tool's name", name.escape_debug())))
+            }
             None => Trusted::read(&self.trusted),
         }
     }

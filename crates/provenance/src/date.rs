@@ -7,7 +7,17 @@ const YEARLESS: char = '\u{2}';
 const DAY_OF_DATED: char = '\u{3}';
 
 const MONTHS: [&str; 12] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
     "december",
 ];
 
@@ -87,7 +97,8 @@ fn in_digits(word: &str) -> Option<(String, Option<String>)> {
     let mark = date.chars().find(|c| !c.is_ascii_digit())?;
     let parts: Vec<&str> = date.split(mark).collect();
     let [a, b, c] = parts.as_slice() else { return None };
-    let number = |part: &str| part.parse::<u32>().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()));
+    let number =
+        |part: &str| part.parse::<u32>().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()));
     let (x, y, z) = (number(a)?, number(b)?, number(c)?);
     let found = match (mark, a.len(), c.len()) {
         ('-' | '/' | '.', 4, 1 | 2) => dated(x, y, z),
@@ -119,7 +130,11 @@ fn spelt_out(rest: &[String]) -> Option<(String, usize)> {
 }
 
 fn month_of(word: &str) -> Option<u32> {
-    let is = |month: &&str| *month == word || (word.len() == 3 && month.starts_with(word)) || (word == "sept" && month.starts_with("sept"));
+    let is = |month: &&str| {
+        *month == word
+            || (word.len() == 3 && month.starts_with(word))
+            || (word == "sept" && month.starts_with("sept"))
+    };
     let place = MONTHS.iter().position(|month| is(&month))?;
     u32::try_from(place).ok()?.checked_add(1)
 }

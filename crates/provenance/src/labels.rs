@@ -85,7 +85,9 @@ impl FieldLabels {
 
     /// Whether an argument chooses who or what is affected. Of an inferred tool every one does, and a URL that is fetched always does.
     pub fn is_sink(&self, argument: &str, value: &Value) -> bool {
-        self.inferred || self.sinks.contains(argument) || (self.effect == Effect::Egress && names_a_url(value))
+        self.inferred
+            || self.sinks.contains(argument)
+            || (self.effect == Effect::Egress && names_a_url(value))
     }
 
     /// Whether what is at a path of the output is an outsider's. Where single fields are named, what has no field can't be told apart.
@@ -113,10 +115,19 @@ mod tests {
     #[test]
     fn what_is_not_declared_is_the_worst() {
         let schema = json!({"properties": {"to": {}, "text": {}}});
-        for odd in [json!(null), json!({}), json!({"effect": "harmless", "taint": "none"}), json!({"effect": "read"})] {
+        for odd in [
+            json!(null),
+            json!({}),
+            json!({"effect": "harmless", "taint": "none"}),
+            json!({"effect": "read"}),
+        ] {
             let labels = FieldLabels::declared(&odd, &schema);
             assert!(labels.inferred && labels.acts() && labels.secret, "{odd}");
-            assert!(labels.is_sink("text", &json!(1)) && labels.is_sink("extra", &json!(1)) && labels.is_tainted(".id"));
+            assert!(
+                labels.is_sink("text", &json!(1))
+                    && labels.is_sink("extra", &json!(1))
+                    && labels.is_tainted(".id")
+            );
         }
     }
 
@@ -124,9 +135,12 @@ mod tests {
     fn fields_and_urls() {
         let declared = json!({"effect": "egress", "sinks": ["to"], "taint": ["subject"], "secret": true});
         let labels = FieldLabels::declared(&declared, &json!({}));
-        assert!(!labels.inferred && labels.is_sink("to", &json!("x")) && !labels.is_sink("text", &json!("x")));
+        assert!(
+            !labels.inferred && labels.is_sink("to", &json!("x")) && !labels.is_sink("text", &json!("x"))
+        );
         assert!(labels.is_sink("page", &json!("https://a.test/x")));
-        let cases = [("[].subject", true), ("[].subject.deep", true), ("[].sender", false), ("", true), ("[]", true)];
+        let cases =
+            [("[].subject", true), ("[].subject.deep", true), ("[].sender", false), ("", true), ("[]", true)];
         for (path, tainted) in cases {
             assert_eq!(labels.is_tainted(path), tainted, "{path}");
         }

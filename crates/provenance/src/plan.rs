@@ -128,7 +128,12 @@ impl Plan {
         for (number, step) in self.steps.iter().enumerate() {
             match left.iter().position(|one| step.is_within(one)) {
                 Some(at) => drop(left.swap_remove(at)),
-                None => return Some(PlanError::Wider { step: number.saturating_add(1), tool: step.tool.clone() }),
+                None => {
+                    return Some(PlanError::Wider {
+                        step: number.saturating_add(1),
+                        tool: step.tool.clone(),
+                    });
+                }
             }
         }
         None
@@ -195,7 +200,12 @@ mod tests {
 
     #[test]
     fn what_is_not_a_plan_is_refused() {
-        for odd in [json!({}), json!([{"args": {}}]), json!([{"tool": "a", "args": {"x": {"any": 1}}}]), json!([{"tool": "a", "extra": 1}])] {
+        for odd in [
+            json!({}),
+            json!([{"args": {}}]),
+            json!([{"tool": "a", "args": {"x": {"any": 1}}}]),
+            json!([{"tool": "a", "extra": 1}]),
+        ] {
             assert!(matches!(Plan::read(&odd), Err(PlanError::Unreadable(_))), "{odd}");
         }
         let long: Vec<Value> = (0..600).map(|_| json!({"tool": "a"})).collect();

@@ -1,7 +1,7 @@
 //! Outputs that are lists of records, so that "the largest", "the latest" and "the one whose name is …" can be evaluated here rather than
 //! believed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ const CELLS_MAX: usize = 100_000;
 /// Rows and fields of one list.
 const ROWS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 64;
+/// Places of one value that are kept.
+const CELLS_ALIKE_MAX: usize = 64;
 /// Longer text is content, not a value to select.
 const CELL_BYTES_MAX: usize = 256;
 
@@ -23,6 +25,7 @@ pub(crate) struct Records {
     /// Where a value is, by tool and spelling.
     at: HashMap<(Box<str>, Box<str>), Vec<Cell>>,
     cells: usize,
+    tools: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -82,7 +85,12 @@ impl Records {
         }
     }
 
-    fn keep(&mut self, tool: &str, rows: &[&serde_json::Map<String, Value>], trusted: &impl Fn(&str) -> bool) {
+    fn keep(
+        &mut self,
+        tool: &str,
+        rows: &[&serde_json::Map<String, Value>],
+        trusted: &impl Fn(&str) -> bool,
+    ) {
         let number = self.lists.len();
         let mut list = List { tool: tool.into(), rows: Vec::new(), ranges: BTreeMap::new() };
         for (row_number, row) in rows.iter().enumerate() {
@@ -90,7 +98,10 @@ impl Records {
             for (field, value) in row.iter().take(FIELDS_MAX) {
                 let Some(scalar) = scalar_of(value, trusted(&format!("[].{field}"))) else { continue };
                 let cell = Cell { list: number, row: row_number, field: field.as_str().into() };
-                self.at.entry((tool.into(), scalar.spelt.clone())).or_default().push(cell);
+                let alike = self.at.entry((tool.into(), scalar.spelt.clone())).or_default();
+                if alike.len() < CELLS_ALIKE_MAX {
+                    alike.push(cell);
+                }
                 if let Some(order) = scalar.order {
                     list.widen(field, order);
                 }
@@ -98,6 +109,7 @@ impl Records {
             }
             list.rows.push(kept);
         }
+        self.tools.insert(tool.into());
         self.lists.push(list);
     }
 
@@ -112,17 +124,16 @@ impl Records {
 
     /// The same, in the outputs of any tool; and nothing says otherwise.
     pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme]) -> bool {
-        let mut tools: Vec<&str> = self.lists.iter().map(|list| &*list.tool).collect();
-        tools.sort_unstable();
-        tools.dedup();
-        let told: Vec<bool> = tools.into_iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).collect();
-        !told.is_empty() && told.iter().all(|told| *told)
+        let mut told = self.tools.iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
+        told.peek().is_some() && told.all(|told| told)
     }
 
     /// Whether a value is in a record that stands at one of these ends of its list, by any field but ids. `None`: no list says.
     pub(crate) fn is_extreme(&self, tool: &str, spelt: &str, ends: &[Extreme]) -> Option<bool> {
+        let cells = self.cells(tool, spelt);
         let mut told = None;
-        for cell in self.cells(tool, spelt) {
+        // A value that is all over the place singles nothing out.
+        for cell in cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX) {
             let Some(list) = self.lists.get(cell.list).filter(|list| list.rows.len() > 1) else { continue };
             let Some(row) = list.rows.get(cell.row) else { continue };
             for (field, scalar) in row.iter().filter(|(field, _)| **field != cell.field && !is_id(field)) {
@@ -151,7 +162,12 @@ impl Records {
             return None;
         }
         let by = |row: &&BTreeMap<Box<str>, Scalar>| {
-            selection.by.as_deref().and_then(|by| row.get(by)).and_then(|scalar| scalar.order).map(Order::value)
+            selection
+                .by
+                .as_deref()
+                .and_then(|by| row.get(by))
+                .and_then(|scalar| scalar.order)
+                .map(Order::value)
         };
         let picked: Vec<&BTreeMap<Box<str>, Scalar>> = match selection.pick {
             Pick::Every => rows,
@@ -166,10 +182,16 @@ impl Records {
 
     /// Whether a selection rests on what an outsider can write.
     pub(crate) fn is_by_untrusted(&self, selection: &Selection) -> bool {
-        let fields = [Some(selection.field.as_str()), selection.by.as_deref(), selection.whose.as_ref().map(|one| one.field.as_str())];
+        let fields = [
+            Some(selection.field.as_str()),
+            selection.by.as_deref(),
+            selection.whose.as_ref().map(|one| one.field.as_str()),
+        ];
         let lists = self.lists.iter().filter(|list| selection.from.iter().any(|tool| **tool == *list.tool));
         let mut rows = lists.flat_map(|list| &list.rows);
-        rows.any(|row| fields.iter().flatten().any(|field| row.get(*field).is_some_and(|scalar| !scalar.trusted)))
+        rows.any(|row| {
+            fields.iter().flatten().any(|field| row.get(*field).is_some_and(|scalar| !scalar.trusted))
+        })
     }
 }
 
@@ -226,8 +248,12 @@ pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
         ends.extend(match (word.as_str(), after) {
             ("most" | "more", Some("recent")) => Some(Extreme::Latest),
             ("least", Some("recent")) => Some(Extreme::Earliest),
-            ("largest" | "biggest" | "highest" | "greatest" | "maximum" | "longest" | "most", _) => Some(Extreme::Most),
-            ("smallest" | "lowest" | "least" | "cheapest" | "minimum" | "shortest" | "fewest", _) => Some(Extreme::Least),
+            ("largest" | "biggest" | "highest" | "greatest" | "maximum" | "longest" | "most", _) => {
+                Some(Extreme::Most)
+            }
+            ("smallest" | "lowest" | "least" | "cheapest" | "minimum" | "shortest" | "fewest", _) => {
+                Some(Extreme::Least)
+            }
             ("latest" | "newest", _) => Some(Extreme::Latest),
             ("earliest" | "oldest", _) => Some(Extreme::Earliest),
             _other => None,
@@ -254,7 +280,9 @@ fn collect<'v>(value: &'v Value, depth: u8, lists: &mut Vec<Vec<&'v serde_json::
     let rows: Vec<_> = inner.iter().filter_map(|item| item.as_object()).collect();
     if !rows.is_empty() && rows.len() == inner.len() {
         lists.push(rows);
-    } else if depth == 0 && let Value::Object(row) = value {
+    } else if depth == 0
+        && let Value::Object(row) = value
+    {
         // A single record is a list of one.
         lists.push(vec![row]);
     }
@@ -270,7 +298,12 @@ fn scalar_of(value: &Value, trusted: bool) -> Option<Scalar> {
         Value::Bool(_) | Value::Number(_) | Value::String(_) => text::words_of(Leaf::Scalar(value)),
     };
     let order = match words.as_slice() {
-        [one] => one.parse().ok().filter(|number: &f64| number.is_finite()).map(Order::Number).or_else(|| day(one, None)),
+        [one] => one
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite())
+            .map(Order::Number)
+            .or_else(|| day(one, None)),
         [one, time] => day(one, Some(time)),
         _many => None,
     };

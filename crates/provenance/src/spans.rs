@@ -198,7 +198,15 @@ impl Spans {
         if let Some(next) = self.way(last, word) {
             return if self.length(next) == longer { next } else { self.split(last, word, next) };
         }
-        let new = State { length: longer, link: ROOT, latest: NONE, ways: 0, seen: 0, trusted: NONE, untrusted: NONE };
+        let new = State {
+            length: longer,
+            link: ROOT,
+            latest: NONE,
+            ways: 0,
+            seen: 0,
+            trusted: NONE,
+            untrusted: NONE,
+        };
         let new = self.push(new);
         let mut at = last;
         while at != NONE {

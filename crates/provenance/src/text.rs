@@ -107,12 +107,15 @@ pub(crate) fn shape(word: &str) -> Option<Shape> {
     let has_letter = word.chars().any(char::is_alphabetic);
     let has_digit = word.chars().any(|c| c.is_ascii_digit());
     if has_letter
-        && word.rsplit_once('.').is_some_and(|(_, last)| last.len() >= 2 && last.chars().all(char::is_alphanumeric))
+        && word
+            .rsplit_once('.')
+            .is_some_and(|(_, last)| last.len() >= 2 && last.chars().all(char::is_alphanumeric))
     {
         return Some(Shape::Dotted);
     }
     let plain = word.chars().filter(|c| c.is_alphanumeric()).count();
-    let is_code = has_digit && ((has_letter && plain >= 6 && !is_ordinary(word)) || (!has_letter && plain >= 8));
+    let is_code =
+        has_digit && ((has_letter && plain >= 6 && !is_ordinary(word)) || (!has_letter && plain >= 8));
     (is_code && !word.contains(':')).then_some(Shape::Code)
 }
 
@@ -232,7 +235,14 @@ mod tests {
     #[test]
     fn dates_in_all_usual_spellings_are_one() {
         let iso = words("2024-05-20");
-        for text in ["May 20th, 2024", "20 May 2024", "20th of May 2024", "2024/05/20", "20.05.2024", "the 20 may, 2024"] {
+        for text in [
+            "May 20th, 2024",
+            "20 May 2024",
+            "20th of May 2024",
+            "2024/05/20",
+            "20.05.2024",
+            "the 20 may, 2024",
+        ] {
             assert!(words(text).ends_with(&iso), "{text}: {:?}", words(text));
         }
         assert_eq!(words("2024-05-20T10:00:00"), words("2024-05-20 10:00"));

@@ -204,7 +204,9 @@ impl Transcript {
 
     /// The number of a source; `None` when there are too many, and then nothing of it is found.
     fn source_of(&mut self, tool: &str, trusted: bool, secret: bool) -> Option<u32> {
-        let is = |one: &Source| !tool.is_empty() && &*one.tool == tool && one.trusted == trusted && one.secret == secret;
+        let is = |one: &Source| {
+            !tool.is_empty() && &*one.tool == tool && one.trusted == trusted && one.secret == secret
+        };
         let known = self.sources.iter().position(is);
         let at = match known {
             Some(at) => at,
@@ -223,7 +225,8 @@ impl Transcript {
         if !words.iter().any(|word| date::is_date(word)) {
             return exact;
         }
-        let loose: Vec<String> = words.iter().map(|word| date::looser(word).unwrap_or_else(|| word.clone())).collect();
+        let loose: Vec<String> =
+            words.iter().map(|word| date::looser(word).unwrap_or_else(|| word.clone())).collect();
         let loose = self.spans.seen(&loose);
         Seen {
             sources: exact.sources | loose.sources,
@@ -263,14 +266,19 @@ impl Transcript {
             |kept| Place {
                 call: kept.call,
                 tool: self.sources.get(kept.source as usize).map_or("?", |source| &source.tool).to_owned(),
-                field: if kept.field.is_empty() { "output".to_owned() } else { kept.field.trim_start_matches('.').to_owned() },
+                field: if kept.field.is_empty() {
+                    "output".to_owned()
+                } else {
+                    kept.field.trim_start_matches('.').to_owned()
+                },
             },
         )
     }
 
     fn those(&self, wanted: impl Fn(&Source) -> bool) -> Sources {
         let bits = (0_u32..).zip(&self.sources).skip(1);
-        bits.filter(|(_, source)| wanted(source)).fold(0, |set, (bit, _)| set | 1_u128.checked_shl(bit).unwrap_or(0))
+        bits.filter(|(_, source)| wanted(source))
+            .fold(0, |set, (bit, _)| set | 1_u128.checked_shl(bit).unwrap_or(0))
     }
 
     /// All sources that no outsider can write, the request aside.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, judge, man, policy, run, sandbox,
-    skill, tool, trust, vault,
+    agent, approve, audit, completions, config, demo, doctor, explain, init, judge, man, policy, run,
+    sandbox, skill, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.

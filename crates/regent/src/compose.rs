@@ -131,8 +131,9 @@ pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure>
         user_policy(&context.paths)?
     } else {
         let source = Source::new("the default policy", Layer::User);
-        regent_policy::load(regent_policy::DEFAULT_POLICY, &source)
-            .map_err(|error| Failure::new(codes::INTERNAL, format!("the default policy is not usable: {error}")))?
+        regent_policy::load(regent_policy::DEFAULT_POLICY, &source).map_err(|error| {
+            Failure::new(codes::INTERNAL, format!("the default policy is not usable: {error}"))
+        })?
     };
     let policy = match &trusted {
         Some(project) => Policy::layered(user, project_policies(project)?),

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, TicketId, ToolCall,
+    AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, TicketId,
+    ToolCall,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -80,7 +81,9 @@ enum JudgeError {
     NoSession(String),
     #[error("the session `{0}` has begun already")]
     Begun(String),
-    #[error("more than {SESSIONS_MAX} sessions, or more than {WAITING_MAX} calls of one that wait to be observed")]
+    #[error(
+        "more than {SESSIONS_MAX} sessions, or more than {WAITING_MAX} calls of one that wait to be observed"
+    )]
     TooMany,
     #[error("no call with this id, tool and arguments was allowed or asked about")]
     NotJudged,
@@ -131,20 +134,34 @@ impl Judge {
                 (false, self.begin(session, prompt, &tools, trusted).await)
             }
             Ok(Message::Decide { session, call }) => (true, self.decide(&session, call).await),
-            Ok(Message::Observe { session, call, output }) => (false, self.observe(&session, call, output).await),
+            Ok(Message::Observe { session, call, output }) => {
+                (false, self.observe(&session, call, output).await)
+            }
             Ok(Message::End { session }) => (false, self.end(&session).await),
             Err(error) => (true, Err(error)),
         };
         match answer {
             Ok(answer) => answer,
-            Err(error) if decides => json!({"decision": "deny", "error": error.to_string(), "reason": error.to_string()}),
+            Err(error) if decides => {
+                json!({"decision": "deny", "error": error.to_string(), "reason": error.to_string()})
+            }
             Err(error) => json!({"error": error.to_string()}),
         }
     }
 
-    async fn begin(&self, name: String, prompt: String, tools: &Value, trusted: Value) -> Result<Value, JudgeError> {
+    async fn begin(
+        &self,
+        name: String,
+        prompt: String,
+        tools: &Value,
+        trusted: Value,
+    ) -> Result<Value, JudgeError> {
         let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
-        let tools = if tools.is_null() { Default::default() } else { Deserialize::deserialize(tools).map_err(unreadable)? };
+        let tools = if tools.is_null() {
+            Default::default()
+        } else {
+            Deserialize::deserialize(tools).map_err(unreadable)?
+        };
         let begin = Box::new(Begin { request: prompt, tools, trusted });
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(session) = existing {
@@ -156,10 +173,12 @@ impl Judge {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(JudgeError::Unreadable("a session has a name of 1 to 256 bytes".to_owned()));
         }
-        let spawned = self.own(Op::Spawn(SpawnSpec { name: "elsewhere".to_owned(), ..SpawnSpec::default() })).await?;
+        let spawned =
+            self.own(Op::Spawn(SpawnSpec { name: "elsewhere".to_owned(), ..SpawnSpec::default() })).await?;
         let id: AgentId = spawned.get("agent").and_then(Value::as_str).unwrap_or_default().into();
         let agent = self.kernel.principal_of(&self.kernel.operator(), &id);
-        let agent = agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
+        let agent =
+            agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
         let told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
             Ok(told) => told,
             Err(error) => {
@@ -196,7 +215,9 @@ impl Judge {
             return Err(JudgeError::TooMany);
         }
         if matches!(session.waiting.get(&key), Some(Waiting { state: Judged::Allowed { .. }, .. })) {
-            return Err(JudgeError::Refused("a call with this id was allowed and not yet observed".to_owned()));
+            return Err(JudgeError::Refused(
+                "a call with this id was allowed and not yet observed".to_owned(),
+            ));
         }
         match self.put(&session, &call).await? {
             Put::Allowed { intent, observe, reply } => {
@@ -212,7 +233,9 @@ impl Judge {
                     "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
                 }))
             }
-            Put::Ended(Reply::Done(_)) => Err(JudgeError::Refused("the call ended before the host performed it".to_owned())),
+            Put::Ended(Reply::Done(_)) => {
+                Err(JudgeError::Refused("the call ended before the host performed it".to_owned()))
+            }
         }
     }
 
@@ -231,7 +254,9 @@ impl Judge {
                 self.own(Op::Answer { ticket, answer }).await?;
                 match self.put(&session, &call).await? {
                     Put::Allowed { observe, reply, .. } => performed(observe, reply, observation).await?,
-                    Put::Ended(Reply::Denied(denial)) => return Err(JudgeError::Refused(denial.reason.message)),
+                    Put::Ended(Reply::Denied(denial)) => {
+                        return Err(JudgeError::Refused(denial.reason.message));
+                    }
                     Put::Ended(Reply::Pending(_) | Reply::Done(_)) => return Err(JudgeError::NotJudged),
                 }
             }
@@ -289,7 +314,9 @@ impl Judge {
             Reply::Done(Outcome { status: Status::Ok, output, .. }) => {
                 Ok(serde_json::from_slice(output.bytes()).unwrap_or(Value::Null))
             }
-            Reply::Done(Outcome { status: Status::Failed(failure), .. }) => Err(JudgeError::Refused(failure.message)),
+            Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {
+                Err(JudgeError::Refused(failure.message))
+            }
             Reply::Done(_) => Err(JudgeError::Refused("it was stopped".to_owned())),
             Reply::Denied(denial) => Err(JudgeError::Refused(denial.reason.message)),
             Reply::Pending(ticket) => Err(JudgeError::Refused(ticket.reason)),
@@ -323,7 +350,9 @@ impl Observation {
         let error = match error {
             Value::Null => None,
             Value::String(text) => Some(text),
-            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => Some(other.to_string()),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Some(other.to_string())
+            }
         };
         Self { output: if data.is_null() { text } else { data }, error }
     }

@@ -39,7 +39,11 @@ impl Estimate {
 /// What must work when everything is spent: ending, and a person's own control.
 fn is_free(call: &Call) -> bool {
     match &call.op {
-        Op::Exit { .. } | Op::Answer { .. } | Op::Questions | Op::SetBudget { .. } | Op::Declassify { .. } => true,
+        Op::Exit { .. }
+        | Op::Answer { .. }
+        | Op::Questions
+        | Op::SetBudget { .. }
+        | Op::Declassify { .. } => true,
         Op::Signal { .. } | Op::Agents | Op::GetPolicy | Op::CheckPolicy { .. } => {
             call.principal.class() == Class::Operator
         }

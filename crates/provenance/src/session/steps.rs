@@ -19,7 +19,13 @@ struct Held<'a> {
 }
 
 impl Session {
-    pub(super) fn by_plan(&self, planned: &Planned, tool: &str, labels: &FieldLabels, args: &Value) -> Ruling {
+    pub(super) fn by_plan(
+        &self,
+        planned: &Planned,
+        tool: &str,
+        labels: &FieldLabels,
+        args: &Value,
+    ) -> Ruling {
         let none = Map::new();
         let args = args.as_object().unwrap_or(&none);
         let mut best: Option<(Point, usize)> = None;
@@ -58,7 +64,9 @@ impl Session {
                     Point::deny("plan.const", format!("`{name}` is not what the request says"))
                 }
                 // What a read looks at is its own matter as long as it reaches nobody.
-                Some(Argument::From(_) | Argument::Select(_) | Argument::Free(_)) if !labels.acts() && !held.sink => {
+                Some(Argument::From(_) | Argument::Select(_) | Argument::Free(_))
+                    if !labels.acts() && !held.sink =>
+                {
                     Point::fine()
                 }
                 Some(Argument::From(from)) => self.is_from(planned, &held, from),
@@ -95,12 +103,18 @@ impl Session {
         let (name, seen) = (held.name, self.transcript.seen(words).sources);
         let spelt = words.join(" ");
         let in_field = |one: &String| match one.rsplit_once('.') {
-            Some((tool, field)) if !self.tools.contains_key(one) => self.transcript.records.has(tool, field, &spelt),
+            Some((tool, field)) if !self.tools.contains_key(one) => {
+                self.transcript.records.has(tool, field, &spelt)
+            }
             Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
         if seen & sources == 0 || !from.iter().any(in_field) {
             let reason = format!("`{name}` is not from {}", list(from));
-            return if held.sink { Point::deny("plan.from", reason) } else { Point::ask("plan.from", reason) };
+            return if held.sink {
+                Point::deny("plan.from", reason)
+            } else {
+                Point::ask("plan.from", reason)
+            };
         }
         if !held.sink || seen & 1 != 0 {
             return Point::fine();
@@ -109,7 +123,8 @@ impl Session {
             return self.is_the_one_meant(held, from, &spelt);
         }
         let steps = planned.plan.steps.iter().filter(|step| {
-            step.tool == held.tool && matches!(step.args.get(name), Some(Argument::From(other)) if other == from)
+            step.tool == held.tool
+                && matches!(step.args.get(name), Some(Argument::From(other)) if other == from)
         });
         let room = steps.count();
         let alike = match words {
@@ -119,7 +134,10 @@ impl Session {
         match alike {
             Some(alike) if alike.len() <= room => Point::fine(),
             Some(_) | None => {
-                let reason = format!("`{name}` is from what others can write in {}, and it could be another", list(from));
+                let reason = format!(
+                    "`{name}` is from what others can write in {}, and it could be another",
+                    list(from)
+                );
                 Point::ask("plan.untrusted_choice", reason)
             }
         }
@@ -130,17 +148,28 @@ impl Session {
         if self.ends.is_empty() {
             return Point::fine();
         }
-        let told = from.iter().filter_map(|one| self.transcript.records.is_extreme(one, spelt, &self.ends));
+        let tool_of = |one: &String| match one.rsplit_once('.') {
+            Some((tool, _)) if !self.tools.contains_key(one) => tool.to_owned(),
+            Some(_) | None => one.clone(),
+        };
+        let told = from
+            .iter()
+            .filter_map(|one| self.transcript.records.is_extreme(&tool_of(one), spelt, &self.ends));
         match told.reduce(|one, other| one || other) {
             None | Some(true) => Point::fine(),
-            Some(false) => Point::ask("plan.choice", format!("`{}` is not the one that the request names", held.name)),
+            Some(false) => {
+                Point::ask("plan.choice", format!("`{}` is not the one that the request names", held.name))
+            }
         }
     }
 
     fn is_selected(&self, held: &Held<'_>, selection: &Selection) -> Point {
         let name = held.name;
         let Some(picked) = self.transcript.records.select(selection) else {
-            return Point::deny("plan.select", format!("there is nothing yet that `{name}` could be selected from"));
+            return Point::deny(
+                "plan.select",
+                format!("there is nothing yet that `{name}` could be selected from"),
+            );
         };
         let items = match held.value {
             Value::Array(items) => items.as_slice(),
@@ -150,7 +179,10 @@ impl Session {
             return Point::deny("plan.select", format!("`{name}` is not what the selection gives"));
         }
         if held.sink && self.transcript.records.is_by_untrusted(selection) && picked.len() > items.len() {
-            return Point::ask("plan.untrusted_choice", format!("`{name}` is selected by what others can write"));
+            return Point::ask(
+                "plan.untrusted_choice",
+                format!("`{name}` is selected by what others can write"),
+            );
         }
         Point::fine()
     }
@@ -165,7 +197,11 @@ impl Session {
                 Point::ask("plan.free_sink", format!("`{}` comes from {origin}", held.name))
             };
         }
-        if self.transcript.is_tainted() { self.smuggles_nothing(held.name, held.value) } else { Point::fine() }
+        if self.transcript.is_tainted() {
+            self.smuggles_nothing(held.name, held.value)
+        } else {
+            Point::fine()
+        }
     }
 }
 

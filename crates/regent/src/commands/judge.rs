@@ -66,7 +66,10 @@ fn read_lines(to: &mpsc::Sender<Result<Vec<u8>, String>>) {
         let read = (&mut stdin).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         let message = match read {
             Ok(0) | Err(_) => return,
-            Ok(_) if line.ends_with(b"\n") || line.len() < usize::try_from(LINE_BYTES_MAX).unwrap_or(usize::MAX) => {
+            Ok(_)
+                if line.ends_with(b"\n")
+                    || line.len() < usize::try_from(LINE_BYTES_MAX).unwrap_or(usize::MAX) =>
+            {
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
