@@ -11,8 +11,8 @@ use std::time::Instant;
 use anyhow::{Result, anyhow, ensure};
 use regent_egress::{Broker, Network, register};
 use regent_kernel::{
-    BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, NoSecrets, Op, Parts, Permit, RawOutput, Reply,
-    SideEffect, SystemClock, Tier, ToolCall, ToolSpec, Workspace, tier,
+    BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, NoSecrets, Op, Parts, Permit, RawOutput,
+    Reply, SideEffect, SystemClock, Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
@@ -104,7 +104,10 @@ struct Client {
 }
 
 impl Executor<tier::Process> for Client {
-    fn execute<'s>(&'s self, permit: Permit<'s, tier::Process>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Process>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
         Box::pin(async move {
             let broke = |error: std::io::Error| ExecuteError::Broken(error.to_string());
             let listener = TcpListener::bind("127.0.0.1:0").map_err(broke)?;
@@ -114,7 +117,9 @@ impl Executor<tier::Process> for Client {
                 medians = program => medians.map_err(|error| ExecuteError::Broken(error.to_string()))?,
                 () = self.broker.serve(listener, &permit) => return Err(ExecuteError::Broken("no broker".to_owned())),
             };
-            medians.map(|medians| RawOutput::json(&json!(medians))).map_err(|error| ExecuteError::Broken(error.to_string()))
+            medians
+                .map(|medians| RawOutput::json(&json!(medians)))
+                .map_err(|error| ExecuteError::Broken(error.to_string()))
         })
     }
 }
@@ -122,7 +127,8 @@ impl Executor<tier::Process> for Client {
 fn requests(server: SocketAddr, proxy: SocketAddr) -> Result<(f64, f64)> {
     let (mut direct, mut through) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS + 50 {
-        let (one, two) = (request(server, "/", server)?, request(proxy, &format!("http://{server}/"), server)?);
+        let (one, two) =
+            (request(server, "/", server)?, request(proxy, &format!("http://{server}/"), server)?);
         // The first ones warm up.
         if round >= 50 {
             direct.push(one);
@@ -136,7 +142,9 @@ fn request(to: SocketAddr, target: &str, host: SocketAddr) -> Result<f64> {
     let started = Instant::now();
     let mut stream = TcpStream::connect(to)?;
     stream.set_nodelay(true)?;
-    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(
+        format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let took_ms = started.elapsed().as_secs_f64() * 1e3;

@@ -26,7 +26,12 @@ fn draft(number: usize) -> Result<Draft> {
         "number": number, "op": "tool.run", "session": "bench", "tier": "host",
         "verdict": {"code": null, "effect": "allow", "reason": null, "rule": "noop"},
     });
-    Ok(Draft { kind: Kind::Intent, at_ms: 1_790_000_000_000, body: CanonicalJson::of(&body)?, payloads: Vec::new() })
+    Ok(Draft {
+        kind: Kind::Intent,
+        at_ms: 1_790_000_000_000,
+        body: CanonicalJson::of(&body)?,
+        payloads: Vec::new(),
+    })
 }
 
 fn verify(report: &mut Report) -> Result<()> {
@@ -53,7 +58,8 @@ fn verified(root: &Path) -> Result<u64> {
 /// Appends many at a time, so that they share syncs.
 fn fill(ledger: &Ledger, entries: usize) -> Result<()> {
     for first in (0..entries).step_by(BATCH) {
-        let under_way: Result<Vec<_>> = (first..first + BATCH).map(|number| Ok(ledger.append(draft(number)?))).collect();
+        let under_way: Result<Vec<_>> =
+            (first..first + BATCH).map(|number| Ok(ledger.append(draft(number)?))).collect();
         // The batch is written in order, so the last one done is all done.
         if let Some(last) = under_way?.pop() {
             futures_wait(last)?;

@@ -8,6 +8,7 @@ mod microvm;
 mod peers;
 mod policy;
 mod program;
+mod provenance;
 mod redact;
 mod report;
 mod sandbox;
@@ -22,6 +23,7 @@ type Topic = fn(&mut Report) -> Result<()>;
 
 const TOPICS: &[(&str, Topic)] = &[
     ("policy", policy::measure),
+    ("policy", provenance::measure),
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),

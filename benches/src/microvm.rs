@@ -24,7 +24,9 @@ pub fn measure(report: &mut Report, runtime: &Runtime) -> Result<()> {
     }
     let tier = MicrovmTier::new();
     let (mut cold, mut warm, mut process, mut kill) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let ms = |took: Result<Duration, String>| took.map(|took| took.as_secs_f64() * 1e3).map_err(|why| anyhow!(why));
+    let ms = |took: Result<Duration, String>| {
+        took.map(|took| took.as_secs_f64() * 1e3).map_err(|why| anyhow!(why))
+    };
     for _ in 0..ROUNDS {
         tier.cool();
         cold.push(ms(tier.hello())?);

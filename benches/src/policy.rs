@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Policy, Resource, SessionFacts, Source, Tier,
-    Verdict,
+    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Policy, Resource, SessionFacts,
+    Source, Tier, Verdict,
 };
 use serde_json::{Value, json};
 

@@ -15,10 +15,12 @@ pub fn measure(report: &mut Report) -> Result<()> {
 }
 
 fn version(report: &mut Report) -> Result<()> {
-    let program = std::env::var_os("REGENT_PROGRAM").context("`cargo xtask bench` builds the program and says where it is")?;
+    let program = std::env::var_os("REGENT_PROGRAM")
+        .context("`cargo xtask bench` builds the program and says where it is")?;
     let mut samples = Vec::new();
     for _ in 0..101 {
-        let (took_s, status) = once(|| Command::new(&program).arg("--version").stdout(Stdio::null()).status());
+        let (took_s, status) =
+            once(|| Command::new(&program).arg("--version").stdout(Stdio::null()).status());
         ensure!(status?.success(), "`regent --version` failed");
         samples.push(took_s * 1e3);
     }

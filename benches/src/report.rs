@@ -24,6 +24,8 @@ const BARS: &[(&str, Bar)] = &[
     ("policy.decide.rules1000", Bar::AtMost(1_000.0)),
     ("policy.cedar.rules1000.ratio", Bar::AtLeast(100.0)),
     ("policy.regorus.rules1000.ratio", Bar::AtLeast(100.0)),
+    ("policy.provenance.decide", Bar::AtMost(20.0)),
+    ("policy.provenance.decide.flatness", Bar::AtMost(1.5)),
     ("syscall.noop.memory", Bar::AtMost(10.0)),
     ("syscall.noop.durable.callers1.ratio", Bar::AtMost(3.0)),
     ("syscall.noop.durable.callers256", Bar::AtLeast(50_000.0)),
@@ -88,7 +90,8 @@ impl Report {
     }
 
     fn barred(&self) -> impl Iterator<Item = (&Figure, &'static Bar)> {
-        let bar_of = |figure: &&Figure| BARS.iter().find(|(name, _)| *name == figure.name).map(|(_, bar)| bar);
+        let bar_of =
+            |figure: &&Figure| BARS.iter().find(|(name, _)| *name == figure.name).map(|(_, bar)| bar);
         self.figures.iter().filter_map(move |figure| Some((figure, bar_of(&figure)?)))
     }
 

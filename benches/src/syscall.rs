@@ -69,7 +69,8 @@ async fn noop(kernel: &TestKernel) -> Result<()> {
 
 /// A call, then a plain append and sync of as much as one of its two commits writes, in the same folder, in turns: medians of both.
 async fn durable_alone() -> Result<(f64, f64)> {
-    let kernel = TestKernel::builder().policy(POLICY).durable().boot().await.map_err(|error| anyhow!(error))?;
+    let kernel =
+        TestKernel::builder().policy(POLICY).durable().boot().await.map_err(|error| anyhow!(error))?;
     tokio::spawn(async move {
         let mut file = OpenOptions::new().create(true).append(true).open(kernel.audit().join("fsync.tmp"))?;
         let before = bytes_below(&kernel.audit())?;
@@ -97,13 +98,15 @@ fn bytes_below(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        bytes += if entry.file_type()?.is_dir() { bytes_below(&entry.path())? } else { entry.metadata()?.len() };
+        bytes +=
+            if entry.file_type()?.is_dir() { bytes_below(&entry.path())? } else { entry.metadata()?.len() };
     }
     Ok(bytes)
 }
 
 async fn durable_together() -> Result<f64> {
-    let kernel = TestKernel::builder().policy(POLICY).durable().boot().await.map_err(|error| anyhow!(error))?;
+    let kernel =
+        TestKernel::builder().policy(POLICY).durable().boot().await.map_err(|error| anyhow!(error))?;
     let kernel = Arc::new(kernel);
     let mut rates = Vec::new();
     for _ in 0..5 {
@@ -114,7 +117,10 @@ async fn durable_together() -> Result<f64> {
                 let (kernel, left) = (Arc::clone(&kernel), Arc::clone(&left));
                 tokio::spawn(async move {
                     let mut made = 0_u64;
-                    while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                    while left
+                        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                        .is_ok()
+                    {
                         noop(&kernel).await?;
                         made += 1;
                     }

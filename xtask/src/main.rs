@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod eval;
 mod fuzz;
 mod machine;
 mod tidy;
@@ -17,7 +18,8 @@ cargo xtask tidy                 the rules of the house
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
-cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
+cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
+cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,6 +44,7 @@ fn run(arguments: &[String]) -> Result<()> {
             rest,
         )),
         "fuzz" => fuzz::run(rest),
+        "eval" => eval::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);
             Ok(())

@@ -14,6 +14,8 @@ mod envelopes;
 mod exit_codes;
 mod generated;
 #[cfg(test)]
+mod judging;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod running;
