@@ -2,8 +2,8 @@
 
 mod bench;
 mod ci;
-mod eval;
 mod fuzz;
+mod injection;
 mod machine;
 mod tidy;
 
@@ -44,7 +44,7 @@ fn run(arguments: &[String]) -> Result<()> {
             rest,
         )),
         "fuzz" => fuzz::run(rest),
-        "eval" => eval::run(rest),
+        "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);
             Ok(())

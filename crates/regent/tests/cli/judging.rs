@@ -74,7 +74,7 @@ fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
 fn a_deny_of_the_users_policy_wins() {
     let world = World::ready();
     let policy = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: never, effect: deny, match: { tool: pay } }\n";
-    std::fs::write(world.home("config/regent/policy.yml"), policy).unwrap();
+    std::fs::write(world.home(".config/regent/policy.yml"), policy).unwrap();
     let answers = talk(&world, &[begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))]);
     assert_eq!(
         (answers[1]["decision"].as_str(), answers[1]["code"].as_str()),

@@ -29,10 +29,6 @@ const BARS: &[Bar] = &[
 
 /// `cargo xtask eval injection [--dojo FOLDER] [--suites A,B]`
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    let (what, rest) = rest.split_first().context("say what: `cargo xtask eval injection`")?;
-    if what != "injection" {
-        bail!("there is no evaluation `{what}`");
-    }
     let option = |name: &str| {
         let at = rest.iter().position(|word| word == name)?;
         rest.get(at.saturating_add(1)).cloned()
