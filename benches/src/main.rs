@@ -1,9 +1,11 @@
 //! How fast is it? `cargo xtask bench [TOPIC] [--json]`. Figures are medians; ratios compare within one run.
 
 mod broker;
+mod evidence;
 mod ledger;
 mod measure;
 mod microvm;
+mod models;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;
@@ -14,6 +16,7 @@ mod report;
 mod sandbox;
 mod syscall;
 mod wasm;
+mod task;
 
 use anyhow::{Result, bail};
 
@@ -24,12 +27,15 @@ type Topic = fn(&mut Report) -> Result<()>;
 const TOPICS: &[(&str, Topic)] = &[
     ("policy", policy::measure),
     ("policy", provenance::measure),
+    ("policy", evidence::measure),
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
     ("sandbox", sandbox::measure),
-    ("redact", redact::measure),
     ("sandbox", broker::measure),
+    ("redact", redact::measure),
     ("program", program::measure),
+    ("models", models::measure),
+    ("task", task::measure),
 ];
 
 fn main() -> Result<()> {
@@ -37,17 +43,40 @@ fn main() -> Result<()> {
     if arguments.first().is_some_and(|word| word == program::IDLE) {
         return program::be_idle();
     }
+    if arguments.first().is_some_and(|word| word == task::THOUSAND) {
+        return task::be_a_thousand();
+    }
     let named: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| *word != "--json").collect();
     if let Some(unknown) = named.iter().find(|name| !TOPICS.iter().any(|(topic, _)| topic == *name)) {
         let known: Vec<&str> = TOPICS.iter().map(|(topic, _)| *topic).collect();
         bail!("there is no topic `{unknown}`; there are {}", known.join(", "));
     }
     let mut report = Report::new(arguments.iter().any(|word| word == "--json"));
-    for (name, topic) in TOPICS.iter().filter(|(name, _)| named.is_empty() || named.contains(name)) {
+    if named.is_empty() {
+        let mut topics: Vec<&str> = TOPICS.iter().map(|(topic, _)| *topic).collect();
+        topics.dedup();
+        for topic in topics {
+            if let Err(error) = apart(topic, &mut report) {
+                report.skip(topic, format!("{error:#}"));
+            }
+        }
+    }
+    for (name, topic) in TOPICS.iter().filter(|(name, _)| named.contains(name)) {
         if let Err(error) = topic(&mut report) {
             report.skip(name, format!("{error:#}"));
         }
     }
     report.close();
+    Ok(())
+}
+
+/// Measures one topic in a process of its own: what one leaves behind in memory would weigh on the next, for a fork costs what
+/// the forking process holds.
+fn apart(topic: &str, report: &mut Report) -> Result<()> {
+    let ended = std::process::Command::new(std::env::current_exe()?)
+        .args([topic, "--json"])
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    report.join(&serde_json::from_slice(&ended.stdout)?);
     Ok(())
 }

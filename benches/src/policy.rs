@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Policy, Resource, SessionFacts,
-    Source, Tier, Verdict,
+    Access, ArgLabels, BudgetLeft, Caller, Class, Facts, Layer, NoRates, Past, Policy, Resource, SessionFacts, Source, Tier,
+    Verdict,
 };
 use serde_json::{Value, json};
 
@@ -86,6 +86,7 @@ impl Question {
             left: BudgetLeft::default(),
             session: SessionFacts::default(),
             rates: &NoRates,
+            past: Past::default(),
         })
     }
 }

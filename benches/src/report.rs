@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 struct Figure {
     name: String,
     value: f64,
-    unit: &'static str,
+    unit: String,
 }
 
 /// What a figure must be.
@@ -26,6 +26,10 @@ const BARS: &[(&str, Bar)] = &[
     ("policy.regorus.rules1000.ratio", Bar::AtLeast(100.0)),
     ("policy.provenance.decide", Bar::AtMost(20.0)),
     ("policy.provenance.decide.flatness", Bar::AtMost(1.5)),
+    ("policy.sequence.decide", Bar::AtMost(2_000.0)),
+    ("policy.rego.indexed1000", Bar::AtMost(20_000.0)),
+    ("policy.cedar.indexed1000", Bar::AtMost(20_000.0)),
+    ("policy.sim.entries100000", Bar::AtMost(5.0)),
     ("syscall.noop.memory", Bar::AtMost(10.0)),
     ("syscall.noop.durable.callers1.ratio", Bar::AtMost(3.0)),
     ("syscall.noop.durable.callers256", Bar::AtLeast(50_000.0)),
@@ -40,8 +44,12 @@ const BARS: &[(&str, Bar)] = &[
     ("wasm.host_call", Bar::AtMost(1.0)),
     ("redact.throughput", Bar::AtLeast(100.0)),
     ("broker.request.added", Bar::AtMost(0.3)),
+    ("provider.overhead", Bar::AtMost(0.5)),
+    ("scheduler.mixed", Bar::AtLeast(2.0)),
     ("cli.version", Bar::AtMost(10.0)),
     ("kernel.rss.idle", Bar::AtMost(30.0)),
+    ("task.step.durable.ratio", Bar::AtLeast(1.0)),
+    ("task.concurrent1000.rss", Bar::AtMost(500.0)),
 ];
 
 /// All figures of a run, shown as they come.
@@ -59,8 +67,8 @@ impl Report {
     }
 
     /// Adds a figure and shows it.
-    pub fn figure(&mut self, name: &str, value: f64, unit: &'static str) {
-        let figure = Figure { name: name.to_owned(), value, unit };
+    pub fn figure(&mut self, name: &str, value: f64, unit: &str) {
+        let figure = Figure { name: name.to_owned(), value, unit: unit.to_owned() };
         if !self.as_json {
             println!("{figure}");
         }
@@ -70,6 +78,16 @@ impl Report {
     /// Says what could not be measured here.
     pub fn skip(&mut self, name: &str, why: impl fmt::Display) {
         self.skipped.push(format!("{name}: {why}"));
+    }
+
+    /// Adds what another process has measured and told as JSON.
+    pub fn join(&mut self, told: &Value) {
+        for figure in told["figures"].as_array().into_iter().flatten() {
+            let text = |key: &str| figure[key].as_str().unwrap_or_default().to_owned();
+            self.figure(&text("name"), figure["value"].as_f64().unwrap_or(f64::NAN), &text("unit"));
+        }
+        let skipped = told["skipped"].as_array().into_iter().flatten();
+        self.skipped.extend(skipped.filter_map(Value::as_str).map(str::to_owned));
     }
 
     /// Shows the bars met and missed, or everything as one JSON object.

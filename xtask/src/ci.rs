@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, install, target};
-use crate::{bench, fuzz, say, tidy_up};
+use crate::{bench, difference, fuzz, say, tidy_up};
 
 type Step = fn() -> Result<()>;
 
@@ -16,6 +16,10 @@ const STEPS: &[(&str, Step)] = &[
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("build", || cargo(&["build", "--workspace", "--bins", "--locked"])),
     ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
+    ("languages", || {
+        let policy = ["test", "-p", "regent-policy", "--locked", "--features", "rego,cedar", "--lib"];
+        cargo(&[&policy[..], &["tests::languages"]].concat())
+    }),
     ("guests", || {
         let manifest = ["--manifest-path", "guests/script/Cargo.toml", "--locked"];
         cargo(&[&["clippy", "--all-targets"], &manifest[..], &["--", "-D", "warnings"]].concat())?;
@@ -28,6 +32,7 @@ const STEPS: &[(&str, Step)] = &[
     ("doctor", doctor),
     ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
     ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
+    ("difference", || difference::run(&[])),
     ("fuzz", fuzz::smoke),
     ("bench", bench::check),
 ];

@@ -2,6 +2,8 @@
 
 mod bench;
 mod ci;
+mod difference;
+mod eval;
 mod fuzz;
 mod injection;
 mod machine;
@@ -16,8 +18,10 @@ const USAGE: &str = "\
 cargo xtask ci [STEP…]           everything that must hold: format, lints, tests, docs, smoke, simulator, torture, fuzz
 cargo xtask tidy                 the rules of the house
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
+cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
+cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
 cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python";
 
@@ -38,13 +42,15 @@ fn run(arguments: &[String]) -> Result<()> {
         "ci" => ci::run(rest),
         "tidy" => tidy_up(),
         "bench" => bench::run(rest),
+        "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
+        "eval" => eval::run(rest),
         "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(
             &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "sim", "--"],
             rest,
         )),
         "fuzz" => fuzz::run(rest),
-        "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
+        "difference" => difference::run(rest),
         "help" | "--help" | "-h" => {
             say(USAGE);
             Ok(())
@@ -54,6 +60,8 @@ fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn torture(rest: &[String]) -> Result<()> {
+    // Tasks are tortured with the program itself, which must lie beside the harness.
+    machine::cargo(&["build", "--quiet", "--release", "-p", "regent"])?;
     machine::cargo(&with_rest(
         &["run", "--quiet", "--release", "-p", "regent-testkit", "--bin", "torture", "--"],
         rest,

@@ -51,6 +51,9 @@ pub struct ToolSpec {
     pub may: Option<Vec<String>>,
 }
 
+/// The capability of tools that programs call through us. A model is never offered one.
+pub const FROM_PROGRAM: &str = "from.program";
+
 /// A blank to fill in. It has no name and no tier, so it isn't admitted as it is; what it leaves unsaid is the cautious answer.
 impl Default for ToolSpec {
     fn default() -> Self {

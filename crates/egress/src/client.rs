@@ -47,6 +47,37 @@ pub struct Response {
     pub bytes_sent: u64,
 }
 
+/// An answer whose body is still coming. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Incomplete {
+    /// What the other side made of it.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// It comes from a private network.
+    pub private: bool,
+    /// What was sent for it.
+    pub bytes_sent: u64,
+    idle_ms_max: u64,
+    body: Incoming,
+    bytes_left: u64,
+    _driven: Driven,
+}
+
+impl Incomplete {
+    /// The next piece of the body; `None` at its end. The other side may be silent for `idle_ms_max`, and more than was agreed on at
+    /// the beginning is an error, not a cut.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ReachError> {
+        while let Some(frame) = within(self.idle_ms_max, self.body.frame()).await? {
+            let Ok(piece) = frame?.into_data() else { continue };
+            let left = self.bytes_left.checked_sub(piece.len() as u64);
+            self.bytes_left = left.ok_or(ReachError::TooLarge)?;
+            return Ok(Some(piece));
+        }
+        Ok(None)
+    }
+}
+
 /// Makes requests. It keeps nothing between them: no connection, no cookie.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Reach>);
@@ -64,6 +95,34 @@ impl Client {
             Ok(response) => response,
             Err(_) => Err(ReachError::Timeout("the request took longer than it may in all")),
         }
+    }
+
+    /// Sends a request and gives the answer as soon as its head has come, which may take so long; its body, of at most so many bytes,
+    /// is read as it comes. How long it may take in all is for the caller to say.
+    pub async fn begin(
+        &self,
+        request: &Request,
+        bytes_max: u64,
+        first_byte_ms_max: u64,
+    ) -> Result<Incomplete, ReachError> {
+        let opened = self.0.open(&request.url).await?;
+        let (mut sender, driven) = handshake(opened.stream).await?;
+        let (wire, bytes_sent) = wire_request(request)?;
+        let first = Duration::from_millis(first_byte_ms_max);
+        let response = tokio::time::timeout(first, sender.send_request(wire))
+            .await
+            .map_err(|_| ReachError::Timeout("no answer began in time"))??;
+        let (head, body) = response.into_parts();
+        Ok(Incomplete {
+            status: head.status,
+            headers: head.headers,
+            private: opened.private,
+            bytes_sent,
+            idle_ms_max: self.0.network.idle_ms_max,
+            body,
+            bytes_left: bytes_max,
+            _driven: driven,
+        })
     }
 
     async fn exchange(&self, request: &Request, bytes_max: u64) -> Result<Response, ReachError> {

@@ -1,7 +1,7 @@
 //! How does anything leave? Everything that Regent sends to another machine, it sends from here.
 //!
 //! [`Reach`] finds out where a host is, once, refuses what isn't public, and connects to the address that it checked. Two things
-//! use it: [`Client`], which makes the requests of `http.fetch`; and [`Broker`], the only way out of a box.
+//! use it: [`Client`], which makes the requests of `http.fetch` and of models; and [`Broker`], the only way out of a box.
 //!
 //! The broker is an HTTP proxy whose listener lies in the box. Each connection and each request that a program asks for is a
 //! system call of its own (`net.connect`, `net.request`), made with the permit of the program's own call, so that policy judges
@@ -34,6 +34,6 @@ mod tally;
 mod tunnel;
 
 pub use broker::{Broker, CERTIFICATES, Outfit};
-pub use client::{Client, Request, Response};
+pub use client::{Client, Incomplete, Request, Response};
 pub use reach::{Network, Reach, ReachError};
 pub use specs::{register, specs};

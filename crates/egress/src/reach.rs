@@ -104,6 +104,9 @@ pub enum ReachError {
     /// It took too long.
     #[error("{0}")]
     Timeout(&'static str),
+    /// More came than was agreed on.
+    #[error("more came than may come")]
+    TooLarge,
     /// The exchange broke.
     #[error("the exchange broke: {0}")]
     Broken(#[from] hyper::Error),
@@ -120,6 +123,7 @@ impl ReachError {
             Self::Connect { .. } => "connect",
             Self::Tls(_) => "tls",
             Self::Timeout(_) => "timeout",
+            Self::TooLarge => "too_large",
             Self::Broken(_) => "broken",
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::{
-    AdmitError, ArgumentKind, Catalogue, Confidentiality, CostClass, Integrity, Label, Origin, SideEffect,
-    Tier, ToolSpec,
+    AdmitError, ArgumentKind, Catalogue, Confidentiality, CostClass, FROM_PROGRAM, Integrity, Label, Origin,
+    SideEffect, Tier, ToolSpec,
 };
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn spec(name: &str, description: &str, capability: &str, input: Value) -> ToolSp
         description: description.to_owned(),
         input,
         arguments: BTreeMap::from([("/url".to_owned(), ArgumentKind::Url)]),
-        capabilities: vec![capability.to_owned()],
+        capabilities: vec![capability.to_owned(), FROM_PROGRAM.to_owned()],
         effect: SideEffect::Network,
         idempotent: false,
         reversible: false,

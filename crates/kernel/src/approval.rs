@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_ledger::{Digest, Receipt};
+use regent_ledger::Receipt;
 use regent_policy::{Charge, Question, Reason, RuleId};
 use regent_store::{self as store, Records, State, StateError};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::agent::AgentId;
@@ -348,17 +348,14 @@ impl Approvals {
     }
 
     /// Asks what shall become of a call in doubt. The answer is bound to its place in the ledger: a yes says that it may be repeated.
-    pub(crate) fn ask_in_doubt(&self, call: &InDoubt) -> Result<Option<TicketId>, StateError> {
+    pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, StateError> {
         let now_ms = self.clock.now_ms();
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let posed = Posed {
-            digest: CallDigest(Digest::of(format!("in doubt {} {}", call.lane, call.seq).as_bytes())),
+            digest: CallDigest::in_doubt(call.lane, call.seq),
             question: OpenQuestion {
                 id: fresh_id()?,
-                summary: summary::plain(
-                    &format!("repeat `{what}` (entry {} of lane {})", call.seq, call.lane),
-                    200,
-                ),
+                summary: summary::of_doubt(what, args, call),
                 reason: "the process ended during this call: it may or may not have happened".to_owned(),
                 rule: "recovery".to_owned(),
                 caller: call.caller.clone(),
@@ -410,7 +407,8 @@ fn find(
         let Some(mut posed) = load(records, &ticket, now_ms)? else { continue };
         // The policy may have been reloaded since, and now want more people.
         posed.question.approvers = posed.question.approvers.max(question.approvers);
-        let own_session = posed.question.session == who.session();
+        // A task goes on in another session.
+        let own_session = posed.question.session == who.session() || who.step().is_some();
         match posed.standing(now_ms) {
             Answered::Approved => {
                 let (by, scope) = posed.yes(now_ms);

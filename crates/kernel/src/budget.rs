@@ -30,6 +30,8 @@ pub(crate) use estimate::Estimate;
 use lease::Lease;
 pub use scope::BudgetScope;
 
+/// A budget is used up, and waiting does not help.
+pub(crate) const EXHAUSTED: &str = "budget.exhausted";
 /// How soon a limit that another process has set is seen here.
 const LOOK_MS: u64 = 1_000;
 /// Levels within one process.
@@ -46,6 +48,17 @@ pub struct Spent {
     pub tokens: u64,
     /// Time on the wall clock.
     pub wall_ms: u64,
+}
+
+/// How a budget stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// What it may use.
+    pub limits: Budget,
+    /// What was used.
+    pub used: Each<u64>,
+    /// What is set aside for calls that run, or for processes that run calls.
+    pub held: Each<u64>,
 }
 
 /// All budgets that this kernel knows.
@@ -168,7 +181,7 @@ impl Budgets {
         }
         for scope in &path {
             if let Some(short) = levels.short_of(&self.0, scope, want)? {
-                return Ok(Err(levels.exhausted(scope, short)));
+                return Ok(Err(levels.exhausted(scope, short, Amounts::default())));
             }
         }
         for scope in &path {
@@ -201,6 +214,24 @@ impl Budgets {
         }
         book.limited.store(levels.any(), Ordering::Release);
         Ok(())
+    }
+
+    /// How a scope stands. A shared one counts what other processes have said they used, and what they have set aside.
+    pub(crate) fn standing(&self, scope: &BudgetScope) -> Result<Standing, StateError> {
+        let (book, now_ms) = (&self.0, self.0.clock.now_ms());
+        let mut levels = book.levels();
+        match scope {
+            BudgetScope::UserDay => levels.user_day.standing(&*book.state, now_ms),
+            BudgetScope::Project => levels.project.standing(&*book.state, now_ms),
+            BudgetScope::Session | BudgetScope::Agent(_) => {
+                let level = levels.at(scope);
+                Ok(level.map_or_else(Standing::default, |level| Standing {
+                    limits: level.limit,
+                    used: level.used,
+                    held: level.held,
+                }))
+            }
+        }
     }
 
     /// Forgets the level of an agent that has ended.
@@ -317,8 +348,11 @@ impl Levels {
         }
     }
 
-    fn exhausted(&mut self, scope: &BudgetScope, short: &'static str) -> Reason {
-        let limit = self.at(scope).map_or_else(Budget::default, |level| level.limit);
+    /// Says that there is too little, and whether that may pass by itself: what running calls hold, `own` aside, they may give back.
+    fn exhausted(&mut self, scope: &BudgetScope, short: &'static str, own: Amounts) -> Reason {
+        let level = self.at(scope);
+        let (limit, held) =
+            level.map_or_else(Default::default, |level| (level.limit, level.held.minus(own).map(Some)));
         let of = |budget: Budget| {
             budget
                 .named()
@@ -332,8 +366,10 @@ impl Levels {
             "the budget `{scope}` has {left} of {} `{short}` left that no running call holds, which is too little",
             of(limit)
         );
-        let help = "wait until running calls have settled, or let a person raise it with `regent budget set`";
-        refusal("budget.exhausted", message, help)
+        if of(held) > 0 {
+            return refusal("budget.held", message, "try again when the running calls have settled");
+        }
+        refusal(EXHAUSTED, message, "let a person raise it with `regent budget set`")
     }
 }
 
@@ -353,7 +389,7 @@ impl Reservation {
         let mut levels = self.book.levels();
         for scope in &self.scopes {
             if let Some(short) = levels.short_of(&self.book, scope, want)? {
-                return Ok(Err(levels.exhausted(scope, short)));
+                return Ok(Err(levels.exhausted(scope, short, self.held)));
             }
         }
         for scope in &self.scopes {

@@ -10,6 +10,7 @@ use crate::agent::{AgentId, SpawnSpec};
 use crate::approval::{Answer, TicketId};
 use crate::budget::{Budget, BudgetScope};
 use crate::catalogue::Tool;
+use crate::model::Inference;
 use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
@@ -185,17 +186,6 @@ pub struct ToolCall {
     pub args: Value,
 }
 
-/// One request to a model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Inference {
-    /// Which model.
-    pub model: String,
-    /// The conversation so far.
-    pub messages: Value,
-    /// How many tokens may come back.
-    pub tokens_max: u64,
-}
-
 /// Something to remember.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
@@ -315,6 +305,13 @@ impl Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallDigest(pub(crate) Digest);
+
+impl CallDigest {
+    /// What an answer about repeating a call in doubt is bound to: its place in the ledger.
+    pub(crate) fn in_doubt(lane: regent_ledger::LaneId, seq: u64) -> Self {
+        Self(Digest::of(format!("in doubt {lane} {seq}").as_bytes()))
+    }
+}
 
 impl std::fmt::Display for CallDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

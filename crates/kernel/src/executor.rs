@@ -7,10 +7,11 @@ use std::sync::Arc;
 use regent_ledger::PAYLOAD_BYTES_MAX;
 use regent_policy::Label;
 use regent_store::StateError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::budget::Spent;
+use crate::model::Models;
 use crate::syscall::{Permit, tier};
 
 /// A boxed future that may borrow for `'a`.
@@ -36,7 +37,7 @@ pub struct Executors {
     /// The host application that performs its own tools and says what came of it; `None` where there is none.
     pub elsewhere: Option<Arc<dyn Executor<tier::Host>>>,
     /// Models; `None` where no provider is set up.
-    pub models: Option<Arc<dyn Executor<tier::Host>>>,
+    pub models: Option<Arc<dyn Models>>,
 }
 
 impl Executors {
@@ -68,7 +69,7 @@ pub struct RawOutput {
 }
 
 /// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// A stable word, e.g. `fs.not_found`.
     pub code: String,

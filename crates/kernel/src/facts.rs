@@ -2,12 +2,14 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
+mod target;
+
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Payload};
 use regent_policy::{
-    Access, ArgLabels, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity, Label,
-    Policy, Reason, Resource, SECRET_USE, Tier, Verdict,
+    Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
+    Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
 };
 use regent_provenance::Ruling;
 use serde::Serialize;
@@ -18,16 +20,23 @@ use crate::approval::Approved;
 use crate::budget::{Estimate, Reservation};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
+use crate::history::Histories;
+use crate::journal::Doubt;
 use crate::kernel::Core;
+use crate::model::{Inference, ModelPlan};
 use crate::rate;
 use crate::request::ruled;
-use crate::rules::narrowed;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
+pub(crate) use target::Target;
 
 /// What a call may carry.
 const ARGS_BYTES_MAX: usize = 16 << 20;
+
+/// Capabilities of a call to a model: it stays on this machine, or it doesn't.
+const MODEL_LOCAL: &str = "model.local";
+const MODEL_REMOTE: &str = "model.remote";
 
 /// The facts of one call, owned.
 #[derive(Debug)]
@@ -37,12 +46,20 @@ pub(crate) struct Sheet {
     pub(crate) resources: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
+    /// What a call to a model would mean.
+    pub(crate) model: Option<ModelPlan>,
+    /// Capabilities that the call has beside those that its tool declares.
+    pub(crate) added: Vec<String>,
     /// The tier it would run at if policy doesn't raise it.
     pub(crate) tier: Tier,
     pub(crate) left: BudgetLeft,
     pub(crate) trust: u16,
     /// What the session has done so far, and this call's place in it.
     pub(crate) slot: Slot,
+    /// What has happened so far, for rules that look back.
+    pub(crate) past: Histories,
+    /// What this call will have added to it.
+    pub(crate) awaited: Awaited,
     /// Set where the kernel's own rules say no, whatever policy thinks.
     pub(crate) refusal: Option<Reason>,
     /// What provenance says to it, where a request has begun.
@@ -51,18 +68,10 @@ pub(crate) struct Sheet {
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
     pub(crate) recorded: Option<Payload>,
+    /// The call at this step that may have happened already; a person is asked whether to make it again.
+    pub(crate) doubt: Option<Doubt>,
     /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
     named: Vec<String>,
-}
-
-/// A thing that the call reaches for.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Target {
-    Path { path: String, access: Access },
-    Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
-    Argv(Vec<String>),
-    Secret(String),
 }
 
 impl Core {
@@ -77,14 +86,19 @@ impl Core {
                 fields: std::collections::BTreeMap::new(),
             },
             tool: None,
+            model: None,
+            added: Vec::new(),
             tier: Tier::Host,
             left: self.budgets.left(who),
             trust: self.agents.trust(who),
             slot: self.agents.session_facts(who, &call.op),
+            past: self.past(who)?,
+            awaited: Awaited::default(),
             refusal: ended,
             ruling: None,
             approved: None,
             recorded: None,
+            doubt: None,
             named: Vec::new(),
         };
         match &call.op {
@@ -151,12 +165,43 @@ impl Core {
         for (path, access) in self.vfs_paths(call, op) {
             sheet.resources.push(Target::Path { path: format!("vfs:{path}"), access });
         }
-        if matches!(op, Op::Infer(_)) && self.executors.models.is_none() {
-            sheet.refuse("model.none", "no model provider is set up".to_owned(), "");
+        if let Op::Infer(inference) = op {
+            self.facts_of_model(sheet, inference);
         }
         if let Some(reason) = self.own_rule(call, op) {
             sheet.refusal = Some(reason);
         }
+    }
+
+    /// Where a conversation would go is settled before policy judges it: the model that it sees is the model that is asked.
+    fn facts_of_model(&self, sheet: &mut Sheet, inference: &Inference) {
+        let Some(models) = &self.executors.models else {
+            sheet.refuse(
+                "model.none",
+                "no model is set up".to_owned(),
+                "`regent model list` shows what there is",
+            );
+            return;
+        };
+        let conversation = sheet.labels.fields.values().fold(sheet.labels.default, |all, one| all.join(*one));
+        let plan = match models.plan(inference, conversation) {
+            Ok(plan) => plan,
+            Err(reason) => {
+                sheet.refusal = Some(reason);
+                return;
+            }
+        };
+        if let Some(slot) = sheet.args.get_mut("model") {
+            *slot = Value::String(plan.model.clone());
+        }
+        match &plan.remote {
+            Some(url) => {
+                sheet.added.push(MODEL_REMOTE.to_owned());
+                sheet.name_endpoint(url, "POST");
+            }
+            None => sheet.added.push(MODEL_LOCAL.to_owned()),
+        }
+        sheet.model = Some(plan);
     }
 
     /// Step 2 without its conclusions: the pure decision on the facts.
@@ -171,7 +216,7 @@ impl Core {
             let own = policy.decide(&facts);
             call.principal.agents_above().fold(own, |so_far, above| {
                 let facts = Facts { caller: above.as_caller(self.agents.trust(above)), ..facts };
-                narrowed(so_far, policy.decide(&facts), above)
+                so_far.narrowed(policy.decide(&facts), above.name())
             })
         });
         ruled(verdict, sheet.ruling.as_ref())
@@ -185,17 +230,20 @@ impl Core {
         self.with_facts(call, sheet, |policy, facts| policy.explain(&facts).considered)
     }
 
-    fn with_facts<R>(&self, call: &Call, sheet: &Sheet, ask: impl FnOnce(&Policy, Facts<'_>) -> R) -> R {
+    pub(crate) fn with_facts<R>(
+        &self,
+        call: &Call,
+        sheet: &Sheet,
+        ask: impl FnOnce(&Policy, Facts<'_>) -> R,
+    ) -> R {
         let (resources, now_ms) = (sheet.resources(), self.clock.now_ms());
         let declared = sheet.tool.as_ref().map_or(&[][..], |tool| tool.spec().capabilities.as_slice());
-        let uses_secrets = sheet.resources.iter().any(|target| matches!(target, Target::Secret(_)));
-        let with_secrets: Vec<String> =
-            if uses_secrets { [declared, &[SECRET_USE.to_owned()]].concat() } else { Vec::new() };
+        let all = if sheet.added.is_empty() { Vec::new() } else { [declared, &sheet.added].concat() };
         let facts = Facts {
             caller: call.principal.as_caller(sheet.trust),
             op: call.op.name(),
             tool: sheet.tool.as_ref().map(|tool| tool.spec().name.as_str()),
-            capabilities: if uses_secrets { &with_secrets } else { declared },
+            capabilities: if sheet.added.is_empty() { declared } else { &all },
             args: &sheet.args,
             labels: &sheet.labels,
             resources: &resources,
@@ -205,6 +253,7 @@ impl Core {
             left: sheet.left,
             session: sheet.slot.session,
             rates: &rate::Used { state: &*self.state, who: call.principal.rate_name(), now_ms },
+            past: Past { session: &sheet.past.session, lasting: &sheet.past.lasting },
         };
         ask(&self.policy().policy, facts)
     }
@@ -227,6 +276,9 @@ impl Core {
             }
         }
         if let Some(reason) = self.take_rates(call, grant)? {
+            return Ok(Err(reason));
+        }
+        if let Some(reason) = self.note_begin(call, sheet)? {
             return Ok(Err(reason));
         }
         let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;
@@ -258,6 +310,7 @@ impl Core {
             transform.apply(&mut args);
         }
         sheet.resources.clear();
+        sheet.added.clear();
         sheet.named.clear();
         let tool = sheet.tool.take();
         self.facts_of_tool(sheet, &run.tool, tool, args);
@@ -374,33 +427,56 @@ impl Sheet {
     }
 
     fn resolve_url(&mut self, pointer: &str, text: &str) {
+        let method = self.args.get("method").and_then(Value::as_str).unwrap_or("GET").to_ascii_uppercase();
+        if let Some(url) = self.name_endpoint(text, &method)
+            && let Some(slot) = self.args.pointer_mut(pointer)
+        {
+            *slot = Value::String(url);
+        }
+    }
+
+    /// Makes a URL into something that policy judges, and gives back its one spelling.
+    fn name_endpoint(&mut self, text: &str, method: &str) -> Option<String> {
         match crate::endpoint::parse(text) {
             Ok(url) => {
-                let method =
-                    self.args.get("method").and_then(Value::as_str).unwrap_or("GET").to_ascii_uppercase();
                 self.resources.push(Target::Endpoint {
                     scheme: url.scheme().to_owned(),
                     host: crate::endpoint::host_of(&url),
                     port: url.port_or_known_default().unwrap_or(0),
-                    method,
+                    method: method.to_owned(),
                     path: url.path().to_owned(),
                 });
-                if let Some(slot) = self.args.pointer_mut(pointer) {
-                    *slot = Value::String(url.to_string());
-                }
+                Some(url.to_string())
             }
             Err(why) => {
-                self.refuse("url.refused", why, "give an http or https URL without user name or password")
+                self.refuse("url.refused", why, "give an http or https URL without user name or password");
+                None
             }
         }
     }
 
     /// What an approval is bound to: who, what, where, and what the named files hold now.
     pub(crate) fn digest(&self, call: &Call, workspace: &Workspace) -> Result<CallDigest, Fault> {
+        if let Some(Doubt { lane, seq, .. }) = self.doubt {
+            return Ok(CallDigest::in_doubt(lane, seq));
+        }
+        let task: Vec<String>;
+        // An agent that resumes a task is a new one; what a person agreed to holds for the task.
+        let chain = match call.principal.step() {
+            Some(step) => {
+                task = vec![
+                    call.principal.sponsor().to_owned(),
+                    format!("task:{}", step.task),
+                    call.principal.name().to_owned(),
+                ];
+                &task
+            }
+            None => call.principal.chain(),
+        };
         let held = |name: &String| workspace.digest_of(name).map(|digest| (name.clone(), digest));
         let bound = json!({
             "args": self.args,
-            "chain": call.principal.chain(),
+            "chain": chain,
             "files": self.named.iter().filter_map(held).collect::<Vec<_>>(),
             "op": call.op.name(),
             "root": workspace.root().to_string_lossy(),
@@ -409,22 +485,42 @@ impl Sheet {
         Ok(CallDigest(Digest::of(CanonicalJson::of(&bound)?.as_str().as_bytes())))
     }
 
+    /// A call that may have happened already, and isn't the same twice as once, is a person's to decide.
+    pub(crate) fn doubted(&mut self, doubt: Option<Doubt>, verdict: Verdict) -> Verdict {
+        self.doubt = doubt.filter(|doubt| !doubt.idempotent);
+        let grant = match (&self.doubt, verdict) {
+            (Some(_), Verdict::Allow(grant)) => grant,
+            (Some(_), Verdict::Ask(question)) => question.grant,
+            (_, verdict) => return verdict,
+        };
+        Verdict::Ask(Question {
+            rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
+            reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
+            grant,
+            approvers: 1,
+        })
+    }
+
     /// Gives the judged arguments to the permit.
     pub(crate) fn take_args(&mut self) -> Value {
         std::mem::take(&mut self.args)
     }
 
-    /// And what they reach for.
+    /// And what they reach for. The key of a model goes with the model that was judged: whoever set it up has put the two
+    /// together, no caller can choose it, and so no rule has to name it.
     pub(crate) fn take_targets(&mut self) -> Vec<Target> {
-        std::mem::take(&mut self.resources)
+        let mut targets = std::mem::take(&mut self.resources);
+        targets.extend(self.model.as_ref().and_then(|plan| plan.secret.clone()).map(Target::Secret));
+        targets
     }
 
     /// Whether doing it twice is the same as doing it once, so that recovery may try it again.
     pub(crate) fn is_idempotent(&self, op: &Op) -> bool {
         match &self.tool {
             Some(tool) => tool.spec().idempotent,
-            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double.
-            None => !matches!(op, Op::Infer(_) | Op::RunTool(_) | Op::Elsewhere(_)),
+            // The kernel's own state lives in this process: after a crash there is nothing left that a repeat could double. Asking a
+            // model again changes nothing in the world; at worst it is paid for twice.
+            None => !matches!(op, Op::RunTool(_) | Op::Elsewhere(_)),
         }
     }
 
@@ -432,50 +528,14 @@ impl Sheet {
     pub(crate) fn output_floor(&self) -> Label {
         let own = match &self.tool {
             Some(tool) => tool.spec().output,
+            None if self.model.is_some() => {
+                Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal }
+            }
             None => Label { integrity: Integrity::System, confidentiality: Confidentiality::Internal },
         };
         // A result is at least as secret as what went in; where it came from is the tool's own matter.
         let inputs = self.labels.fields.values().fold(self.labels.default, |all, one| all.join(*one));
         Label { confidentiality: own.confidentiality.max(inputs.confidentiality), ..own }
-    }
-}
-
-impl Target {
-    /// About how much an entry would say about it.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Path { path, .. } => path.len(),
-            Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
-            Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
-            Self::Secret(name) => name.len(),
-        }
-    }
-
-    /// The same with every word put another way, and at most so many of a program's.
-    pub(crate) fn reworded(&self, words_max: usize, word: &impl Fn(&String) -> String) -> Self {
-        match self {
-            Self::Path { path, access } => Self::Path { path: word(path), access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
-                scheme: word(scheme),
-                host: word(host),
-                port: *port,
-                method: word(method),
-                path: word(path),
-            },
-            Self::Argv(argv) => Self::Argv(argv.iter().take(words_max).map(word).collect()),
-            Self::Secret(name) => Self::Secret(name.clone()),
-        }
-    }
-
-    fn view(&self) -> Resource<'_> {
-        match self {
-            Self::Path { path, access } => Resource::Path { path, access: *access },
-            Self::Endpoint { scheme, host, port, method, path } => {
-                Resource::Endpoint { scheme, host, port: *port, method, path }
-            }
-            Self::Argv(argv) => Resource::Argv(argv),
-            Self::Secret(name) => Resource::Secret(name),
-        }
     }
 }
 

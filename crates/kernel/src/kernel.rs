@@ -11,10 +11,11 @@ use serde_json::json;
 
 use crate::agent::{Agents, Calls};
 use crate::approval::Approvals;
-use crate::budget::Budgets;
+use crate::budget::{BudgetScope, Budgets, Standing};
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::executor::Executors;
+use crate::journal::Journal;
 use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) pipes: Pipes,
     pub(crate) budgets: Budgets,
     pub(crate) approvals: Approvals,
+    pub(crate) journal: Journal,
     operator: Principal,
     phase: Mutex<Phase>,
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
@@ -129,6 +131,7 @@ impl Kernel {
             calls: Calls::default(),
             vfs: Vfs::default(),
             pipes: Pipes::default(),
+            journal: Journal::default(),
             operator,
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),
@@ -150,6 +153,11 @@ impl Kernel {
     /// The person that this kernel runs for.
     pub fn operator(&self) -> Principal {
         self.0.operator.clone()
+    }
+
+    /// How a budget stands. For the person; agents see what they have left in what policy tells them.
+    pub fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
+        Ok(self.0.budgets.standing(scope)?)
     }
 
     /// The digest of the policy in force.

@@ -11,8 +11,11 @@ mod drivers;
 pub mod endpoint;
 mod executor;
 mod facts;
+mod history;
 mod identity;
+mod journal;
 mod kernel;
+mod model;
 mod pipe;
 mod principal;
 mod rate;
@@ -32,18 +35,23 @@ pub(crate) use regent_catalogue as catalogue;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
-pub use budget::{Budget, BudgetScope, Each, Spent};
-pub use call::{Call, CallDigest, Inference, Memory, Op, Query, Region, ToolCall};
+pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
+pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
+pub use journal::TaskId;
 pub use kernel::{Parts, Phase};
+pub use model::{
+    Completion, Inference, Message, ModelPlan, Models, Offer, Role, Sampling, StopReason, ToolUse,
+    Usage as ModelUsage,
+};
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_catalogue::{
-    AdmitError, ArgumentKind, Catalogue, CostClass, Origin, SideEffect, Tool, ToolSpec,
+    AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,
 };
-pub use regent_ledger::Digest;
+pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };

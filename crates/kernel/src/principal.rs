@@ -6,10 +6,11 @@ use regent_policy::{Caller, Class};
 
 use crate::agent::{AgentId, Life};
 use crate::identity::Did;
+use crate::journal::Step;
 
 /// Someone the kernel has authenticated: a person at a terminal, or an agent that the kernel started.
 #[derive(Debug, Clone)]
-pub struct Principal(Arc<Fields>);
+pub struct Principal(Arc<Fields>, Option<Arc<Step>>);
 
 #[derive(Debug)]
 struct Fields {
@@ -43,18 +44,21 @@ pub(crate) struct Newborn {
 impl Principal {
     /// The person that this kernel process runs for.
     pub(crate) fn operator(user: &str, session: Arc<str>) -> Self {
-        Self(Arc::new(Fields {
-            class: Class::Operator,
-            name: "operator".to_owned(),
-            agent: None,
-            roles: vec!["operator".to_owned()],
-            chain: vec![user.to_owned()],
-            did: None,
-            lineage: Vec::new(),
-            session,
-            parent: None,
-            life: None,
-        }))
+        Self(
+            Arc::new(Fields {
+                class: Class::Operator,
+                name: "operator".to_owned(),
+                agent: None,
+                roles: vec!["operator".to_owned()],
+                chain: vec![user.to_owned()],
+                did: None,
+                lineage: Vec::new(),
+                session,
+                parent: None,
+                life: None,
+            }),
+            None,
+        )
     }
 
     /// An agent, vouched for by whoever started it.
@@ -63,18 +67,30 @@ impl Principal {
         chain.push(new.did.to_string());
         let mut lineage = parent.0.lineage.clone();
         lineage.push(new.id.clone());
-        Self(Arc::new(Fields {
-            class: Class::Agent,
-            name: new.name,
-            agent: Some(new.id),
-            roles: new.roles,
-            chain,
-            did: Some(new.did),
-            lineage,
-            session: parent.0.session.clone(),
-            parent: Some(parent.clone()),
-            life: Some(new.life),
-        }))
+        Self(
+            Arc::new(Fields {
+                class: Class::Agent,
+                name: new.name,
+                agent: Some(new.id),
+                roles: new.roles,
+                chain,
+                did: Some(new.did),
+                lineage,
+                session: parent.0.session.clone(),
+                parent: Some(parent.clone()),
+                life: Some(new.life),
+            }),
+            None,
+        )
+    }
+
+    /// The step of a task that it calls at.
+    pub(crate) fn step(&self) -> Option<&Step> {
+        self.1.as_deref()
+    }
+
+    pub(crate) fn with_step(&self, step: Option<Arc<Step>>) -> Self {
+        Self(Arc::clone(&self.0), step)
     }
 
     /// What kind of caller this is.

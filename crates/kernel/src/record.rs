@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Draft, Kind, LaneId, Payload, PayloadRef};
+use regent_ledger::{CanonicalJson, Digest, Draft, Kind, LaneId, Payload, PayloadRef};
 use regent_policy::{Label, Tier, Verdict};
 use regent_provenance::Ruling;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::budget::Settled;
 use crate::call::Call;
 use crate::executor::Failure;
 use crate::facts::{Sheet, Target};
+use crate::journal::TaskId;
 use crate::kernel::{Canonical, InForce};
 use crate::secret::Secrets;
 use crate::syscall::{Frame, Labelled, Status};
@@ -42,6 +43,8 @@ struct IntentBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     provenance: Option<BTreeMap<&'a str, &'static str>>,
     session: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<StepBody<'a>>,
     targets: Cow<'a, [Target]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<&'a Asked>,
@@ -60,6 +63,14 @@ struct CallerBody<'a> {
     name: &'a str,
 }
 
+/// The step of a task, and the digest of the call as it was asked for.
+#[derive(Serialize)]
+struct StepBody<'a> {
+    call: Digest,
+    name: &'a str,
+    task: &'a TaskId,
+}
+
 #[derive(Serialize)]
 struct ToolBody<'a> {
     digest: &'a str,
@@ -71,6 +82,8 @@ struct VerdictBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'a str>,
     effect: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,6 +131,14 @@ pub(crate) fn intent(
         Verdict::Ask(question) => ("ask", Some(&question.rule), None, question.grant.tier),
         Verdict::Deny(reason) => ("deny", reason.rule.as_ref(), Some(reason), sheet.tier),
     };
+    let step = match call.principal.step() {
+        Some(step) => Some(StepBody {
+            call: Digest::of(CanonicalJson::of(&call.op)?.as_str().as_bytes()),
+            name: &step.name,
+            task: &step.task,
+        }),
+        None => None,
+    };
     let body = IntentBody {
         approved: sheet.approved.as_ref(),
         args: args.as_ref().map(Payload::reference),
@@ -134,6 +155,7 @@ pub(crate) fn intent(
         policy: &stamp.policy.digest,
         provenance: sheet.ruling.as_ref().map(Ruling::words),
         session: call.principal.session(),
+        step,
         targets: shown(&*stamp.secrets, &sheet.resources),
         ticket,
         tier,
@@ -141,6 +163,7 @@ pub(crate) fn intent(
         verdict: VerdictBody {
             code: reason.map(|reason| reason.code),
             effect,
+            help: reason.and_then(|reason| reason.help.as_deref()),
             reason: reason.map(|reason| stamp.secrets.redact(&reason.message)),
             rule: rule.map(|rule| &*rule.id),
         },

@@ -45,6 +45,8 @@ pub struct InDoubt {
     pub seq: u64,
     /// When it began.
     pub at_ms: i64,
+    /// Its arguments, as they were recorded, if it had any.
+    pub args: Option<Digest>,
     /// Who made it.
     pub caller: String,
     /// Doing it twice is the same as doing it once.
@@ -89,7 +91,10 @@ impl Core {
         for call in &mut list {
             self.note(Kind::Outcome, &note_of(call)).await?;
             if !call.idempotent {
-                call.ticket = self.approvals.ask_in_doubt(call)?;
+                // A person can only say what became of it if they see what it was.
+                let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
+                let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+                call.ticket = self.approvals.ask_in_doubt(call, &args)?;
             }
         }
         if !marks.is_empty() {
@@ -291,6 +296,7 @@ fn begun(entry: &Entry) -> Option<InDoubt> {
         lane: entry.lane,
         seq: entry.seq,
         at_ms: entry.at_ms,
+        args: text("/args/sha256").parse().ok(),
         caller: text("/caller/name"),
         idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)),
         noted: false,

@@ -1,7 +1,7 @@
 //! The kernel's own rules: what no policy can allow. They hold whatever the rule files say, and are refusals like any other:
 //! recorded, with a code.
 
-use regent_policy::{Class, Grant, Question, Reason, Verdict};
+use regent_policy::{Class, Reason};
 
 use crate::agent::{AgentId, check_spec};
 use crate::call::{Call, Op};
@@ -103,41 +103,6 @@ impl Core {
         let message = || format!("the caller doesn't hold that end of pipe {}", pipe.0);
         (!fine).then(|| refusal("pipe.not_yours", message(), "who makes a pipe writes; its `reader` reads"))
     }
-}
-
-/// A child may do what every agent above it may do, as strictly as the strictest of them. Otherwise an agent that is refused
-/// something, by its name or its roles, would start a child without them.
-pub(crate) fn narrowed(own: Verdict, theirs: Verdict, above: &Principal) -> Verdict {
-    match (own, theirs) {
-        (denied @ Verdict::Deny(_), _) => denied,
-        (_, Verdict::Deny(reason)) => {
-            let message = format!("`{}`, which is above it, may not: {}", above.name(), reason.message);
-            Verdict::Deny(Reason { message, ..reason })
-        }
-        (Verdict::Allow(own), Verdict::Allow(theirs)) => Verdict::Allow(meet(own, theirs)),
-        (Verdict::Ask(own), Verdict::Allow(theirs)) => {
-            Verdict::Ask(Question { grant: meet(own.grant, theirs), ..own })
-        }
-        (Verdict::Allow(own), Verdict::Ask(theirs)) => {
-            Verdict::Ask(Question { grant: meet(own, theirs.grant), ..theirs })
-        }
-        (Verdict::Ask(own), Verdict::Ask(theirs)) => {
-            let approvers = own.approvers.max(theirs.approvers);
-            Verdict::Ask(Question { grant: meet(own.grant, theirs.grant), approvers, ..own })
-        }
-    }
-}
-
-fn meet(mut own: Grant, theirs: Grant) -> Grant {
-    own.limits = own.limits.meet(theirs.limits);
-    own.tier = own.tier.max(theirs.tier);
-    // Mostly the same rules matched for both; once is enough.
-    own.transforms.extend(
-        theirs.transforms.into_iter().filter(|one| !own.transforms.contains(one)).collect::<Vec<_>>(),
-    );
-    own.charges
-        .extend(theirs.charges.into_iter().filter(|one| !own.charges.contains(one)).collect::<Vec<_>>());
-    own
 }
 
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use regent_policy::{each_secret, handles};
+use regent_policy::{SECRET_USE, each_secret, handles};
 use zeroize::Zeroizing;
 
 use crate::facts::{Sheet, Target};
@@ -161,6 +161,9 @@ impl Sheet {
             let message = format!("the arguments have handles to more than {SECRETS_MAX} secrets");
             self.refuse("secret.too_many", message, "make several calls of it");
             return;
+        }
+        if !found.is_empty() {
+            self.added.push(SECRET_USE.to_owned());
         }
         self.resources.extend(found);
     }

@@ -17,12 +17,13 @@ use std::task::Poll;
 
 use regent_ledger::{AppendError, Receipt};
 use regent_policy::{ArgLabels, Question, Reason, Verdict};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::approval::{Consulted, Ticket};
 use crate::budget::Spent;
 use crate::call::{Call, Op};
 use crate::executor::Failure;
+use crate::journal::{Doubt, Known};
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::record;
@@ -68,7 +69,7 @@ pub struct Outcome {
 }
 
 /// How a call ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// As it should.
@@ -129,6 +130,17 @@ pub enum Fault {
     /// State shared between processes could not be read or changed.
     #[error("the shared state can't be used: {0}")]
     State(#[from] regent_store::StateError),
+    /// The call isn't the one that was recorded at this step, or it is being made already.
+    #[error("step `{step}` of task `{task}` was another call, or is being made already")]
+    Diverged {
+        /// Which task.
+        task: String,
+        /// Which step.
+        step: String,
+    },
+    /// What a step gave back has been erased, so the task can't go on from it.
+    #[error("the payload {0} has been erased")]
+    Erased(regent_ledger::Digest),
     /// The task that ran the call was torn down with the process.
     #[error("the call was torn down")]
     TornDown,
@@ -168,17 +180,31 @@ impl Core {
         }
     }
 
-    async fn enter(self: Arc<Self>, mut call: Call) -> Result<Reply, Fault> {
+    async fn enter(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
         self.admit().await?;
         if call.depth > DEPTH_MAX {
             return Err(Fault::TooDeep);
         }
 
+        // A step of a task that was made before is answered from the ledger, and never made again.
+        match self.known(&call)? {
+            Known::Answer(reply) => {
+                // Hearing something again is hearing it: its label is the caller's from here on.
+                if let Reply::Done(outcome) = &*reply {
+                    self.agents.saw(&call, outcome.output.label(), outcome.spent.tokens);
+                }
+                Ok(*reply)
+            }
+            Known::Make(doubt) => self.make(call, doubt).await,
+        }
+    }
+
+    async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
 
         // 2 verdict: pure; then what only the kernel can settle: approvals, rates, tiers and budgets, taken, not looked at.
-        let mut verdict = self.decide(&call, &facts);
+        let mut verdict = facts.doubted(doubt, self.decide(&call, &facts));
         let mut asked = None;
         if let Verdict::Ask(question) = &verdict {
             match self.consult(&call, &facts, question)? {
@@ -201,9 +227,13 @@ impl Core {
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
         let intent = self.record_intent(draft).await?;
+        self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
-            (Verdict::Deny(reason), _) => return Ok(Reply::Denied(Denial { reason, intent })),
+            (Verdict::Deny(reason), _) => {
+                self.stop_if_used_up(&call, &reason).await?;
+                return Ok(Reply::Denied(Denial { reason, intent }));
+            }
             (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
@@ -241,6 +271,7 @@ impl Core {
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
+        self.note_end(&frame.call, &facts.awaited, output.label(), status == Status::Ok)?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);
@@ -249,6 +280,8 @@ impl Core {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }
         let (intent, warnings) = (frame.intent, grant.warnings);
-        Ok(Reply::Done(Outcome { output, status, intent, receipt, spent, obtained, truncated, warnings }))
+        let outcome = Outcome { output, status, intent, receipt, spent, obtained, truncated, warnings };
+        self.step_ended(&frame.call, &outcome);
+        Ok(Reply::Done(outcome))
     }
 }

@@ -11,6 +11,7 @@
 mod backup;
 pub mod canonical;
 mod chain;
+mod decision;
 mod digest;
 mod entry;
 mod index;
@@ -39,6 +40,7 @@ mod writer;
 mod tests;
 
 pub use canonical::{CanonicalError, CanonicalJson};
+pub use decision::{Decided, DecisionReceipt, ReceiptError};
 pub use digest::{Digest, DigestError};
 pub use entry::{AT_MS_MAX, BODY_BYTES_MAX, Draft, Entry, Kind, LaneId, LaneIdError, Receipt};
 pub use key::{KeyError, LedgerKey, PublicKey};

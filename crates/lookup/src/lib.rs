@@ -1,11 +1,14 @@
-//! Where in the ledger is it? A SQLite index by agent, tool, session, verdict and time, derived from the ledger.
+//! Where in the ledger is it? A SQLite index by agent, tool, task, session, verdict and time, derived from the ledger; and sums of what
+//! the receipts say was used.
 //!
 //! It proves nothing and is never asked for proof: a hit is a place, and whoever wants the entry reads it from the ledger. What is
 //! derived can be made again, so a file that is damaged, of another version or out of step with the ledger is thrown away. Only entries
 //! under a signed checkpoint are taken in; an unproven tail may yet be cut.
 
+mod costs;
 mod query;
 mod rows;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +17,12 @@ use std::time::Duration;
 use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
+pub use costs::{By, Cost};
 pub use query::{Hit, Query};
+pub use tasks::Span;
 
 /// Raised when the columns change; an index of another version is made anew.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// How long a refresh waits for another process that is at it.
 const BUSY_MS_MAX: u64 = 10_000;
 const TABLES: &str = "
@@ -26,6 +31,7 @@ const TABLES: &str = "
         lane INTEGER NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL, kind TEXT NOT NULL,
         session TEXT, agent TEXT, op TEXT, tool TEXT, verdict TEXT, rule TEXT, status TEXT,
         intent_lane INTEGER, intent INTEGER,
+        task TEXT, model TEXT, tokens INTEGER, money_microusd INTEGER, wall_ms INTEGER, bytes_out INTEGER,
         PRIMARY KEY (lane, seq)
     ) WITHOUT ROWID, STRICT;
     CREATE INDEX entry_by_time ON entry (at_ms);
@@ -34,6 +40,7 @@ const TABLES: &str = "
     CREATE INDEX entry_by_session ON entry (session, at_ms);
     CREATE INDEX entry_by_verdict ON entry (verdict, at_ms);
     CREATE INDEX entry_by_intent ON entry (intent_lane, intent);
+    CREATE INDEX entry_by_task ON entry (task, at_ms) WHERE task IS NOT NULL;
 ";
 
 /// Why nothing can be looked up.
@@ -125,6 +132,21 @@ impl Lookup {
     /// The newest entries that fit, newest first.
     pub fn find(&self, query: &Query) -> Result<Vec<Hit>, LookupError> {
         Ok(query::find(&self.connection, query)?)
+    }
+
+    /// The tasks that have steps in the ledger, those that were begun last first. Only those whose id begins like this, and at most so many.
+    pub fn tasks(&self, prefix: &str, count_max: u32) -> Result<Vec<String>, LookupError> {
+        Ok(tasks::ids(&self.connection, prefix, count_max)?)
+    }
+
+    /// Where the entries of tasks are: intents and outcomes.
+    pub fn spans_of(&self, tasks: &[String]) -> Result<Vec<Span>, LookupError> {
+        Ok(tasks::spans(&self.connection, tasks)?)
+    }
+
+    /// What the receipts say was used, summed up by something, the most first.
+    pub fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, LookupError> {
+        Ok(costs::sums(&self.connection, by, since_ms)?)
     }
 
     /// Where the outcome of an intent is.

@@ -16,10 +16,13 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> rusqlite::Result
     // An outcome names the lane of its intent, as text; it is nearly always its own.
     let intent_lane = intent
         .map(|_| text("/lane").and_then(|lane| lane.parse::<u16>().ok()).unwrap_or_else(|| entry.lane.get()));
+    let spent = |pointer: &str| {
+        body.pointer(pointer).and_then(Value::as_i64).filter(|amount| outcome && *amount >= 0)
+    };
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO entry (lane, seq, at_ms, kind, session, agent, op, tool, verdict, rule, status, intent_lane, intent)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            "INSERT OR REPLACE INTO entry (lane, seq, at_ms, kind, session, agent, op, tool, verdict, rule, status, intent_lane, intent, task, model, tokens, money_microusd, wall_ms, bytes_out)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         )?
         .execute(params![
             entry.lane.get(),
@@ -35,6 +38,12 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> rusqlite::Result
             if outcome { status(body) } else { None },
             intent_lane,
             intent,
+            text("/step/task"),
+            text("/obtained/model").filter(|_| outcome),
+            spent("/spent/tokens"),
+            spent("/spent/money_microusd"),
+            spent("/spent/wall_ms"),
+            spent("/spent/bytes_out"),
         ])?;
     Ok(())
 }

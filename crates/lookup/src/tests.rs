@@ -154,3 +154,77 @@ fn remove(path: &Path, end: &str) {
     name.push(end);
     drop(std::fs::remove_file(name));
 }
+
+/// A step of a task and its receipt.
+fn step(ledger: &Ledger, at_ms: i64, task: &str, who: &str, money_microusd: u64) -> Receipt {
+    let body = json!({"caller": {"name": who}, "op": "model.infer", "step": {"task": task, "name": "1/think"}, "verdict": {"effect": "allow"}});
+    let intent = append(ledger, Kind::Intent, at_ms, &body);
+    let body = json!({
+        "intent": intent.seq, "lane": intent.lane, "op": "model.infer", "status": "ok", "obtained": {"model": format!("lab/{who}")},
+        "spent": {"bytes_out": 1, "money_microusd": money_microusd, "tokens": 10, "wall_ms": 5},
+    });
+    append(ledger, Kind::Outcome, at_ms, &body);
+    intent
+}
+
+#[test]
+fn tasks_are_found_by_their_beginning_and_their_entries_by_place() {
+    let world = World::new();
+    let ledger = world.ledger();
+    let first = step(&ledger, 10, "t-aa1", "ann", 5);
+    for number in 0..400 {
+        step(&ledger, 20 + number, "t-b", "bob", 1);
+    }
+    let last = step(&ledger, 500, "t-aa1", "ann", 5);
+    step(&ledger, 600, "t-aa2", "ann", 5);
+    ledger.close().unwrap();
+    let mut lookup = world.lookup();
+    lookup.refresh(&world.reader()).unwrap();
+    assert_eq!(lookup.tasks("", 10).unwrap(), ["t-aa2", "t-b", "t-aa1"]);
+    assert_eq!(lookup.tasks("t-aa", 10).unwrap(), ["t-aa2", "t-aa1"]);
+    assert_eq!(lookup.tasks("t-aa", 1).unwrap(), ["t-aa2"]);
+    assert!(lookup.tasks("%", 10).unwrap().is_empty() && lookup.tasks("t_b", 10).unwrap().is_empty());
+    let spans = lookup.spans_of(&["t-aa1".to_owned()]).unwrap();
+    let inside = |seq: u64| spans.iter().any(|span| (span.first..=span.last).contains(&seq));
+    assert!(spans.len() == 2 && [first.seq, last.seq].into_iter().all(inside), "{spans:?}");
+    let entries: u64 = spans.iter().map(|span| span.last - span.first + 1).sum();
+    assert!(entries < 20, "{spans:?}");
+    assert!(lookup.spans_of(&["t-none".to_owned()]).unwrap().is_empty());
+}
+
+#[test]
+fn costs_are_sums_of_receipts() {
+    let world = World::new();
+    let ledger = world.ledger();
+    const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+    step(&ledger, 1, "t-a", "ann", 5);
+    step(&ledger, DAY_MS, "t-a", "bob", 7);
+    step(&ledger, DAY_MS + 1, "t-b", "bob", 11);
+    let alone = call(&ledger, DAY_MS + 2, "ann", "fs.read", "allow");
+    end(&ledger, DAY_MS + 3, alone, &json!("ok"));
+    call(&ledger, DAY_MS + 4, "ann", "fs.read", "deny");
+    ledger.close().unwrap();
+    let mut lookup = world.lookup();
+    lookup.refresh(&world.reader()).unwrap();
+    let sums = |by, since_ms| -> Vec<(Option<String>, u64, u64)> {
+        lookup
+            .costs(by, since_ms)
+            .unwrap()
+            .into_iter()
+            .map(|one| (one.of, one.calls, one.money_microusd))
+            .collect()
+    };
+    let of = |name: &str| Some(name.to_owned());
+    assert_eq!(sums(By::Task, None), [(of("t-a"), 2, 12), (of("t-b"), 1, 11), (None, 1, 0)]);
+    assert_eq!(sums(By::Agent, None), [(of("bob"), 2, 18), (of("ann"), 2, 5)]);
+    assert_eq!(sums(By::Day, None), [(of("1970-01-02"), 3, 18), (of("1970-01-01"), 1, 5)]);
+    assert_eq!(sums(By::Model, Some(DAY_MS)), [(of("lab/bob"), 2, 18), (None, 1, 0)]);
+    let whole = lookup.costs(By::Task, None).unwrap();
+    assert_eq!(
+        whole
+            .iter()
+            .map(|one| (one.tokens, one.bytes_out))
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)),
+        (30, 3)
+    );
+}

@@ -14,6 +14,8 @@ mod names;
 mod resources;
 mod time;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 pub(crate) use args::Test;
@@ -23,8 +25,11 @@ pub(crate) use resources::{
 };
 pub(crate) use time::{DAY_MINUTES, Window};
 
+use crate::body::Body;
+use crate::expression::Expression;
 use crate::facts::Facts;
 use crate::json_path::JsonPath;
+use crate::sequence::Turn;
 use crate::words::{Class, Confidentiality, Integrity, Label, Tier};
 
 /// Whether a condition must hold for everything that it looks at, or for anything.
@@ -70,7 +75,10 @@ pub(crate) enum Condition {
     Class(Box<[Class]>),
     Agent(Names),
     Role(Names),
-    Trust { min: u16, max: u16 },
+    Trust {
+        min: u16,
+        max: u16,
+    },
     Op(Names),
     Tool(Names),
     Capability(Names),
@@ -78,12 +86,30 @@ pub(crate) enum Condition {
     Endpoint(EndpointTest),
     Argv(Box<[ArgvPattern]>),
     Secret(Names),
-    Arg { path: JsonPath, tests: Box<[Test]> },
-    Label { pointer: Option<Box<str>>, test: LabelTest },
+    Arg {
+        path: JsonPath,
+        tests: Box<[Test]>,
+    },
+    Label {
+        pointer: Option<Box<str>>,
+        test: LabelTest,
+    },
     Tier(Box<[Tier]>),
     Time(Box<[Window]>),
-    Budget { meter: Meter, tests: Box<[Test]> },
-    Session { gauge: Gauge, tests: Box<[Test]> },
+    Budget {
+        meter: Meter,
+        tests: Box<[Test]>,
+    },
+    Session {
+        gauge: Gauge,
+        tests: Box<[Test]>,
+    },
+    /// What the rule has noted so far.
+    Turn(Turn),
+    /// A rule body in another language.
+    Body(Arc<Body>),
+    /// A condition as another format writes it.
+    Expression(Arc<Expression>),
     Any(Box<[Box<[Clause]>]>),
     All(Box<[Box<[Clause]>]>),
 }
@@ -121,6 +147,9 @@ impl Condition {
             Self::Session { gauge, tests } => {
                 gauge.read(facts).is_some_and(|value| tests.iter().all(|test| test.holds(&value, quantifier)))
             }
+            Self::Turn(turn) => turn.holds(facts),
+            Self::Body(body) => body.holds(facts, quantifier),
+            Self::Expression(expression) => expression.holds(facts, quantifier),
             Self::Any(branches) => branches.iter().any(|branch| all_hold(branch, facts, quantifier)),
             Self::All(branches) => branches.iter().all(|branch| all_hold(branch, facts, quantifier)),
         }
@@ -156,7 +185,10 @@ pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
         | Condition::Tier(_)
         | Condition::Time(_)
         | Condition::Budget { .. }
-        | Condition::Session { .. } => false,
+        | Condition::Session { .. }
+        | Condition::Turn(_)
+        | Condition::Body(_)
+        | Condition::Expression(_) => false,
     })
 }
 
@@ -178,7 +210,7 @@ pub(crate) struct LabelTest {
 }
 
 impl LabelTest {
-    fn holds(&self, label: Label) -> bool {
+    pub(crate) fn holds(&self, label: Label) -> bool {
         let level = label.confidentiality.judged();
         self.integrity.as_ref().is_none_or(|list| list.contains(&label.integrity))
             && self.less_trusted_than.is_none_or(|bound| label.integrity > bound)

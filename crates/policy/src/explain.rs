@@ -63,7 +63,7 @@ impl Policy {
         let verdict = self.decide(facts);
         let mut considered = Vec::new();
         let mut unrelated = 0;
-        for set in self.sets() {
+        for set in self.sets().iter().filter(|set| set.is_about(facts)) {
             for rule in &set.rules {
                 match consider(rule, facts) {
                     Some(outcome) => {
@@ -127,6 +127,9 @@ fn consider(rule: &Rule, facts: &Facts<'_>) -> Option<Fared> {
         | Condition::Time(_)
         | Condition::Budget { .. }
         | Condition::Session { .. }
+        | Condition::Turn(_)
+        | Condition::Body(_)
+        | Condition::Expression(_)
         | Condition::Any(_)
         | Condition::All(_) => Some(Fared::Missed { condition: missed.text.to_string(), line: missed.line }),
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::history::Past;
 use crate::verdict::RuleId;
 use crate::words::{Access, Class, Confidentiality, Integrity, Label, Tier};
 
@@ -38,6 +39,8 @@ pub struct Facts<'a> {
     pub session: SessionFacts,
     /// How often rules with a rate have been used.
     pub rates: &'a dyn Rates,
+    /// What has happened so far, for rules that look back.
+    pub past: Past<'a>,
 }
 
 impl fmt::Debug for Facts<'_> {

@@ -129,6 +129,24 @@ impl NameGlob {
         matches!(&*self.0, [Token::Run])
     }
 
+    /// A text that matches.
+    pub(crate) fn sample(&self) -> String {
+        self.0
+            .iter()
+            .map(|token| match token {
+                Token::Literal(literal) => literal.to_string(),
+                Token::Run | Token::One => "x".to_owned(),
+                Token::Class { negated: false, ranges } => {
+                    ranges.first().map_or_else(String::new, |(from, _)| from.to_string())
+                }
+                Token::Class { negated: true, ranges } => {
+                    let fits = |next: &char| !ranges.iter().any(|(from, to)| (*from..=*to).contains(next));
+                    ('a'..='z').chain('0'..='9').find(fits).map_or_else(String::new, String::from)
+                }
+            })
+            .collect()
+    }
+
     /// Goes back to the last run only, so the time is at most the product of both lengths.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let (mut tokens, mut rest) = (&*self.0, text);
@@ -288,6 +306,30 @@ impl PathGlob {
     /// Whether every path of its tree matches.
     pub(crate) fn matches_all(&self) -> bool {
         matches!(&*self.parts, [Part::Depth])
+    }
+
+    /// A path that matches.
+    pub(crate) fn sample(&self) -> String {
+        let parts: Vec<String> = self
+            .parts
+            .iter()
+            .map(|part| match part {
+                Part::One(glob) => glob.sample(),
+                Part::Depth => "some".to_owned(),
+                Part::Caller => "agent".to_owned(),
+            })
+            .collect();
+        let below = parts.join("/");
+        match self.root {
+            Root::Relative => below,
+            Root::Absolute => format!("/{below}"),
+            Root::Vfs => format!("{VFS}/{below}"),
+        }
+    }
+
+    /// Whether it stands for one path alone.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::One(glob) if glob.exact().is_some()))
     }
 
     /// Which tree it is about.

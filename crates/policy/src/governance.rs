@@ -133,7 +133,7 @@ impl Blocked {
 }
 
 /// JSON with sorted keys and no spaces, whatever order the map keeps.
-fn write_canonical(value: &Value, out: &mut String) {
+pub(crate) fn write_canonical(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
             out.push('[');

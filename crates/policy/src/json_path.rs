@@ -70,6 +70,14 @@ impl JsonPath {
         })
     }
 
+    /// The name of the argument, if that is all it says.
+    pub(crate) fn plain_name(&self) -> Option<&str> {
+        match &*self.0 {
+            [Step::Name(name)] => Some(name),
+            [..] => None,
+        }
+    }
+
     /// Whether it names one place only.
     pub(crate) fn is_single(&self) -> bool {
         self.0.iter().all(|step| matches!(step, Step::Name(_) | Step::At(_)))

@@ -4,40 +4,61 @@
 //! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
 //! network and no lock in here. [`Policy::explain`] says why.
 
+pub mod acs;
+mod body;
 mod cases;
 mod condition;
+mod conflicts;
+mod diff;
 mod explain;
+mod expression;
 mod facts;
 mod finding;
 mod glob;
 mod governance;
+mod graph;
 mod handle;
+mod history;
 mod index;
 mod json_path;
+mod learn;
 mod lint;
 mod load;
 mod number;
 mod policy;
+mod replay;
 mod rule;
+mod sequence;
+mod shadow;
 mod transform;
 mod tree;
 mod verdict;
+mod window;
+mod witness;
 mod words;
 
 pub use cases::{CaseFailure, CaseReport, run_cases};
+pub use conflicts::Conflicts;
+pub use diff::{PolicyDiff, Shift, diff};
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
 pub use finding::{Finding, Level, LoadError, Source, Span};
 pub use handle::{
     HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,
 };
+pub use history::{History, Past};
+pub use learn::{Cover, Trace};
 pub use lint::lint;
 pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
+pub use replay::{Change, Recorded, Replay, Replayed};
 pub use rule::Effect;
+pub use sequence::{Awaited, Notes, Reach};
+pub use shadow::{Tallied, Tally};
 pub use transform::{Pattern, Transform};
 pub use tree::read_yaml;
 pub use verdict::{Charge, Grant, Layer, Limits, Question, Reason, RuleId, RuleRef, Verdict, codes};
+pub use window::Window;
 pub use words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
 
 /// The policy that `regent init` writes: commented, with examples, strict.

@@ -125,7 +125,10 @@ fn is_trivial(condition: &Condition) -> bool {
         | Condition::Label { .. }
         | Condition::Time(_)
         | Condition::Budget { .. }
-        | Condition::Session { .. } => false,
+        | Condition::Session { .. }
+        | Condition::Turn(_)
+        | Condition::Body(_)
+        | Condition::Expression(_) => false,
     }
 }
 

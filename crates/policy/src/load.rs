@@ -1,23 +1,31 @@
 //! From text to a compiled policy. All findings are reported at once, each at its line and column.
 
 mod agentzero;
+mod bodies;
 mod foreign;
+mod graph;
 mod native;
 mod reader;
 mod resources;
 mod security_md;
+mod sequence;
 mod sketch;
+mod toolkit;
 mod units;
 mod values;
 mod when;
 
+use crate::condition::{Clause, Condition, Names};
+use crate::conflicts::Conflicts;
 use crate::finding::{Findings, LoadError, Place, Source};
 use crate::governance::Governance;
+use crate::graph::Graph;
 use crate::index::Index;
 use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::Rule;
+use crate::sequence::{Event, Events};
 use crate::tree::{Content, parse_toml, parse_yaml};
-use crate::verdict::Limits;
+use crate::verdict::{Layer, Limits};
 
 pub(crate) use reader::Reader;
 pub use sketch::CallSketch;
@@ -27,17 +35,47 @@ pub(crate) use sketch::sketch;
 #[derive(Debug)]
 struct Loaded {
     mode: Mode,
+    agents: Option<Names>,
     limits: Limits,
     governance: Governance,
+    conflicts: Conflicts,
+    graph: Option<Graph>,
+    /// What rules that look back take note of.
+    events: Vec<(Rule, Event)>,
     rules: Vec<Rule>,
     /// Examples with the place of their rule in `rules`.
     examples: Vec<(usize, native::Example)>,
 }
 
+impl Default for Loaded {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Strict,
+            agents: None,
+            limits: Limits::default(),
+            governance: Governance::default(),
+            conflicts: Conflicts::default(),
+            graph: None,
+            events: Vec::new(),
+            rules: Vec::new(),
+            examples: Vec::new(),
+        }
+    }
+}
+
+/// Conditions alone, as a rule's `match` has them; `None` if they can't be used.
+pub(crate) fn conditions_of(text: &str, layer: Layer) -> Option<Box<[Clause]>> {
+    let mut reader = Reader::new(text, layer);
+    let node = parse_yaml(text, &mut reader.findings)?;
+    let found = when::clauses(&mut reader, &node, 0);
+    reader.findings.is_empty().then_some(found)
+}
+
 /// A name and the conditions that it stands for.
 type When = (&'static str, &'static str);
 
-/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, or an `.agents/security.md`.
+/// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, an `.agents/security.md`, a
+/// `governance.toolkit/v1` policy, or (where they are compiled in) a `.cedar` or `.rego` file.
 pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
     let mut reader = Reader::new(text, source.layer);
     let loaded = read(&mut reader, source);
@@ -67,6 +105,12 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
         let root = parse_yaml(&yaml, &mut reader.findings)?;
         return Some(security_md::read(reader, &root));
     }
+    if source.name.ends_with(".cedar") {
+        return bodies::cedar(reader);
+    }
+    if source.name.ends_with(".rego") {
+        return bodies::rego(reader);
+    }
     if looks_like_toml(reader.text) {
         let root = parse_toml(reader.text, &mut reader.findings)?;
         return Some(agentzero::read(reader, &root));
@@ -79,7 +123,9 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
     // `version` is everybody's; the others are told apart by what only they have.
     let agentzero_only: Vec<&str> =
         agentzero::KEYS.iter().copied().filter(|key| !native::KEYS.contains(key)).collect();
-    Some(if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
+    Some(if has(&["apiVersion"]) {
+        toolkit::read(reader, &root)
+    } else if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
         native::read(reader, &root)
     } else if has(&["kernel", "policies"]) {
         security_md::read(reader, &root)
@@ -108,6 +154,11 @@ fn looks_like_toml(text: &str) -> bool {
 fn check_examples(loaded: &Loaded, findings: &mut Findings) {
     for (rule, example) in &loaded.examples {
         let Some(rule) = loaded.rules.get(*rule) else { continue };
+        // What has happened before is assumed to be what the rule waits for.
+        let mut rule = rule.clone();
+        let looks_back = |clause: &&Clause| matches!(clause.condition, Condition::Turn(_));
+        rule.when = rule.when.iter().filter(|clause| !looks_back(clause)).cloned().collect();
+        let rule = &rule;
         let matches = example.call.with_facts(|facts| rule.matches(facts));
         if matches == example.is_match {
             continue;
@@ -128,8 +179,12 @@ fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
         name: source.name.as_str().into(),
         layer: source.layer,
         mode: loaded.mode,
+        agents: loaded.agents,
         limits: loaded.limits,
         governance: loaded.governance,
+        conflicts: loaded.conflicts,
+        events: Events::new(loaded.events),
+        graph: loaded.graph,
         index: Index::new(&rules),
         rules,
         examples: loaded.examples.len(),

@@ -8,11 +8,15 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::condition::{Quantifier, all_hold, secrets};
+use crate::condition::{Clause, Condition, Names, Quantifier, all_hold, secrets};
+use crate::conflicts::Conflicts;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
+use crate::graph::Graph;
 use crate::index::Index;
 use crate::rule::{Effect, Rule};
+use crate::sequence::Events;
+use crate::shadow::Shadow;
 use crate::verdict::{Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
 use crate::words::{Word, words};
 
@@ -35,6 +39,7 @@ words!(Mode: "strict" => Strict, "permissive" => Permissive, "audit" => Audit);
 pub struct Policy {
     sets: Box<[Arc<RuleSet>]>,
     digest: [u8; 32],
+    shadow: Option<Shadow>,
 }
 
 /// One compiled file.
@@ -43,11 +48,18 @@ pub(crate) struct RuleSet {
     pub name: Box<str>,
     pub layer: Layer,
     pub mode: Mode,
+    /// The agents that it is about; it says nothing to others.
+    pub agents: Option<Names>,
     /// What a yes gives where no rule gives less.
     pub limits: Limits,
     pub governance: Governance,
+    pub conflicts: Conflicts,
     pub rules: Box<[Rule]>,
     pub index: Index,
+    /// What rules that look back take note of.
+    pub events: Events,
+    /// If there is one: who may reach what.
+    pub graph: Option<Graph>,
     /// Examples that were checked when it was loaded.
     pub examples: usize,
     /// False only for the policy that stands in for a missing one.
@@ -57,6 +69,15 @@ pub(crate) struct RuleSet {
 impl Policy {
     /// Decides one call.
     pub fn decide(&self, facts: &Facts<'_>) -> Verdict {
+        let said = self.judge(facts);
+        if let Some(shadow) = &self.shadow {
+            shadow.watch(facts, &said);
+        }
+        said
+    }
+
+    fn judge(&self, facts: &Facts<'_>) -> Verdict {
+        let mut is_spoken_of = false;
         let mut grant = Grant {
             limits: Limits::UNLIMITED,
             tier: facts.tier,
@@ -66,7 +87,8 @@ impl Policy {
             rule: None,
         };
         let mut question: Option<(RuleRef, String, u8)> = None;
-        for set in &self.sets {
+        for set in self.sets.iter().filter(|set| set.is_about(facts)) {
+            is_spoken_of = true;
             let hits = set.hits(facts);
             match set.ruling(&hits, facts) {
                 Ruling::Deny(reason) => return Verdict::Deny(reason),
@@ -86,6 +108,14 @@ impl Policy {
             }
             set.modify(&hits, &mut grant);
         }
+        if !is_spoken_of {
+            return Verdict::Deny(Reason {
+                code: codes::NO_RULE,
+                message: format!("no policy is about the agent `{}`", facts.caller.agent.escape_debug()),
+                rule: None,
+                help: None,
+            });
+        }
         match question {
             Some((rule, reason, approvers)) => Verdict::Ask(Question { rule, reason, grant, approvers }),
             None => Verdict::Allow(grant),
@@ -98,10 +128,14 @@ impl Policy {
             name: "none".into(),
             layer: Layer::Builtin,
             mode: Mode::Strict,
+            agents: None,
             limits: Limits::default(),
             governance: Governance::default(),
+            conflicts: Conflicts::default(),
             rules: Box::default(),
             index: Index::default(),
+            events: Events::default(),
+            graph: None,
             examples: 0,
             is_loaded: false,
         };
@@ -118,7 +152,7 @@ impl Policy {
             .chain_update(project.digest)
             .finalize();
         let sets: Box<[_]> = user.sets.iter().chain(&project.sets).map(Arc::clone).collect();
-        Self { sets, digest: digest.into() }
+        Self { sets, digest: digest.into(), shadow: user.shadow.or(project.shadow) }
     }
 
     /// Stands for exactly this policy, comments included, in the ledger.
@@ -145,7 +179,11 @@ impl Policy {
             .chain_update([0])
             .chain_update(text)
             .finalize();
-        Self { sets: Box::new([Arc::new(set)]), digest: digest.into() }
+        Self { sets: Box::new([Arc::new(set)]), digest: digest.into(), shadow: None }
+    }
+
+    pub(crate) fn with_shadow(self, shadow: Shadow) -> Self {
+        Self { shadow: Some(shadow), ..self }
     }
 
     pub(crate) fn sets(&self) -> &[Arc<RuleSet>] {
@@ -176,6 +214,8 @@ pub(crate) struct Hits {
     /// The most that any asking rule wants.
     pub approvers: u8,
     pub allow: Option<u32>,
+    /// All that want to decide, in order; kept only where more than the effect matters.
+    pub deciding: Vec<u32>,
     /// Matching rules that change what a yes gives, in order.
     pub modifiers: Vec<u32>,
     /// The first matching rule whose rate is used up.
@@ -194,7 +234,7 @@ impl Hits {
                 self.approvers = self.approvers.max(rule.approvers);
             }
             Effect::Allow => first(&mut self.allow),
-            Effect::Deny | Effect::Transform | Effect::RaiseTier => {}
+            Effect::Deny | Effect::Transform | Effect::RaiseTier | Effect::Warn => {}
         }
         if rule.modifies()
             && let Err(place) = self.modifiers.binary_search(&at)
@@ -215,6 +255,11 @@ enum Ruling {
 }
 
 impl RuleSet {
+    /// Whether it says anything to the caller.
+    pub(crate) fn is_about(&self, facts: &Facts<'_>) -> bool {
+        self.agents.as_ref().is_none_or(|names| names.matches(facts.caller.agent))
+    }
+
     /// The rules that match.
     pub(crate) fn hits(&self, facts: &Facts<'_>) -> Hits {
         let mut hits = Hits::default();
@@ -223,8 +268,12 @@ impl RuleSet {
                 && rule.matches(facts)
             {
                 hits.add(at, rule, facts);
+                if self.conflicts != Conflicts::DenyOverrides && rule.decides() {
+                    hits.deciding.push(at);
+                }
             }
         });
+        self.conflicts.settle(&mut hits, &self.rules);
         hits
     }
 
@@ -295,6 +344,9 @@ impl RuleSet {
                 help: Some("the policy file sets this bound at its top; the line is named".to_owned()),
             });
         }
+        if let Some(reason) = self.graph.as_ref().and_then(|graph| graph.refusal(facts)) {
+            return Some(reason);
+        }
         if let Some(rule) = self.rule(hits.deny) {
             let message = rule
                 .reason
@@ -346,6 +398,15 @@ impl RuleSet {
             if let Some(tier) = rule.tier {
                 grant.tier = grant.tier.max(tier);
             }
+            if rule.effect == Effect::Warn {
+                let message = rule.reason.as_deref().unwrap_or("a rule has something to say about this call");
+                grant.warnings.push(Reason {
+                    code: codes::WARNED,
+                    message: message.to_owned(),
+                    rule: Some(rule.at.clone()),
+                    help: rule.help.as_deref().map(str::to_owned),
+                });
+            }
             changes.extend(rule.transforms.iter().cloned());
             grant.charges.extend(rule.charge());
         }
@@ -373,5 +434,43 @@ pub(crate) fn described(facts: &Facts<'_>) -> String {
         }
         Some(Resource::Secret(name)) => format!("`{what}` (secret `{name}`)"),
         None => format!("`{what}`"),
+    }
+}
+
+impl Policy {
+    /// Whether any rule or check looks at a call's arguments.
+    pub fn looks_at_args(&self) -> bool {
+        fn any(clauses: &[Clause]) -> bool {
+            clauses.iter().any(|clause| match &clause.condition {
+                Condition::Arg { .. }
+                | Condition::Body(_)
+                | Condition::Expression(_)
+                | Condition::Turn(_) => true,
+                Condition::Any(branches) | Condition::All(branches) => {
+                    branches.iter().any(|branch| any(branch))
+                }
+                Condition::Class(_)
+                | Condition::Agent(_)
+                | Condition::Role(_)
+                | Condition::Trust { .. }
+                | Condition::Op(_)
+                | Condition::Tool(_)
+                | Condition::Capability(_)
+                | Condition::Path(_)
+                | Condition::Endpoint(_)
+                | Condition::Argv(_)
+                | Condition::Secret(_)
+                | Condition::Label { .. }
+                | Condition::Tier(_)
+                | Condition::Time(_)
+                | Condition::Budget { .. }
+                | Condition::Session { .. } => false,
+            })
+        }
+        self.sets.iter().any(|set| {
+            set.governance.blocked.is_some()
+                || set.graph.is_some()
+                || set.rules.iter().any(|rule| any(&rule.when) || any(&rule.unless))
+        })
     }
 }

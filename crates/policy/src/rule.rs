@@ -22,16 +22,19 @@ pub enum Effect {
     Transform,
     /// Demands a stronger tier; allows nothing by itself.
     RaiseTier,
+    /// Says something to the caller; allows nothing by itself.
+    Warn,
 }
 
-words!(Effect: "allow" => Allow, "deny" => Deny, "ask" => Ask, "transform" => Transform, "raise-tier" => RaiseTier);
+words!(Effect: "allow" => Allow, "deny" => Deny, "ask" => Ask, "transform" => Transform, "raise-tier" => RaiseTier,
+    "warn" => Warn);
 
 impl Effect {
     /// An allow has to cover the whole call; everything else catches any part of it.
     pub(crate) fn quantifier(self) -> Quantifier {
         match self {
             Self::Allow => Quantifier::Every,
-            Self::Deny | Self::Ask | Self::Transform | Self::RaiseTier => Quantifier::Any,
+            Self::Deny | Self::Ask | Self::Transform | Self::RaiseTier | Self::Warn => Quantifier::Any,
         }
     }
 }
@@ -52,6 +55,8 @@ pub(crate) struct Rule {
     pub tier: Option<Tier>,
     pub transforms: Box<[Transform]>,
     pub approvers: u8,
+    /// Where the file goes by priority: the highest decides.
+    pub priority: u32,
 }
 
 /// So many calls within a sliding window.
@@ -77,6 +82,7 @@ impl Rule {
             tier: None,
             transforms: Box::default(),
             approvers: 1,
+            priority: 0,
         }
     }
 
@@ -89,7 +95,7 @@ impl Rule {
     pub(crate) fn grants_secrets(&self, facts: &Facts<'_>) -> bool {
         match self.effect {
             Effect::Allow => secrets(facts).next().is_none() || names_secrets(&self.when, facts),
-            Effect::Deny | Effect::Ask | Effect::Transform | Effect::RaiseTier => true,
+            Effect::Deny | Effect::Ask | Effect::Transform | Effect::RaiseTier | Effect::Warn => true,
         }
     }
 
@@ -108,9 +114,22 @@ impl Rule {
         self.rate.is_some_and(|rate| facts.rates.used(self.id, rate.window_ms) >= rate.limit)
     }
 
+    /// Whether it says yes, no or not yet. A deny with a rate denies only what is beyond the rate.
+    pub(crate) fn decides(&self) -> bool {
+        match self.effect {
+            Effect::Allow | Effect::Ask => true,
+            Effect::Deny => self.rate.is_none(),
+            Effect::Transform | Effect::RaiseTier | Effect::Warn => false,
+        }
+    }
+
     /// Whether it changes what a yes gives.
     pub(crate) fn modifies(&self) -> bool {
-        self.limits.is_some() || self.rate.is_some() || self.tier.is_some() || !self.transforms.is_empty()
+        self.limits.is_some()
+            || self.rate.is_some()
+            || self.tier.is_some()
+            || !self.transforms.is_empty()
+            || self.effect == Effect::Warn
     }
 }
 

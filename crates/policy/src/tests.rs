@@ -1,11 +1,17 @@
 //! Policies as texts, calls as texts, verdicts as words. `policy` and `verdict` are the only doors.
 
+mod adversarial;
 mod conditions;
 mod decide;
 mod default_policy;
+mod evidence;
 mod formats;
+mod graph;
+mod languages;
 mod load;
 mod properties;
+mod sequences;
+mod toolkit;
 
 use crate::{CallSketch, Facts, Layer, Policy, Source, Verdict};
 

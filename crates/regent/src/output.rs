@@ -53,6 +53,8 @@ pub(crate) struct Screen {
     color_stderr: bool,
     /// Columns.
     pub(crate) width: usize,
+    /// A line on stderr can be drawn anew.
+    pub(crate) draws: bool,
     /// The terminal can't do more than plain letters.
     dumb: bool,
     /// Somebody can answer.
@@ -92,10 +94,16 @@ impl Screen {
             color: !json && wanted(stdout.is_terminal()),
             color_stderr: wanted(stderr.is_terminal()),
             width: if columns == 0 { WIDTH_DEFAULT } else { columns.max(WIDTH_MIN) },
+            draws: stderr.is_terminal() && !dumb && !json,
             dumb,
             can_ask: stdin.is_terminal() && stderr.is_terminal() && !json,
             interactive: stdin.is_terminal() && stdout.is_terminal() && !json,
         }
+    }
+
+    /// The same for what goes to stderr.
+    pub(crate) fn aside(self) -> Self {
+        Self { color: self.color_stderr && !self.json, ..self }
     }
 
     /// Green: allowed, well.

@@ -57,6 +57,22 @@ impl Paths {
         self.config.join("policy.yml")
     }
 
+    /// A policy that is asked beside the one in force.
+    pub(crate) fn candidate(&self) -> PathBuf {
+        self.config.join("policy.candidate.yml")
+    }
+
+    /// Policies that bind some agents only, one file for each tenant, in the order of their names.
+    pub(crate) fn tenants(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.config.join("tenants")).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = files
+            .map(|file| file.path())
+            .filter(|path| path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml"))
+            .collect();
+        files.sort();
+        files
+    }
+
     /// The user's own settings.
     pub(crate) fn settings(&self) -> PathBuf {
         self.config.join("config.toml")
@@ -88,6 +104,11 @@ impl Paths {
         self.state.join("state.db")
     }
 
+    /// Weights of models that run in this process.
+    pub(crate) fn weights(&self) -> PathBuf {
+        self.data.join("models")
+    }
+
     /// Compiled WASM, for the next run.
     #[cfg(feature = "wasm")]
     pub(crate) fn wasm_cache(&self) -> PathBuf {
@@ -98,6 +119,12 @@ impl Paths {
     pub(crate) fn witness(&self, root: &Path) -> PathBuf {
         let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("witness").join(name)
+    }
+
+    /// What the tasks of a project have besides the ledger: locks, and pictures of the workspace.
+    pub(crate) fn tasks(&self, root: &Path) -> PathBuf {
+        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        self.state.join("tasks").join(name)
     }
 
     /// What was agreed to of a project's generated tools.

@@ -38,7 +38,14 @@ impl Seen {
             });
             (path, found)
         };
-        Self(std::iter::once(paths.policy()).chain(project.policies()).map(look).collect())
+        Self(
+            [paths.policy(), paths.candidate()]
+                .into_iter()
+                .chain(paths.tenants())
+                .chain(project.policies())
+                .map(look)
+                .collect(),
+        )
     }
 }
 

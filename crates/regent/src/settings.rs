@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use regent_models::SettingsError;
 use regent_skills::TrustedKey;
 use toml_edit::{Document, DocumentMut, Item};
 
@@ -115,21 +116,24 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The settings in force.
+/// The settings in force, and the models that are set up.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings(BTreeMap<&'static str, (String, Origin)>);
+pub(crate) struct Settings(BTreeMap<&'static str, (String, Origin)>, regent_models::Settings);
+
+/// Sections that are about models, and not of single values.
+const MODEL_SECTIONS: [&str; 2] = ["models", "router"];
 
 impl Settings {
     /// Everything that applies, the project's file only if one is given (it must be trusted by then).
     pub(crate) fn load(paths: &Paths, project: Option<&Project>, no_color: bool) -> Result<Self, Failure> {
-        let mut settings =
-            Self(KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default))).collect());
+        let mut settings = Self(
+            KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default))).collect(),
+            models(&paths.settings())?,
+        );
         for (key, value, origin) in read_file(&paths.settings())? {
             settings.0.insert(key.name, (value, origin));
         }
-        for (key, value, origin) in
-            project.map(|project| read_file(&project.settings())).transpose()?.into_iter().flatten()
-        {
+        for (key, value, origin) in project.map(read_project).transpose()?.into_iter().flatten() {
             settings.narrow(key, value, origin)?;
         }
         for key in KEYS {
@@ -199,6 +203,11 @@ impl Settings {
     pub(crate) fn trusted_keys(&self) -> Vec<TrustedKey> {
         // Checked when they were read; one that isn't a key vouches for nothing.
         items(self.text("skills.trusted_keys")).filter_map(|key| TrustedKey::parse(key).ok()).collect()
+    }
+
+    /// The models that are set up.
+    pub(crate) fn models(&self) -> &regent_models::Settings {
+        &self.1
     }
 
     /// Whether colours are wanted.
@@ -288,6 +297,40 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
 
 type Read = (&'static Key, String, Origin);
 
+/// A project's file has no say in which models there are: where conversations go is the user's own.
+fn read_project(project: &Project) -> Result<Vec<Read>, Failure> {
+    let path = project.settings();
+    if path.exists() {
+        let text = trust::read_control_file(&path)?;
+        let document = Document::parse(text.as_str())
+            .map_err(|error| invalid(&path, &text, error.span(), error.message()))?;
+        if let Some((name, item)) = document.iter().find(|(name, _)| MODEL_SECTIONS.contains(name)) {
+            let why = format!("`{name}` can't be set by a project");
+            return Err(invalid(&path, &text, item.span(), &why).help("set it in your own file"));
+        }
+    }
+    read_file(&path)
+}
+
+/// The models that a file sets up.
+fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
+    if !path.exists() {
+        return Ok(regent_models::Settings::default());
+    }
+    let text = trust::read_control_file(path)?;
+    // What isn't TOML at all is found, and better described, by whoever reads the rest.
+    if Document::parse(text.as_str()).is_err() {
+        return Ok(regent_models::Settings::default());
+    }
+    regent_models::Settings::parse(&text).map_err(|error| {
+        let span = match &error {
+            SettingsError::Shape { span, .. } => span.clone(),
+            SettingsError::Provider { name, .. } => text.find(&format!("models.{name}")).map(|at| at..at),
+        };
+        invalid(path, &text, span, &error.to_string())
+    })
+}
+
 fn read_file(path: &Path) -> Result<Vec<Read>, Failure> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -296,7 +339,7 @@ fn read_file(path: &Path) -> Result<Vec<Read>, Failure> {
     let document = Document::parse(text.as_str())
         .map_err(|error| invalid(path, &text, error.span(), error.message()))?;
     let mut values = Vec::new();
-    for (section, item) in document.iter() {
+    for (section, item) in document.iter().filter(|(section, _)| !MODEL_SECTIONS.contains(section)) {
         let Some(table) = item.as_table_like() else {
             return Err(invalid(
                 path,

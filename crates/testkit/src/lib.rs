@@ -2,6 +2,7 @@
 
 pub mod contract;
 pub mod drivers;
+pub mod puppet;
 pub mod random;
 pub mod sim;
 pub mod test_kernel;
@@ -9,4 +10,5 @@ pub mod torture;
 
 pub use contract::{Exam, Programs, Task, executor_contract};
 pub use drivers::{Behaviour, Drivers, Marks, World, run, spec};
+pub use puppet::{Puppet, Says};
 pub use test_kernel::{ALLOW_ALL, TestKernel};

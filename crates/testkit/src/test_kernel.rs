@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, Op, Parts, Principal, Reply, SystemClock,
-    ToolSpec, Workspace, tier,
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, Models, Op, Parts, Principal, Reply,
+    SystemClock, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
 use regent_policy::{Layer, Source};
@@ -73,6 +73,7 @@ struct Tiers {
     process: Option<Arc<dyn Executor<tier::Process>>>,
     wasm: Option<Arc<dyn Executor<tier::Wasm>>>,
     microvm: Option<Arc<dyn Executor<tier::Microvm>>>,
+    models: Option<Arc<dyn Models>>,
 }
 
 impl std::fmt::Debug for Tiers {
@@ -167,6 +168,13 @@ impl Builder {
         self
     }
 
+    /// Models.
+    #[must_use]
+    pub fn models(mut self, models: Arc<dyn Models>) -> Self {
+        self.tiers.models = Some(models);
+        self
+    }
+
     /// Another executor for the host tier, instead of the tools that behave as told. Declare its tools as well.
     #[must_use]
     pub fn host(mut self, executor: Arc<dyn Executor<tier::Host>>) -> Self {
@@ -243,6 +251,7 @@ impl Builder {
                 process: self.tiers.process,
                 wasm: self.tiers.wasm,
                 microvm: self.tiers.microvm,
+                models: self.tiers.models,
                 ..Executors::new(self.tiers.host.unwrap_or_else(|| Arc::new(self.drivers)))
             },
             catalogue,

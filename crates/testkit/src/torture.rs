@@ -9,6 +9,7 @@ pub mod flips;
 pub mod full;
 pub mod load;
 pub mod points;
+pub mod tasks;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read};

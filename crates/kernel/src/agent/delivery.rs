@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use super::life::End;
 use super::lifecycle::Step;
 use super::{Agent, Lifecycle};
+use crate::budget;
+use crate::call::Call;
 use crate::executor::BoxFuture;
 use crate::facts::refusal;
 use crate::kernel::Core;
@@ -99,6 +101,16 @@ impl Core {
         });
         self.note(Kind::Agent, &body).await?;
         delivered
+    }
+
+    /// An agent whose budget is used up is suspended: it would only go on being refused. A person raises the budget and lets it carry on.
+    pub(crate) async fn stop_if_used_up(self: &Arc<Self>, call: &Call, reason: &Reason) -> Result<(), Fault> {
+        if reason.code == budget::EXHAUSTED
+            && let Some(agent) = call.principal().agent_id().and_then(|id| self.agents.get(id))
+        {
+            self.raise(&agent, Signal::Budget, &reason.message).await?;
+        }
+        Ok(())
     }
 
     /// Does to the agent what a signal says.

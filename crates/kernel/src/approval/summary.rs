@@ -4,30 +4,27 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
+use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
+use crate::model::Inference;
+use crate::recovery::InDoubt;
 
 /// The longest line.
 const CHARS_MAX: usize = 600;
 /// The longest argument in it.
 const ARGUMENT_CHARS_MAX: usize = 120;
+/// The longest part of a message in it.
+const LAST_CHARS_MAX: usize = 300;
 
 pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
+    if let Op::Infer(inference) = &call.op {
+        return shorten(&of_inference(inference), CHARS_MAX);
+    }
     let mut line = match &sheet.tool {
         Some(tool) => plain(&tool.spec().name, ARGUMENT_CHARS_MAX),
         None => call.op.name().to_owned(),
     };
-    if let Value::Object(fields) = &sheet.args {
-        for (name, value) in fields {
-            let text = match value {
-                Value::String(text) => text.clone(),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                    value.to_string()
-                }
-            };
-            line.push_str(&format!(" {}=`{}`", plain(name, 40), plain(&text, ARGUMENT_CHARS_MAX)));
-        }
-    }
+    line.push_str(&arguments(&sheet.args));
     for target in &sheet.resources {
         let text = match target {
             Target::Path { path, access } => format!("{access:?} {path}").to_lowercase(),
@@ -42,7 +39,36 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
     shorten(&line, CHARS_MAX)
 }
 
-pub(super) fn plain(text: &str, chars_max: usize) -> String {
+/// A conversation is long, and most of it is what the person knows: what was said last is what is new.
+fn of_inference(inference: &Inference) -> String {
+    let Inference { model, messages, .. } = inference;
+    let last = messages.last().map_or("", |message| message.text.as_str());
+    let (model, last) = (plain(model, ARGUMENT_CHARS_MAX), plain(last, LAST_CHARS_MAX));
+    format!("model.infer model=`{model}`, {} messages, the last: `{last}`", messages.len())
+}
+
+/// A call of which nobody knows whether it happened.
+pub(super) fn of_doubt(what: &str, args: &Value, call: &InDoubt) -> String {
+    let what = plain(what, ARGUMENT_CHARS_MAX);
+    let line = format!("repeat `{what}`{} (entry {} of lane {})", arguments(args), call.seq, call.lane);
+    shorten(&line, CHARS_MAX)
+}
+
+fn arguments(args: &Value) -> String {
+    let Value::Object(fields) = args else { return String::new() };
+    let shown = fields.iter().map(|(name, value)| {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                value.to_string()
+            }
+        };
+        format!(" {}=`{}`", plain(name, 40), plain(&text, ARGUMENT_CHARS_MAX))
+    });
+    shown.collect()
+}
+
+fn plain(text: &str, chars_max: usize) -> String {
     let escaped: String = text.chars().take(chars_max.saturating_add(1)).flat_map(escape).collect();
     let left_out = text.len().saturating_sub(text.chars().take(chars_max).map(char::len_utf8).sum());
     let mut short: String = escaped.chars().take(chars_max).collect();

@@ -43,6 +43,11 @@ impl<T: Copy + Default> Each<T> {
         }
     }
 
+    /// The same of something else.
+    pub(crate) fn map<U: Default>(self, mut change: impl FnMut(T) -> U) -> Each<U> {
+        self.zip(self, |one, _| change(one))
+    }
+
     /// Each with its name.
     pub(crate) fn named(self) -> [(&'static str, T); 6] {
         [

@@ -24,15 +24,16 @@ impl Estimate {
         }
         let mut most = Amounts { calls: 1, wall_ms: limits.wall_ms_max, ..Amounts::default() };
         let reaches_out = sheet.resources.iter().any(|target| matches!(target, Target::Endpoint { .. }));
-        if let Op::Infer(inference) = &call.op {
-            // A token is at least one byte of the conversation.
-            let prompt = size_of(&inference.messages);
-            most.tokens = inference.tokens_max.saturating_add(prompt);
-            most.bytes_out = prompt.saturating_add(WIRE_BYTES);
-        } else if reaches_out {
+        if reaches_out {
             most.bytes_out = size_of(&sheet.args).saturating_add(WIRE_BYTES);
         }
-        Self { most, priceless: matches!(call.op, Op::Infer(_)) }
+        let mut priceless = false;
+        if let (Op::Infer(inference), Some(plan)) = (&call.op, &sheet.model) {
+            most.tokens = inference.tokens_max.saturating_add(plan.tokens_in);
+            most.money_microusd = plan.money_microusd_max.unwrap_or(0);
+            priceless = plan.money_microusd_max.is_none();
+        }
+        Self { most, priceless }
     }
 }
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use regent_store::{self as store, FOR_GOOD, Records, State, StateError};
 use serde::{Deserialize, Serialize};
 
-use super::Level;
 use super::amounts::{Amounts, Budget, Each};
+use super::{Level, Standing};
 
 /// A lease that wasn't renewed for this long belongs to a process that is gone.
 const LEASE_MS: i64 = 60 * 60 * 1000;
@@ -114,6 +114,14 @@ impl Lease {
         })?;
         (self.granted, self.level.used, self.free) = Default::default();
         Ok(())
+    }
+
+    /// How the account stands, by all processes together.
+    pub(super) fn standing(&self, state: &dyn State, now_ms: i64) -> Result<Standing, StateError> {
+        let period = self.period_at(now_ms);
+        let account = store::change(state, |records| self.load(records, period))?;
+        let lent = account.leases.values().fold(Amounts::default(), |sum, lent| sum.plus(lent.left));
+        Ok(Standing { limits: account.limit, used: account.spent, held: lent })
     }
 
     /// Sets the limits; what has been spent stays spent.

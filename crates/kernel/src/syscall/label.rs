@@ -31,6 +31,11 @@ impl Labelled {
         Self { bytes, label }
     }
 
+    /// What the ledger has kept, with the label that it was recorded under.
+    pub(crate) fn retold(bytes: Vec<u8>, label: Label) -> Self {
+        Self { bytes, label }
+    }
+
     /// Where it came from and how secret it is.
     pub fn label(&self) -> Label {
         self.label
@@ -121,5 +126,15 @@ impl Nonce {
         let mut bytes = [0_u8; 16];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// The one that belongs to a secret: the same each time, so that a conversation can be put together again byte by byte.
+    pub fn of_secret(secret: &[u8]) -> Self {
+        Self(Digest::of(&[b"regent nonce v1\n", secret].concat()).to_string().chars().take(32).collect())
+    }
+
+    /// As it stands in the markers.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }

@@ -141,7 +141,8 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 
     fn nested(&self, op: Op) -> Call {
         Call {
-            principal: self.frame.call.principal.clone(),
+            // What a step does inside is part of the step.
+            principal: self.frame.call.principal.with_step(None),
             op,
             parent: Some(self.frame.intent.seq),
             depth: self.frame.call.depth.saturating_add(1),

@@ -67,8 +67,30 @@ impl Test {
         }
     }
 
+    /// The values that it wants, if it names them.
+    pub(crate) fn wanted(&self) -> Option<&[Value]> {
+        match self {
+            Self::Eq(value) => Some(std::slice::from_ref(value)),
+            Self::In(values) => Some(values),
+            Self::Ne(_)
+            | Self::Gt(_)
+            | Self::Lt(_)
+            | Self::Gte(_)
+            | Self::Lte(_)
+            | Self::NotIn(_)
+            | Self::Contains(_)
+            | Self::NotContains(_)
+            | Self::StartsWith(_)
+            | Self::EndsWith(_)
+            | Self::Matches(_)
+            | Self::Exists(_)
+            | Self::Any(_)
+            | Self::All(_) => None,
+        }
+    }
+
     /// Whether it holds where there is no value.
-    fn holds_for_nothing(&self, quantifier: Quantifier) -> bool {
+    pub(crate) fn holds_for_nothing(&self, quantifier: Quantifier) -> bool {
         match self {
             Self::Exists(wanted) => !wanted,
             Self::Ne(_) | Self::NotIn(_) | Self::NotContains(_) => quantifier == Quantifier::Any,

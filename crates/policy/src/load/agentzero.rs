@@ -15,11 +15,8 @@
 use super::foreign::{control_files, own_things, rule};
 use super::reader::{Fields, Reader};
 use super::{Loaded, When};
-use crate::governance::Governance;
-use crate::policy::Mode;
 use crate::rule::Effect;
 use crate::tree::Node;
-use crate::verdict::Limits;
 use crate::words::{Confidentiality, Word};
 
 pub(super) const KEYS: &[&str] = &[
@@ -105,13 +102,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
     if classification.is_some_and(|level: Confidentiality| level > Confidentiality::Unknown) {
         guard("agentzero.default_classification", line, "confidentiality: unknown");
     }
-    Loaded {
-        mode: Mode::Strict,
-        limits: Limits::default(),
-        governance: Governance::default(),
-        rules,
-        examples: Vec::new(),
-    }
+    Loaded { rules, ..Loaded::default() }
 }
 
 fn version(reader: &mut Reader<'_>, fields: Fields<'_>) {

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use regex::RegexSetBuilder;
 
 use super::Loaded;
+use super::graph;
 use super::reader::{Fields, Reader};
+use super::sequence;
 use super::sketch::{CallSketch, sketch};
 use super::units;
 use super::values::transforms;
 use super::when::clauses;
+use crate::body::{Body, Language};
 use crate::condition::{Clause, Condition, Names};
 use crate::finding::Place;
 use crate::glob::NameGlob;
@@ -27,6 +30,9 @@ pub(super) const KEYS: &[&str] = &[
     "mode",
     "limits",
     "rules",
+    "agents",
+    "conflicts",
+    "graph",
     "allowed_tools",
     "blocked_patterns",
     "max_tokens_per_request",
@@ -47,6 +53,15 @@ const RULE_KEYS: &[&str] = &[
     "tier",
     "set",
     "approvers",
+    "priority",
+    "after",
+    "until",
+    "needs",
+    "at_most",
+    "same",
+    "scope",
+    "rego",
+    "cedar",
     "examples",
 ];
 /// Most rules in a file.
@@ -76,8 +91,10 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
             .get("limits")
             .map_or_else(Limits::default, |node| limits(reader, node, Limits::default())),
         governance: governance(reader, fields),
-        rules: Vec::new(),
-        examples: Vec::new(),
+        agents: fields.get("agents").map(|node| reader.names(node)),
+        conflicts: fields.get("conflicts").and_then(|node| reader.word(node, "strategy")).unwrap_or_default(),
+        graph: fields.get("graph").and_then(|node| graph::read(reader, node, fields.key_at("graph"))),
+        ..Loaded::default()
     };
     match fields.get("rules") {
         Some(node) => rules(reader, node, &mut loaded),
@@ -133,13 +150,14 @@ fn rules(reader: &mut Reader<'_>, node: &Node, loaded: &mut Loaded) {
     let mut seen: HashMap<String, u32> = HashMap::new();
     for item in items {
         let fields = reader.fields(item, "a rule", RULE_KEYS);
-        let Some(rule) = rule(reader, fields) else { continue };
+        let Some(mut rule) = rule(reader, fields) else { continue };
         if let Some(first) = seen.insert(rule.at.id.to_string(), rule.at.line) {
             let at = fields.get("id").map_or(item.at, |node| node.at);
             reader
                 .findings
                 .error(at, format!("the id `{}` is taken by the rule in line {first}", rule.at.id));
         }
+        loaded.events.extend(sequence::read(reader, fields, &mut rule));
         let examples = fields.get("examples").map(|node| examples(reader, node)).unwrap_or_default();
         loaded.examples.extend(examples.into_iter().map(|example| (loaded.rules.len(), example)));
         loaded.rules.push(rule);
@@ -177,11 +195,36 @@ fn rule(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rule> {
     if let Some(node) = fields.get("approvers") {
         rule.approvers = reader.whole(node, 1, 100).and_then(|count| u8::try_from(count).ok()).unwrap_or(1);
     }
+    if let Some(node) = fields.get("priority") {
+        rule.priority = priority(reader, node);
+    }
+    for (key, language) in [("rego", Language::Rego), ("cedar", Language::Cedar)] {
+        if let Some(node) = fields.get(key) {
+            body(reader, node, key, language, &mut rule);
+        }
+    }
     fits_effect(reader, fields, effect);
     Some(rule)
 }
 
-fn identifier<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
+pub(super) fn priority(reader: &mut Reader<'_>, node: &Node) -> u32 {
+    reader.whole(node, 0, 1_000_000).and_then(|priority| u32::try_from(priority).ok()).unwrap_or(0)
+}
+
+/// A body in another language is one more condition, judged last.
+fn body(reader: &mut Reader<'_>, node: &Node, key: &str, language: Language, rule: &mut Rule) {
+    let Some(text) = reader.text(node) else { return };
+    match Body::new(language, text) {
+        Ok(body) => {
+            let condition = Condition::Body(std::sync::Arc::new(body));
+            let clause = Clause { condition, text: format!("{key}: …").into(), line: node.at.line };
+            rule.when = rule.when.iter().cloned().chain([clause]).collect();
+        }
+        Err(error) => reader.findings.error(node.at, error.to_string()),
+    }
+}
+
+pub(super) fn identifier<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
     const ID_BYTES_MAX: usize = 100;
     let id = reader.text(node)?;
     let odd = |next: char| !(next.is_ascii_alphanumeric() || matches!(next, '-' | '_' | '.' | ':' | '/'));
@@ -194,11 +237,12 @@ fn identifier<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
 /// Keys that mean nothing for an effect are mistakes, not decoration.
 fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
     let (needed, useless): (&[&str], &[&str]) = match effect {
-        Effect::Allow => (&[], &["approvers", "help"]),
+        Effect::Allow => (&[], &["approvers", "help", "after", "until", "needs", "at_most", "same", "scope"]),
         Effect::Ask => (&[], &[]),
         Effect::Deny => (&[], &["limits", "tier", "set", "approvers"]),
-        Effect::Transform => (&["set"], &["rate", "approvers", "help"]),
-        Effect::RaiseTier => (&["tier"], &["rate", "set", "approvers", "help"]),
+        Effect::Transform => (&["set"], &["rate", "approvers", "help", "priority"]),
+        Effect::RaiseTier => (&["tier"], &["rate", "set", "approvers", "help", "priority"]),
+        Effect::Warn => (&["reason"], &["limits", "rate", "tier", "set", "approvers", "priority"]),
     };
     for key in useless {
         if let Some(node) = fields.get(key) {

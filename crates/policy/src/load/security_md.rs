@@ -18,11 +18,9 @@ use super::reader::{Fields, Reader};
 use super::{Loaded, When, units};
 use crate::condition::{Clause, Condition, PathTest};
 use crate::finding::{Findings, Place, choices};
-use crate::governance::Governance;
 use crate::policy::Mode;
 use crate::rule::{Effect, Rule};
 use crate::tree::{Content, Node, parse_yaml};
-use crate::verdict::Limits;
 
 pub(super) const KEYS: &[&str] = &["kernel", "signals", "policies", "observability"];
 const POLICY_KEYS: &[&str] = &["action", "effect", "mode", "requires_approval", "rate_limit", "constraints"];
@@ -75,7 +73,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Loaded {
 }
 
 fn loaded(mode: Mode, rules: Vec<Rule>) -> Loaded {
-    Loaded { mode, limits: Limits::default(), governance: Governance::default(), rules, examples: Vec::new() }
+    Loaded { mode, rules, ..Loaded::default() }
 }
 
 fn kernel(reader: &mut Reader<'_>, node: &Node) -> Mode {
@@ -156,7 +154,7 @@ fn effect(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Effect> {
         (Some(Effect::Deny), _) => Some(Effect::Deny),
         (Some(Effect::Allow) | None, Some(true)) => Some(Effect::Ask),
         (Some(Effect::Allow), Some(false) | None) => Some(Effect::Allow),
-        (Some(Effect::Ask | Effect::Transform | Effect::RaiseTier), _) => {
+        (Some(Effect::Ask | Effect::Transform | Effect::RaiseTier | Effect::Warn), _) => {
             reader.findings.error(
                 fields.get("effect").map_or(fields.at, |node| node.at),
                 "the effect is `allow` or `deny`",

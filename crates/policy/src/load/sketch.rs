@@ -9,6 +9,7 @@ use super::units;
 use crate::facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Resource, SessionFacts};
 use crate::finding::LoadError;
 use crate::handle::{SECRET_USE, each_secret};
+use crate::history::Past;
 use crate::tree::{Content, Node, parse_yaml};
 use crate::verdict::Layer;
 use crate::words::{Access, Class, Confidentiality, Integrity, Label, OPS, Tier};
@@ -108,6 +109,7 @@ impl CallSketch {
             left: self.left,
             session: self.session,
             rates: &NoRates,
+            past: Past::default(),
         })
     }
 }

@@ -341,7 +341,7 @@ const LABEL_KEYS: &[&str] = &[
     "max_confidentiality",
 ];
 
-fn label_test(reader: &mut Reader<'_>, node: &Node) -> LabelTest {
+pub(super) fn label_test(reader: &mut Reader<'_>, node: &Node) -> LabelTest {
     let fields = reader.fields(node, "a label test", LABEL_KEYS);
     if fields.entries().is_empty() {
         reader.findings.error(node.at, "a label test needs at least one condition");

@@ -71,7 +71,12 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "budget.exhausted",
         exit::BUDGET,
-        "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent.",
+        "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent. The agent is suspended (signal BUDGET), a task waits. `regent budget show` shows what is left, `regent budget set` gives more.",
+    ),
+    code(
+        "budget.held",
+        exit::TEMPORARY,
+        "What is left of a budget is set aside for calls that run now. They will use some of it and give back the rest; try again then.",
     ),
     code(
         "budget.unknown",
@@ -168,7 +173,78 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("http.too_large", exit::ERROR, "The answer is larger than allowed."),
     code("http.url", exit::USAGE, "The URL can't be used."),
-    code("model.none", exit::NOT_FOUND, "No model provider is set up."),
+    code(
+        "model.absent",
+        exit::NOT_FOUND,
+        "The model's weights are not on this machine, or can't be used; the message says which file. `regent model pull NAME` brings those that are known.",
+    ),
+    code(
+        "model.busy",
+        exit::TEMPORARY,
+        "More calls wait for this provider than may. Try again, or raise `waiting_max` of `[models.NAME]`.",
+    ),
+    code(
+        "model.confidential",
+        exit::DENIED,
+        "The conversation carries something secret, a credential, something under a law, or something that nobody has classified. Such text stays on this machine: ask a model here, or `auto`.",
+    ),
+    code(
+        "model.cut",
+        exit::TEMPORARY,
+        "The answer ended before it was over, and asking anew did not help. What came is charged, and is in the ledger.",
+    ),
+    code(
+        "model.down",
+        exit::TEMPORARY,
+        "The provider has failed several times in a row and isn't asked for a while. Then one call finds out whether it is back.",
+    ),
+    code(
+        "model.garbled",
+        exit::TEMPORARY,
+        "The provider's answer can't be understood: not its protocol, or a tool's arguments that aren't JSON.",
+    ),
+    code(
+        "model.late",
+        exit::TEMPORARY,
+        "The answer took longer than `patience.total_ms_max` of `[models.NAME]` allows. What came is charged.",
+    ),
+    code(
+        "model.none_fits",
+        exit::DENIED,
+        "`auto` found no model that may be asked for this: each is named with the reason (too confidential to leave, down, too dear).",
+    ),
+    code(
+        "model.rate_limited",
+        exit::TEMPORARY,
+        "The provider says that it is asked too often (429), also after waiting as long as it wanted.",
+    ),
+    code("model.refused", exit::ERROR, "The provider said no; its own words are in the message."),
+    code("model.stopped", exit::INTERRUPTED, "The call was told to stop before the answer was over."),
+    code(
+        "model.too_large",
+        exit::ERROR,
+        "The answer is larger than is taken, or than the rule's `limits` allow.",
+    ),
+    code(
+        "model.unauthorised",
+        exit::DENIED,
+        "The provider doesn't accept the key. `key` of `[models.NAME]` names the secret that is used.",
+    ),
+    code(
+        "model.unfit",
+        exit::ERROR,
+        "The question can't be put to this model; a scripted one has no turn for it.",
+    ),
+    code(
+        "model.unknown",
+        exit::NOT_FOUND,
+        "No such model is set up. `regent model list` shows those that are; they are named `provider/model`.",
+    ),
+    code(
+        "model.unreachable",
+        exit::TEMPORARY,
+        "The provider can't be reached: no such host, no connection, no trusted certificate, or no answer in time.",
+    ),
     code(
         "path.hard_link",
         exit::DENIED,

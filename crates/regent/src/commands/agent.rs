@@ -54,6 +54,22 @@ struct Seen {
     agent: Value,
 }
 
+/// Makes a call in the kernel that knows an agent, as the operator there.
+pub(crate) async fn call_beside(context: &Context, id: &str, op: Op) -> Result<Value, Failure> {
+    let peers = peers(&context.paths).await?;
+    let seen = agents(&peers).await?;
+    let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
+    match found.and_then(|one| peers.get(one.peer)) {
+        Some(peer) => answer(peer, op).await,
+        None => Err(unknown(id)),
+    }
+}
+
+fn unknown(id: &str) -> Failure {
+    let message = format!("no running kernel knows the agent `{}`", term::inline(id));
+    Failure::new(codes::AGENT_UNKNOWN, message).help("`regent agent ps` shows those that run")
+}
+
 async fn peers(paths: &Paths) -> Result<Vec<Peer>, Failure> {
     control::processes(&paths.runtime).await.map_err(|error| {
         Failure::new(codes::CONTROL_UNREACHABLE, format!("the running kernels can't be listed: {error}"))
@@ -156,27 +172,36 @@ async fn ps(context: &Context) -> CommandResult {
 
 async fn send(context: &Context, id: &str, signal: &str, group: bool) -> CommandResult {
     let signal = parse_signal(signal)?;
+    let told = deliver(context, id, signal, group).await?;
+    let text = format!("sent {} to {}\n", json!(signal).as_str().unwrap_or_default(), term::inline(id));
+    Ok(Done::new(json!({"agent": id, "signal": signal, "delivered": told}), text))
+}
+
+/// Sends a signal to an agent of whichever kernel knows it, and gives back what became of it.
+pub(crate) async fn deliver(
+    context: &Context,
+    id: &str,
+    signal: Signal,
+    group: bool,
+) -> Result<Value, Failure> {
     let peers = peers(&context.paths).await?;
     let seen = agents(&peers).await?;
     let found = seen.iter().find(|one| one.agent.get("agent").and_then(Value::as_str) == Some(id));
     let Some(peer) = found.and_then(|one| peers.get(one.peer)) else {
-        return Err(Failure::new(codes::AGENT_UNKNOWN, format!("no running kernel knows the agent `{id}`"))
-            .help("`regent agent ps` shows those that run"));
+        return Err(unknown(id));
     };
     let pid = peer.hello().pid;
-    let told = match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
-        Ok(told) => told,
+    match answer(peer, Op::Signal { agent: AgentId::from(id), signal, group }).await {
+        Ok(told) => Ok(told),
         Err(failure) => {
             // A kernel that ran for this agent alone ends with it, perhaps before it has answered.
             let is_up = peers_up(context).await.contains(&pid);
             if is_up || !is_deadly(signal) {
                 return Err(failure);
             }
-            json!({"kernel": "ended"})
+            Ok(json!({"kernel": "ended"}))
         }
-    };
-    let text = format!("sent {} to {}\n", json!(signal).as_str().unwrap_or_default(), term::inline(id));
-    Ok(Done::new(json!({"agent": id, "signal": signal, "delivered": told}), text))
+    }
 }
 
 async fn peers_up(context: &Context) -> Vec<u32> {

@@ -3,6 +3,7 @@
 mod find;
 mod lines;
 mod prove;
+mod receipts;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -74,6 +75,17 @@ pub(crate) enum AuditCommand {
         #[command(flatten)]
         at: At,
     },
+    /// Write a session's decisions as signed receipts, one JSON object a line, for systems that read that format
+    Receipts {
+        /// The session; `regent audit tail --json` shows it
+        #[arg(long, value_name = "ID")]
+        session: String,
+        /// Where to; stdout if not given
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        at: At,
+    },
     /// Show one call whole: intent, outcome and what went in and out
     Show {
         /// The entry, e.g. 0000/12, or 12 for the first lane
@@ -114,6 +126,7 @@ impl AuditCommand {
             Self::Verify { .. } => "audit.verify",
             Self::Prove { .. } => "audit.prove",
             Self::Export { .. } => "audit.export",
+            Self::Receipts { .. } => "audit.receipts",
             Self::Show { .. } => "audit.show",
             Self::Backup { .. } => "audit.backup",
             Self::Erase { .. } => "audit.erase",
@@ -132,6 +145,9 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
         AuditCommand::Prove { entry, at } => prove::prove(context, &at.folder(context)?, &entry),
         AuditCommand::Export { session, out, at } => {
             prove::export(context, &at.folder(context)?, &session, out.as_deref())
+        }
+        AuditCommand::Receipts { session, out, at } => {
+            receipts::run(context, &at.folder(context)?, &session, out.as_deref())
         }
         AuditCommand::Show { entry, at } => show(context, &at.folder(context)?, &entry),
         AuditCommand::Backup { folder, at } => backup(context, &at.folder(context)?, &folder),
@@ -154,7 +170,7 @@ impl At {
 }
 
 /// What of the ledger can't be read.
-pub(super) fn unreadable(error: &ReadError) -> Failure {
+pub(crate) fn unreadable(error: &ReadError) -> Failure {
     let message = error_chain(error);
     match error {
         ReadError::Broken { .. } | ReadError::Payload(_) => {
@@ -297,7 +313,7 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
 }
 
 /// What an entry's reference stands for; `None` if it names none, or it was erased.
-fn payload_of(
+pub(crate) fn payload_of(
     context: &Context,
     reader: &Reader,
     entry: &Entry,

@@ -3,6 +3,7 @@
 //! out as it must.
 
 mod script;
+mod task;
 
 use std::path::{Path, PathBuf};
 
@@ -23,9 +24,19 @@ use crate::term;
 
 /// Watch an agent being governed: useful and harmful calls, verdicts, sandbox, ledger
 #[derive(Debug, Args)]
-pub(crate) struct DemoArgs {}
+pub(crate) struct DemoArgs {
+    /// A real task instead, by a model on this machine
+    #[arg(long)]
+    task: bool,
+    /// Let a script play the model's part
+    #[arg(long, requires = "task")]
+    no_model: bool,
+}
 
-pub(crate) async fn run(context: &Context, _args: &DemoArgs) -> CommandResult {
+pub(crate) async fn run(context: &Context, args: &DemoArgs) -> CommandResult {
+    if args.task {
+        return task::run(context, args.no_model).await;
+    }
     let world = World::make()?;
     let inside = Context { paths: world.paths.clone(), cwd: world.project.clone(), ..context.clone() };
     let project = Project::at(&world.project)?;

@@ -1,4 +1,8 @@
-//! `regent policy`: is it well-formed, does it do what its cases say, and why does it say what it says?
+//! `regent policy`: is it well-formed, does it do what its cases say, why does it say what it says, and what would change?
+
+mod bundle;
+mod change;
+mod past;
 
 use std::path::PathBuf;
 
@@ -47,6 +51,53 @@ pub(crate) enum PolicyCommand {
         /// A policy file
         file: Option<PathBuf>,
     },
+    /// Compare two policy files: rules, and who gains or loses what
+    Diff {
+        /// The policy as it was
+        old: PathBuf,
+        /// The policy as it would be
+        new: PathBuf,
+    },
+    Sim(change::SimArgs),
+    /// Propose the smallest policy that allows what the ledger says was done
+    Learn {
+        /// How far back
+        #[arg(long, value_name = "TIME", default_value = "7d")]
+        since: String,
+        /// Where to; stdout if not given
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// The smallest rule that would let a call through, and what else it would have allowed
+    Cover {
+        /// The call, as test cases write it: '{ tool: http.fetch, agent: ada, url: "https://example.com/" }'
+        call: String,
+        /// How far back to look for what else it would cover
+        #[arg(long, value_name = "TIME", default_value = "7d")]
+        since: String,
+    },
+    /// What a candidate beside the policy in force would have said otherwise
+    Shadow,
+    /// Pack policy files and sign them
+    Bundle {
+        /// Policy files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Where to
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Check a bundle's signature and its files
+    Verify {
+        /// The bundle
+        file: PathBuf,
+        /// The key that must have signed it, as `policy bundle` prints it
+        #[arg(long, value_name = "KEY")]
+        key: String,
+        /// Unpack into this folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
 }
 
 impl PolicyCommand {
@@ -56,6 +107,13 @@ impl PolicyCommand {
             Self::Test { .. } => "policy.test",
             Self::Why { .. } => "policy.why",
             Self::Lint { .. } => "policy.lint",
+            Self::Diff { .. } => "policy.diff",
+            Self::Sim(_) => "policy.sim",
+            Self::Learn { .. } => "policy.learn",
+            Self::Cover { .. } => "policy.cover",
+            Self::Shadow => "policy.shadow",
+            Self::Bundle { .. } => "policy.bundle",
+            Self::Verify { .. } => "policy.verify",
         }
     }
 }
@@ -65,6 +123,13 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> CommandRes
         PolicyCommand::Check { file } => check(context, file),
         PolicyCommand::Test { file } => test(context, file),
         PolicyCommand::Lint { file } => lint(context, file),
+        PolicyCommand::Diff { old, new } => change::diff(context, &old, &new),
+        PolicyCommand::Sim(args) => change::sim(context, &args),
+        PolicyCommand::Learn { since, out } => change::learn(context, &since, out.as_deref()),
+        PolicyCommand::Cover { call, since } => change::cover(context, &call, &since),
+        PolicyCommand::Shadow => change::shadow(context),
+        PolicyCommand::Bundle { files, out } => bundle::make(context, &files, &out),
+        PolicyCommand::Verify { file, key, out } => bundle::verify(context, &file, &key, out.as_deref()),
         PolicyCommand::Why { tool, arguments, agent } => {
             why(context, &tool, arguments.as_deref(), agent.as_deref()).await
         }

@@ -46,9 +46,9 @@ pub(crate) enum ToolCommand {
     },
     /// Make a tool out of a JavaScript file: checked, tried on its examples, kept as a new version
     Generate(Making),
-    /// Show a generated tool: its source, grants, versions, and whether it is what was agreed to
+    /// Show a tool: its arguments and what it does to the world; of a generated one its source, grants and versions
     Show {
-        /// Its name, e.g. gen.word_count
+        /// Its name, e.g. fs.read or gen.word_count
         name: String,
     },
     /// Make a generated tool again from what is kept of it: tried again, as a new version
@@ -219,7 +219,8 @@ pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResul
             list(context, &wanted, format)
         }
         ToolCommand::Generate(making) => generated::generate(context, making).await,
-        ToolCommand::Show { name } => generated::show(context, &name),
+        ToolCommand::Show { name } if name.starts_with("gen.") => generated::show(context, &name),
+        ToolCommand::Show { name } => show(context, &name),
         ToolCommand::Renew { name } => generated::renew(context, &name).await,
         ToolCommand::Rollback { name, to } => {
             let mut args = json!({"name": name});
@@ -263,6 +264,30 @@ fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> Comma
         ));
     }
     Ok(Done::new(json!({"tools": specs}), text))
+}
+
+/// A tool's manifest, as policy and models know it.
+fn show(context: &Context, name: &str) -> CommandResult {
+    let specs = compose::skills::specs(context)?;
+    let spec = specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
+        let message = format!("there is no tool `{}`", term::inline(name));
+        Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message)
+            .help("`regent tool list` lists them")
+    })?;
+    let words = |words: &[String]| if words.is_empty() { "–".to_owned() } else { words.join(", ") };
+    let tiers: Vec<String> = spec.tiers.iter().map(ToString::to_string).collect();
+    let input = serde_json::to_string_pretty(&spec.input)
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("the manifest can't be written: {error}")))?;
+    let idempotent = if spec.idempotent { "yes" } else { "no" };
+    let text = format!(
+        "{}  {}\n\neffect        {}\ntiers         {}\ncapabilities  {}\nidempotent    {idempotent}\narguments     {input}\n",
+        context.screen.strong(&term::inline(&spec.name)),
+        term::inline(&spec.description),
+        json!(spec.effect).as_str().unwrap_or_default(),
+        words(&tiers),
+        words(&spec.capabilities),
+    );
+    Ok(Done::new(json!({"tool": spec}), text))
 }
 
 async fn call(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {

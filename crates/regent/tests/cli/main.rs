@@ -7,7 +7,11 @@ mod audit;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod change;
+#[cfg(test)]
 mod commands;
+#[cfg(test)]
+mod costs;
 #[cfg(test)]
 mod envelopes;
 #[cfg(test)]
@@ -16,6 +20,8 @@ mod generated;
 #[cfg(test)]
 mod judging;
 #[cfg(test)]
+mod models;
+#[cfg(test)]
 mod network;
 #[cfg(test)]
 mod running;
@@ -23,6 +29,8 @@ mod running;
 mod secrets;
 #[cfg(test)]
 mod skills;
+#[cfg(test)]
+mod tasks;
 #[cfg(test)]
 mod terminal;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::world::{World, ended};
 
 /// Waits until something is so. The only clock here is patience: a minute is failure.
-fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     for _ in 0..600 {
         if let Some(found) = look() {
             return found;
@@ -18,7 +18,7 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     panic!("never: {what}");
 }
 
-fn interrupt(child: &Child) {
+pub(crate) fn interrupt(child: &Child) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
 }

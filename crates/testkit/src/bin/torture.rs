@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use regent_testkit::torture::points::{Blow, can_trace, strike};
-use regent_testkit::torture::{Broken, Tally, child_program, flips, full, load};
+use regent_testkit::torture::{Broken, Tally, child_program, flips, full, load, tasks};
 
 /// How much of each.
 struct Amounts {
@@ -13,10 +13,27 @@ struct Amounts {
     deaths: u64,
     fillings: u64,
     flips: flips::Extent,
+    /// One in so many of a task's writes.
+    task_points: usize,
+    task_deaths: u64,
 }
 
-const QUICK: Amounts = Amounts { marks: 3, deaths: 60, fillings: 2, flips: flips::Extent::Few };
-const WHOLE: Amounts = Amounts { marks: 12, deaths: 2_000, fillings: 10, flips: flips::Extent::Many };
+const QUICK: Amounts = Amounts {
+    marks: 3,
+    deaths: 60,
+    fillings: 2,
+    flips: flips::Extent::Few,
+    task_points: 12,
+    task_deaths: 20,
+};
+const WHOLE: Amounts = Amounts {
+    marks: 12,
+    deaths: 2_000,
+    fillings: 10,
+    flips: flips::Extent::Many,
+    task_points: 1,
+    task_deaths: 500,
+};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -68,6 +85,13 @@ fn run(amounts: &Amounts, named: &[&str]) -> Result<usize, Broken> {
     part("full disk", full::can_mount(), &|| full::fill(amounts.fillings));
     part("bit flips", Ok(()), &|| flips::flip(amounts.flips));
     part("forgeries", Ok(()), &flips::forge);
+    let regent = tasks::regent_program();
+    let built = || regent.as_ref().map(|_| ()).map_err(|broken| Broken::from(broken.to_string()));
+    let path = || regent.as_deref().map_err(|broken| Broken::from(broken.to_string()));
+    part("task kill points", can_trace().and_then(|()| built()), &|| {
+        tasks::strike(path()?, amounts.task_points)
+    });
+    part("task kill -9", built(), &|| tasks::kill(path()?, amounts.task_deaths, 1));
     say(format!("torture: {breaches} breaches"));
     Ok(breaches)
 }

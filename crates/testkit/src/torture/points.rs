@@ -36,7 +36,7 @@ impl Blow {
     }
 
     /// What strace writes down when the blow has fallen.
-    fn trace(self) -> &'static str {
+    pub(super) fn trace(self) -> &'static str {
         match self {
             Self::Kill => "killed by SIGKILL",
             Self::Error(_) => "(INJECTED)",
@@ -46,9 +46,9 @@ impl Blow {
 
 /// One system call of one run: the `at`th time that a thread makes it.
 #[derive(Debug, Clone)]
-struct Point {
-    call: String,
-    at: u64,
+pub(super) struct Point {
+    pub(super) call: String,
+    pub(super) at: u64,
 }
 
 /// Strikes at every point of a child that makes `effects` marks.
@@ -102,12 +102,12 @@ fn enumerate(child: &Path, effects: u64) -> Result<Vec<Point>, Broken> {
         return Err(format!("an undisturbed child made {} of {effects} marks: {said}", acks.len()).into());
     }
     judge(folder.path(), 0..effects, &acks, Moment::Settled)?;
-    Ok(points_of(&fs::read_to_string(log)?))
+    Ok(enumerate_calls(&fs::read_to_string(log)?))
 }
 
 /// strace counts calls by thread and by name; so do we. Of each name the busiest thread's calls are the points; where two threads
 /// make the same call, the blow falls on the one that gets there first.
-fn points_of(log: &str) -> Vec<Point> {
+pub(super) fn enumerate_calls(log: &str) -> Vec<Point> {
     let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
     for line in log.lines().filter(|line| !line.contains(" resumed>")) {
         let mut words = line.split_whitespace();
@@ -184,14 +184,14 @@ pub fn can_trace() -> Result<(), Broken> {
 
 #[cfg(test)]
 mod tests {
-    use super::points_of;
+    use super::enumerate_calls;
 
     #[test]
     fn points_are_the_calls_of_the_busiest_thread() {
         let log = "10 openat(AT_FDCWD, \"x\") = 3\n11 write(4, \"a\", 1) = 1\n11 write(4, \"b\", 1 <unfinished ...>\n\
                    10 write(1, \"ack\", 3) = 3\n11 <... write resumed>) = 1\n";
         let points: Vec<String> =
-            points_of(log).iter().map(|point| format!("{} {}", point.call, point.at)).collect();
+            enumerate_calls(log).iter().map(|point| format!("{} {}", point.call, point.at)).collect();
         assert_eq!(points, ["openat 1", "write 1", "write 2"]);
     }
 }

@@ -3,17 +3,16 @@
 use std::path::Path;
 
 use clap::Args;
-use regent_ledger::{LaneId, Reader};
-use regent_lookup::{Hit, Lookup, LookupError, Query};
+use regent_ledger::LaneId;
+use regent_lookup::{Hit, Query};
 use serde_json::json;
 
-use super::{lines, unreadable};
+use super::lines;
 use crate::codes;
-use crate::compose::error_chain;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Screen};
-use crate::paths::make_private;
+use crate::past::{failed, refreshed};
 use crate::settings::duration_ms;
 use crate::term;
 
@@ -89,24 +88,6 @@ pub(super) fn outcome_of(
     intent: u64,
 ) -> Result<Option<(LaneId, u64)>, Failure> {
     refreshed(context, folder)?.outcome_of(lane, intent).map_err(|error| failed(&error))
-}
-
-/// The ledger's index, up to date.
-fn refreshed(context: &Context, folder: &Path) -> Result<Lookup, Failure> {
-    let folder = folder.canonicalize().map_err(|error| Failure::io("enter", folder, &error))?;
-    let path = context.paths.lookup(&folder);
-    make_private(path.parent().unwrap_or(Path::new(".")))?;
-    let mut lookup = Lookup::open(&path).map_err(|error| failed(&error))?;
-    lookup.refresh(&Reader::new(&folder)).map_err(|error| failed(&error))?;
-    Ok(lookup)
-}
-
-fn failed(error: &LookupError) -> Failure {
-    match error {
-        LookupError::Ledger(error) => unreadable(error),
-        LookupError::Index(_) | LookupError::Io(_) => Failure::new(codes::STATE_UNUSABLE, error_chain(error))
-            .help("it is derived from the ledger: remove it and it is made anew"),
-    }
 }
 
 fn line(screen: &Screen, hit: &Hit) -> String {

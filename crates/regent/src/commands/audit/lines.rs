@@ -137,6 +137,11 @@ pub(super) fn utc(ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
+/// The same as programs write it.
+pub(super) fn rfc3339(ms: i64) -> String {
+    utc(ms).replacen(' ', "T", 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

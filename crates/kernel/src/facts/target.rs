@@ -1,0 +1,53 @@
+//! What a call reaches for, as policy sees it and the ledger names it.
+
+use regent_policy::{Access, Resource};
+use serde::Serialize;
+
+/// A thing that the call reaches for.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    Path { path: String, access: Access },
+    Endpoint { scheme: String, host: String, port: u16, method: String, path: String },
+    Argv(Vec<String>),
+    Secret(String),
+}
+
+impl Target {
+    /// About how much an entry would say about it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Path { path, .. } => path.len(),
+            Self::Endpoint { host, path, .. } => host.len().saturating_add(path.len()),
+            Self::Argv(argv) => argv.iter().map(|word| word.len().saturating_add(4)).sum(),
+            Self::Secret(name) => name.len(),
+        }
+    }
+
+    /// The same with every word put another way, and at most so many of a program's.
+    pub(crate) fn reworded(&self, words_max: usize, word: &impl Fn(&String) -> String) -> Self {
+        match self {
+            Self::Path { path, access } => Self::Path { path: word(path), access: *access },
+            Self::Endpoint { scheme, host, port, method, path } => Self::Endpoint {
+                scheme: word(scheme),
+                host: word(host),
+                port: *port,
+                method: word(method),
+                path: word(path),
+            },
+            Self::Argv(argv) => Self::Argv(argv.iter().take(words_max).map(word).collect()),
+            Self::Secret(name) => Self::Secret(name.clone()),
+        }
+    }
+
+    pub(super) fn view(&self) -> Resource<'_> {
+        match self {
+            Self::Path { path, access } => Resource::Path { path, access: *access },
+            Self::Endpoint { scheme, host, port, method, path } => {
+                Resource::Endpoint { scheme, host, port: *port, method, path }
+            }
+            Self::Argv(argv) => Resource::Argv(argv),
+            Self::Secret(name) => Resource::Secret(name),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Keeps what rules that look back have noted, in the shared state: of a session, for the agents that one agent leads, and of what
+//! lasts, under the name that rates go by. Where no rule looks back, nothing is read or written.
+
+#[cfg(test)]
+mod tests;
+
+use regent_policy::{Awaited, History, Label, Notes, Reason};
+use regent_store::{self as store, StateError};
+
+use crate::call::Call;
+use crate::facts::Sheet;
+use crate::kernel::Core;
+use crate::principal::Principal;
+use crate::syscall::Fault;
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// What a session has noted is kept for so long after its last call, and what lasts for so long after the last of all.
+const KEPT_MS: [i64; 2] = [7 * DAY_MS, 400 * DAY_MS];
+
+/// What has happened so far.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    pub(crate) session: History,
+    pub(crate) lasting: History,
+}
+
+impl Core {
+    pub(crate) fn past(&self, who: &Principal) -> Result<Histories, StateError> {
+        let [session, lasting] = self.history_keys(who).map(|key| {
+            let bytes = key.as_ref().map_or(Ok(None), |key| self.state.get(key))?;
+            bytes.map_or(Ok(History::new()), |bytes| store::parse("history", &bytes))
+        });
+        Ok(Histories { session: session?, lasting: lasting? })
+    }
+
+    /// Where each is kept; `None` if no rule looks at it.
+    fn history_keys(&self, who: &Principal) -> [Option<String>; 2] {
+        let reach = self.policy().policy.reach();
+        let leader = who.lineage().first().map_or(crate::agent::OPERATOR, |leader| leader.as_str());
+        let session = || format!("history/session/{}/{leader}", store::key_part(who.session()));
+        let lasting = || format!("history/lasting/{}", store::key_part(who.rate_name()));
+        [reach.session.then(session), reach.lasting.then(lasting)]
+    }
+
+    /// Changes both in one step that nobody comes in between.
+    fn noting<T>(&self, who: &Principal, mut note: impl FnMut(Notes<'_>) -> T) -> Result<T, StateError> {
+        let (keys, now_ms) = (self.history_keys(who), self.clock.now_ms());
+        if keys.iter().all(Option::is_none) {
+            return Ok(note(Notes { session: &mut History::new(), lasting: &mut History::new() }));
+        }
+        store::change(&*self.state, |records| {
+            let mut both = [History::new(), History::new()];
+            for (key, history) in keys.iter().zip(&mut both) {
+                *history =
+                    key.as_ref().map_or(Ok(None), |key| store::load(records, key))?.unwrap_or_default();
+            }
+            let [session, lasting] = &mut both;
+            let noted = note(Notes { session, lasting });
+            for ((key, history), kept_ms) in keys.iter().zip(&both).zip(KEPT_MS) {
+                if let Some(key) = key.as_ref().filter(|_| !history.is_empty()) {
+                    store::save(records, key, history, now_ms.saturating_add(kept_ms))?;
+                }
+            }
+            Ok(noted)
+        })
+    }
+
+    /// The call is about to be performed: it is counted, or it comes too late and hears why.
+    pub(crate) fn note_begin(&self, call: &Call, sheet: &mut Sheet) -> Result<Option<Reason>, Fault> {
+        let approved = sheet.approved.is_some();
+        let begun = self.noting(call.principal(), |notes| {
+            self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, approved, notes))
+        })?;
+        match begun {
+            Ok(awaited) => sheet.awaited = awaited,
+            Err(reason) => return Ok(Some(reason)),
+        }
+        Ok(None)
+    }
+
+    /// The call has ended. What can't be noted would be forgotten, so nothing more is done then.
+    pub(crate) fn note_end(
+        &self,
+        call: &Call,
+        awaited: &Awaited,
+        label: Label,
+        ok: bool,
+    ) -> Result<(), Fault> {
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        let noted = self.noting(call.principal(), |notes| awaited.ended(label, ok, notes));
+        Ok(noted.inspect_err(|error| self.seal(error))?)
+    }
+}

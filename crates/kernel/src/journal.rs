@@ -1,0 +1,367 @@
+//! The journal of a task: which of its steps have been made, and what came of each. It is read from the ledger, and there is no other.
+//!
+//! A task is a program whose every call has a name, its *step*: the same each time the program runs. A call at a step that has an
+//! outcome is answered from the ledger and never made again, so resuming a task is running it again from the start. A call
+//! that isn't the one recorded at that step means that the program or its input is another: that is a fault, not a guess. A step
+//! that began and of which nobody wrote down how it ended is made again only if its tool says that twice is the same as once;
+//! about any other a person is asked.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regent_ledger::{CanonicalJson, Digest, Entry, Kind, LaneId, Reader, Receipt};
+use regent_policy::{Label, Reason};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::budget::Spent;
+use crate::call::{Call, Op};
+use crate::kernel::Core;
+use crate::principal::Principal;
+use crate::syscall::{Denial, Fault, Kernel, Labelled, Outcome, Reply, Status};
+
+const TASK_BYTES_MAX: usize = 64;
+const STEP_BYTES_MAX: usize = 256;
+
+/// The name of a task: lower case letters, digits and `-`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TaskId(Arc<str>);
+
+impl TaskId {
+    /// The task of this name, if it can be one.
+    pub fn new(name: &str) -> Option<Self> {
+        let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_one = !name.is_empty() && name.len() <= TASK_BYTES_MAX && name.bytes().all(fine);
+        is_one.then(|| Self(name.into()))
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for TaskId {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::new(&name).ok_or_else(|| format!("`{}` is not the name of a task", name.escape_debug()))
+    }
+}
+
+impl From<TaskId> for String {
+    fn from(task: TaskId) -> Self {
+        task.0.to_string()
+    }
+}
+
+/// A named call of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Step {
+    pub(crate) task: TaskId,
+    pub(crate) name: Arc<str>,
+}
+
+/// A call that may have happened or not, at a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) lane: LaneId,
+    pub(crate) seq: u64,
+    pub(crate) idempotent: bool,
+}
+
+/// What is known of the tasks that this kernel runs.
+#[derive(Debug, Default)]
+pub(crate) struct Journal(Mutex<HashMap<TaskId, BTreeMap<Arc<str>, Made>>>);
+
+/// What is known of a step.
+#[derive(Debug, Clone)]
+struct Made {
+    /// The call that was made, as it was asked for.
+    call: Digest,
+    intent: Receipt,
+    how: How,
+}
+
+impl Made {
+    fn is_in_doubt(&self) -> bool {
+        matches!(self.how, How::InDoubt { .. })
+    }
+}
+
+#[derive(Debug, Clone)]
+enum How {
+    /// It is being made.
+    Running,
+    /// It is over.
+    Ended(Receipt, Box<OutcomeBody>),
+    /// It was refused.
+    Denied(Box<Reason>),
+    /// Nobody knows.
+    InDoubt { idempotent: bool },
+    /// A person was asked, or the disk was full: nothing happened, and it may be tried again.
+    Open,
+}
+
+impl How {
+    /// Of several calls at one step the one with an end counts, then a no, then one in doubt.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Ended(..) => 4,
+            Self::Denied(_) => 3,
+            Self::InDoubt { .. } => 2,
+            Self::Running => 1,
+            Self::Open => 0,
+        }
+    }
+}
+
+/// Which step an intent belongs to, and what it was.
+type Places = HashMap<(LaneId, u64), (Step, Made)>;
+
+/// What an outcome's entry says, as far as an answer is made of it.
+#[derive(Debug, Clone, Deserialize)]
+struct OutcomeBody {
+    label: Label,
+    #[serde(default)]
+    obtained: Option<Value>,
+    #[serde(default)]
+    output: Option<Stored>,
+    #[serde(default)]
+    spent: Option<Spent>,
+    status: Status,
+    #[serde(default)]
+    truncated: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Stored {
+    sha256: Digest,
+}
+
+impl Principal {
+    /// The same caller, at a step of a task: the call is made once, whatever happens, and answered from the ledger after that.
+    /// `None` if the step's name is empty or too long.
+    pub fn at_step(&self, task: &TaskId, step: &str) -> Option<Self> {
+        let fine = !step.is_empty() && step.len() <= STEP_BYTES_MAX && !step.chars().any(char::is_control);
+        fine.then(|| self.with_step(Some(Arc::new(Step { task: task.clone(), name: step.into() }))))
+    }
+}
+
+impl Kernel {
+    /// Reads what the ledger knows of tasks, so that they can be resumed. Gives back how many steps of each have an end.
+    pub fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
+        let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
+            tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
+        let storage = self.0.ledger.storage();
+        let reader = Reader::on(Arc::clone(&storage));
+        let mut places: Places = HashMap::new();
+        let mut ends = Vec::new();
+        for lane in reader.lanes()? {
+            for entry in reader.lane(lane)? {
+                let entry = entry?;
+                match entry.kind {
+                    Kind::Intent if entry.proven => begin(&entry, &mut found, &mut places),
+                    // An end can be in another lane than its beginning, and that lane may come later.
+                    Kind::Outcome if entry.proven => ends.push(entry),
+                    Kind::Intent
+                    | Kind::Outcome
+                    | Kind::Kernel
+                    | Kind::Answer
+                    | Kind::Agent
+                    | Kind::Policy => {}
+                    Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => {
+                    }
+                }
+            }
+        }
+        for entry in ends {
+            end(&entry, &mut found, &places);
+        }
+        let count = |steps: &BTreeMap<Arc<str>, Made>| {
+            steps.values().filter(|made| matches!(made.how, How::Ended(..) | How::Denied(_))).count() as u64
+        };
+        let counts = found.iter().map(|(task, steps)| (task.clone(), count(steps))).collect();
+        self.0.journal.lock().extend(found);
+        Ok(counts)
+    }
+
+    /// Forgets what is known of a task; the ledger doesn't.
+    pub fn release(&self, task: &TaskId) {
+        self.0.journal.lock().remove(task);
+    }
+}
+
+impl Journal {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, BTreeMap<Arc<str>, Made>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, step: &Step) -> Option<Made> {
+        self.lock().get(&step.task)?.get(&step.name).cloned()
+    }
+
+    fn put(&self, step: &Step, made: Made) {
+        self.lock().entry(step.task.clone()).or_default().insert(Arc::clone(&step.name), made);
+    }
+}
+
+/// What the journal says to a call.
+pub(crate) enum Known {
+    /// It was made; this came of it.
+    Answer(Box<Reply>),
+    /// It was not made, or may not have been.
+    Make(Option<Doubt>),
+}
+
+impl Core {
+    /// Answers a call that was made before.
+    pub(crate) fn known(&self, call: &Call) -> Result<Known, Fault> {
+        let Some(step) = call.principal.step() else { return Ok(Known::Make(None)) };
+        let Some(made) = self.journal.get(step) else { return Ok(Known::Make(None)) };
+        let diverged = || Fault::Diverged { task: step.task.to_string(), step: step.name.to_string() };
+        match made.how {
+            How::Open => Ok(Known::Make(None)),
+            _another if made.call != digest_of(&call.op)? => Err(diverged()),
+            How::Running => Err(diverged()),
+            How::InDoubt { idempotent } => {
+                let Receipt { lane, seq, .. } = made.intent;
+                Ok(Known::Make(Some(Doubt { lane, seq, idempotent })))
+            }
+            How::Denied(reason) => {
+                Ok(Known::Answer(Box::new(Reply::Denied(Denial { reason: *reason, intent: made.intent }))))
+            }
+            How::Ended(receipt, body) => {
+                self.retold(made.intent, receipt, *body).map(|reply| Known::Answer(Box::new(reply)))
+            }
+        }
+    }
+
+    fn retold(&self, intent: Receipt, receipt: Receipt, body: OutcomeBody) -> Result<Reply, Fault> {
+        let bytes = match body.output {
+            Some(Stored { sha256 }) => self.ledger.payload(&sha256)?.ok_or(Fault::Erased(sha256))?,
+            None => Vec::new(),
+        };
+        if let Status::Faulted(message) = body.status {
+            return Err(Fault::Executor { intent: intent.seq, message });
+        }
+        Ok(Reply::Done(Outcome {
+            output: Labelled::retold(bytes, body.label),
+            status: body.status,
+            intent,
+            receipt,
+            spent: body.spent.unwrap_or_default(),
+            obtained: body.obtained,
+            truncated: body.truncated,
+            warnings: Vec::new(),
+        }))
+    }
+
+    /// Takes note of a call at a step, once its intent is recorded.
+    pub(crate) fn step_begun(&self, call: &Call, intent: Receipt, denied: Option<&Reason>, pending: bool) {
+        let Some(step) = call.principal.step() else { return };
+        // The digest was taken before the intent was recorded; taking it again can't fail where it did not then.
+        let Ok(digest) = digest_of(&call.op) else { return };
+        let how = match (denied, pending) {
+            (Some(reason), _) => How::Denied(Box::new(reason.clone())),
+            // To be asked about a call in doubt doesn't settle the doubt.
+            (None, true) if self.journal.get(step).is_some_and(|made| made.is_in_doubt()) => return,
+            (None, true) => How::Open,
+            (None, false) => How::Running,
+        };
+        self.journal.put(step, Made { call: digest, intent, how });
+    }
+
+    /// Takes note of how it ended.
+    pub(crate) fn step_ended(&self, call: &Call, reply: &Outcome) {
+        let Some(step) = call.principal.step() else { return };
+        let Some(made) = self.journal.get(step) else { return };
+        let bytes = reply.output.bytes();
+        let body = OutcomeBody {
+            label: reply.output.label(),
+            obtained: reply.obtained.clone(),
+            output: (!bytes.is_empty()).then(|| Stored { sha256: reply.output.digest() }),
+            spent: Some(reply.spent),
+            status: reply.status.clone(),
+            truncated: reply.truncated,
+        };
+        self.journal.put(step, Made { how: How::Ended(reply.receipt, Box::new(body)), ..made });
+    }
+}
+
+/// The call as it was asked for, before anything was resolved or changed.
+pub(crate) fn digest_of(op: &Op) -> Result<Digest, Fault> {
+    Ok(Digest::of(CanonicalJson::of(op)?.as_str().as_bytes()))
+}
+
+fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &mut Places) {
+    let text = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str);
+    let Some(task) = text("/step/task").and_then(TaskId::new) else { return };
+    let (Some(name), Some(Ok(call))) = (text("/step/name"), text("/step/call").map(str::parse)) else {
+        return;
+    };
+    let Some(steps) = found.get_mut(&task) else { return };
+    let how = match text("/verdict/effect") {
+        Some("allow") => {
+            How::InDoubt { idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)) }
+        }
+        Some("deny") => How::Denied(Box::new(Reason {
+            code: kept(text("/verdict/code").unwrap_or_default()),
+            message: text("/verdict/reason").unwrap_or_default().to_owned(),
+            rule: None,
+            help: text("/verdict/help").map(str::to_owned),
+        })),
+        Some(_) | None => How::Open,
+    };
+    let step = Step { task, name: name.into() };
+    let made = Made { call, intent: Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash }, how };
+    if steps.get(&step.name).is_none_or(|known| known.how.rank() <= made.how.rank()) {
+        steps.insert(Arc::clone(&step.name), made.clone());
+    }
+    places.insert((entry.lane, entry.seq), (step, made));
+}
+
+fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &Places) {
+    let Some(seq) = entry.body.get("intent").and_then(Value::as_u64) else { return };
+    let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
+    let Some((step, made)) = places.get(&(lane.unwrap_or(entry.lane), seq)) else { return };
+    // A note that a call is in doubt is in the place of an outcome, but says nothing of how it ended.
+    let Ok(body) = OutcomeBody::deserialize(&entry.body) else { return };
+    // What was stopped half-way may have happened in part: that is no end that a task could go on from.
+    if body.status == Status::Cancelled {
+        return;
+    }
+    if let Some(known) = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name))
+        && !matches!(known.how, How::Ended(..))
+    {
+        let receipt = Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash };
+        *known = Made { how: How::Ended(receipt, Box::new(body)), ..made.clone() };
+    }
+}
+
+/// Codes of refusals are few, and each is kept once for as long as the process lives.
+fn kept(code: &str) -> &'static str {
+    static CODES: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
+    const CODES_MAX: usize = 1_000;
+    let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = codes.get(code) {
+        return known;
+    }
+    if codes.len() >= CODES_MAX {
+        return "policy.denied";
+    }
+    let forever: &'static str = Box::leak(code.to_owned().into_boxed_str());
+    codes.insert(code.to_owned(), forever);
+    forever
+}

@@ -1,0 +1,191 @@
+//! Resuming a task is running it again: what was made is retold, what wasn't is made, what is in doubt is asked about.
+
+use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
+use regent_store::MemoryState;
+use serde_json::json;
+
+use super::*;
+use crate::tests::shared::{ASK, OPEN, Place, START_MS, World, work};
+use crate::{Answer, ManualClock, Scope};
+
+/// A project whose kernels come and go; the ledger and the shared state stay.
+struct Site {
+    place: Place,
+    task: TaskId,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        let clock = Arc::new(ManualClock::at(START_MS));
+        let place = Place { folder, clock, state: Arc::new(MemoryState::default()) };
+        Self { place, task: TaskId::new("task-1").unwrap() }
+    }
+
+    fn ledger(&self) -> Ledger {
+        let key = LedgerKey::load_or_create(&self.place.folder.path().join("key")).unwrap();
+        Ledger::open(&self.place.folder.path().join("audit"), key, Options::default()).unwrap()
+    }
+
+    async fn boot(&self, policy: &str, session: &str) -> World {
+        let world = World::boot(policy, self.place.clone(), (session, "ada"), self.ledger()).await;
+        world.kernel.adopt(std::slice::from_ref(&self.task)).unwrap();
+        world
+    }
+
+    async fn call(&self, world: &World, step: &str, text: &str) -> Result<Reply, Fault> {
+        let caller = world.kernel.operator().at_step(&self.task, step).unwrap();
+        world.kernel.syscall(&caller, work(json!({"text": text}))).await
+    }
+
+    /// What a process leaves that was killed in the middle of a step.
+    fn crash_at(&self, step: &str, text: &str, idempotent: bool) {
+        let ledger = self.ledger();
+        let call = digest_of(&work(json!({"text": text}))).unwrap();
+        let body = json!({
+            "caller": {"name": "operator"}, "idempotent": idempotent, "op": "tool.run", "session": "crashed",
+            "step": {"call": call, "name": step, "task": self.task}, "tool": {"name": "work"}, "verdict": {"effect": "allow"},
+        });
+        let body = CanonicalJson::of(&body).unwrap();
+        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: Vec::new() };
+        ledger.append_blocking(draft).unwrap();
+    }
+}
+
+fn done(reply: Result<Reply, Fault>) -> Outcome {
+    match reply.unwrap() {
+        Reply::Done(outcome) => outcome,
+        other @ (Reply::Denied(_) | Reply::Pending(_)) => panic!("not done: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_was_made_is_retold_and_never_made_again() {
+    let site = Site::new();
+    let first = site.boot(OPEN, "one").await;
+    let (a, b) = (done(site.call(&first, "0", "a").await), done(site.call(&first, "1", "b").await));
+    assert_eq!(first.runs(), 2);
+    let again = done(site.call(&first, "0", "a").await);
+    assert_eq!((again.receipt.hash, first.runs()), (a.receipt.hash, 2), "in the same process too");
+    first.kernel.shutdown().await.unwrap();
+    drop(first);
+
+    let second = site.boot(OPEN, "two").await;
+    for (step, text, before) in [("0", "a", a), ("1", "b", b)] {
+        let after = done(site.call(&second, step, text).await);
+        assert_eq!((&after.output, &after.status), (&before.output, &before.status));
+        assert_eq!((after.intent, after.receipt.hash), (before.intent, before.receipt.hash));
+    }
+    assert_eq!(second.runs(), 0);
+    done(site.call(&second, "2", "c").await);
+    assert_eq!(second.runs(), 1);
+}
+
+#[tokio::test]
+async fn another_call_at_a_step_is_a_fault() {
+    let site = Site::new();
+    let world = site.boot(OPEN, "one").await;
+    done(site.call(&world, "0", "a").await);
+    assert!(matches!(site.call(&world, "0", "b").await, Err(Fault::Diverged { .. })));
+    let other = TaskId::new("task-2").unwrap();
+    let caller = world.kernel.operator().at_step(&other, "0").unwrap();
+    done(world.kernel.syscall(&caller, work(json!({"text": "b"}))).await);
+    assert_eq!(world.runs(), 2, "another task has steps of its own");
+}
+
+#[tokio::test]
+async fn a_no_is_retold_too_and_a_question_is_not() {
+    let site = Site::new();
+    let denied = "version: 1\nmode: permissive\nrules:\n  - { id: no-work, effect: deny, match: { tool: work }, reason: no work today, help: rest }\n";
+    let first = site.boot(denied, "one").await;
+    let Reply::Denied(before) = site.call(&first, "0", "a").await.unwrap() else { panic!("not denied") };
+    drop(first);
+    let second = site.boot(OPEN, "two").await;
+    let Reply::Denied(after) = site.call(&second, "0", "a").await.unwrap() else { panic!("not denied") };
+    let said = |reason: &Reason| (reason.code, reason.message.clone(), reason.help.clone());
+    assert_eq!(said(&before.reason), said(&after.reason));
+    drop(second);
+
+    let third = site.boot(ASK, "three").await;
+    let Reply::Pending(ticket) = site.call(&third, "1", "b").await.unwrap() else { panic!("not asked") };
+    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    third.as_operator(Op::Answer { ticket: ticket.id, answer }).await;
+    drop(third);
+    let fourth = site.boot(ASK, "four").await;
+    done(site.call(&fourth, "1", "b").await);
+    assert_eq!(fourth.runs(), 1, "what a person agreed to holds for the task that is resumed");
+}
+
+#[tokio::test]
+async fn adv_097_a_step_in_doubt_is_made_again_only_if_twice_is_once() {
+    let site = Site::new();
+    site.crash_at("0", "same", true);
+    site.crash_at("1", "pay", false);
+    let world = site.boot(OPEN, "two").await;
+    done(site.call(&world, "0", "same").await);
+    assert_eq!(world.runs(), 1);
+    let Reply::Pending(ticket) = site.call(&world, "1", "pay").await.unwrap() else { panic!("not asked") };
+    assert_eq!(ticket.rule, "recovery");
+    assert!(
+        world.kernel.in_doubt().iter().any(|one| one.ticket.as_ref() == Some(&ticket.id)),
+        "one question, not two"
+    );
+    assert!(
+        matches!(site.call(&world, "1", "pay").await.unwrap(), Reply::Pending(_)),
+        "asking settles nothing"
+    );
+    assert_eq!(world.runs(), 1);
+    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    world.as_operator(Op::Answer { ticket: ticket.id, answer }).await;
+    done(site.call(&world, "1", "pay").await);
+    assert_eq!(world.runs(), 2);
+    drop(world);
+    let later = site.boot(OPEN, "three").await;
+    for (step, text) in [("0", "same"), ("1", "pay")] {
+        done(site.call(&later, step, text).await);
+    }
+    assert_eq!(later.runs(), 0);
+}
+
+#[tokio::test]
+async fn adv_097_a_person_can_say_no_to_a_repeat() {
+    let site = Site::new();
+    site.crash_at("0", "pay", false);
+    let world = site.boot(OPEN, "two").await;
+    let Reply::Pending(ticket) = site.call(&world, "0", "pay").await.unwrap() else { panic!("not asked") };
+    let because = Some("it went through".to_owned());
+    world.as_operator(Op::Answer { ticket: ticket.id, answer: Answer::Deny { because } }).await;
+    let Reply::Denied(denial) = site.call(&world, "0", "pay").await.unwrap() else { panic!("not denied") };
+    assert_eq!(denial.reason.help.as_deref(), Some("it went through"));
+    assert_eq!(world.runs(), 0);
+}
+
+#[tokio::test]
+async fn what_is_retold_is_seen_by_whoever_hears_it() {
+    let site = Site::new();
+    let mut seen = Vec::new();
+    for session in ["one", "two"] {
+        let world = site.boot(OPEN, session).await;
+        let agent = world.agent(&world.kernel.operator(), "reader", None).await;
+        let before = world.kernel.0.agents.context(&agent);
+        let outcome =
+            done(world.kernel.syscall(&agent.at_step(&site.task, "0").unwrap(), work(json!({}))).await);
+        let after = world.kernel.0.agents.context(&agent);
+        assert_eq!(after, before.join(outcome.output.label()), "{session}");
+        assert_ne!(after, before, "{session}");
+        seen.push((after, world.runs()));
+    }
+    assert_eq!(seen[0].0, seen[1].0);
+    assert_eq!((seen[0].1, seen[1].1), (1, 0));
+}
+
+#[test]
+fn names_of_tasks() {
+    for (name, fine) in
+        [("a", true), ("task-01", true), ("", false), ("A", false), ("a/b", false), ("a b", false)]
+    {
+        assert_eq!(TaskId::new(name).is_some(), fine, "{name}");
+        assert_eq!(serde_json::from_value::<TaskId>(json!(name)).is_ok(), fine, "{name}");
+    }
+    assert!(TaskId::new(&"a".repeat(65)).is_none());
+}

@@ -1,0 +1,170 @@
+//! Models: what is asked of one and what it answers, in the one form that every provider is translated to.
+
+use regent_policy::{Label, Reason};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::executor::Executor;
+use crate::syscall::tier;
+
+/// One request to a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inference {
+    /// Which model, as `provider/name`; or `auto`, `auto:CLASS`, and the router chooses.
+    pub model: String,
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// The tools that the model may ask for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Offer>,
+    /// How many tokens may come back.
+    pub tokens_max: u64,
+    /// How the answer is drawn.
+    #[serde(default, skip_serializing_if = "Sampling::is_default")]
+    pub sampling: Sampling,
+}
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// What is said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// Tools that the model asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ToolUse>,
+    /// The [`ToolUse::id`] that a tool's turn answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
+}
+
+/// Who speaks in a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The rules of the conversation.
+    System,
+    /// The person, or whoever stands for one.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool that the model has asked for.
+    Tool,
+}
+
+/// A model asks for a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolUse {
+    /// The provider's name for this request, or ours where it has none.
+    pub id: String,
+    /// Which tool.
+    pub tool: String,
+    /// With what.
+    pub args: Value,
+}
+
+/// A tool that a model may ask for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// Its name in the catalogue.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub input: Value,
+}
+
+/// How an answer is drawn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// 0 takes the likeliest token each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// For models that can repeat themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Texts that end the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// The model must ask for a tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub must_call: bool,
+    /// JSON Schema that the answer must fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+}
+
+impl Sampling {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a model answers: the output of a call to one, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// Which model really answered.
+    pub model: String,
+    /// Its turn.
+    pub message: Message,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It had said all.
+    End,
+    /// It asks for tools.
+    ToolUse,
+    /// It ran into `tokens_max`.
+    Length,
+    /// The provider would not go on.
+    Refusal,
+}
+
+/// Tokens that a model used, as the provider counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Read anew.
+    pub input: u64,
+    /// Read from the provider's cache.
+    pub cached: u64,
+    /// Written, with what was thought.
+    pub output: u64,
+    /// Of those written, thought and not said.
+    pub reasoning: u64,
+}
+
+/// Who performs calls to models, and can tell before what one would mean.
+pub trait Models: Executor<tier::Host> {
+    /// Which model a request would go to, where that is, and what it would cost at most. `label` is what the conversation carries.
+    /// Quick and without effects: it is asked before policy is.
+    fn plan(&self, inference: &Inference, label: Label) -> Result<ModelPlan, Reason>;
+}
+
+/// What a call to a model would mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelPlan {
+    /// Which model it would go to; replaces what was asked for.
+    pub model: String,
+    /// Where it would go, as a URL; `None` if it stays on this machine.
+    pub remote: Option<String>,
+    /// The secret that opens it, by name: the only one that the call's permit gives out.
+    pub secret: Option<String>,
+    /// Tokens of the conversation, counted or estimated from above.
+    pub tokens_in: u64,
+    /// What it costs at most; `None` if nobody knows.
+    pub money_microusd_max: Option<u64>,
+}

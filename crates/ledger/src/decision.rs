@@ -1,0 +1,210 @@
+//! Signed decision receipts, as other systems exchange them: one JSON object per decision, chained by hash, Ed25519 over RFC 8785 JSON.
+//!
+//! They say less than the ledger and prove less: a decision that was left out of the end of a chain isn't missed. They are for those who
+//! read that format; the ledger's own proofs are for everyone else. Both shapes that are in use are read, the flat one is written.
+
+use serde_json::{Map, Value, json};
+
+use crate::canonical::CanonicalJson;
+use crate::digest::{Digest, hex_string};
+use crate::key::{LedgerKey, PublicKey};
+
+/// A receipt is at most this long.
+const RECEIPT_BYTES_MAX: usize = 1 << 20;
+const VERSION: &str = "1.0";
+
+/// Why a receipt, or a chain of them, isn't believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReceiptError {
+    /// It has neither shape.
+    #[error("this is no decision receipt: {0}")]
+    Malformed(&'static str),
+    /// The signature isn't one over what it says, or not by the key that was expected.
+    #[error("the receipt's signature doesn't hold")]
+    BadSignature,
+    /// It doesn't follow the one before it.
+    #[error("receipt {0} doesn't follow the one before it")]
+    BrokenChain(usize),
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided<'a> {
+    /// Its place in the chain, from 1.
+    pub sequence: u64,
+    /// The tool.
+    pub tool_name: &'a str,
+    /// Its arguments; only their digest is written.
+    pub tool_input: &'a Value,
+    /// Yes, or no. A question that nobody has answered is a no.
+    pub allowed: bool,
+    /// Which policy, by name.
+    pub policy_id: &'a str,
+    /// Which policy, by digest.
+    pub policy_digest: Digest,
+    /// When, as RFC 3339.
+    pub timestamp: &'a str,
+    /// Who signs, by name.
+    pub issuer_id: &'a str,
+}
+
+/// A receipt: whatever it says, in either shape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionReceipt(Value);
+
+impl DecisionReceipt {
+    /// Signs a decision, as the next one after `parent`.
+    pub fn sign(decided: &Decided<'_>, parent: Option<&Self>, key: &LedgerKey) -> Result<Self, ReceiptError> {
+        let malformed = |_| ReceiptError::Malformed("it can't be written canonically");
+        let input = CanonicalJson::of(decided.tool_input).map_err(malformed)?;
+        let mut body = json!({
+            "receipt_version": VERSION,
+            "issuer_id": decided.issuer_id,
+            "tool_name": decided.tool_name,
+            "input_hash": format!("sha256:{}", input.digest()),
+            "decision": if decided.allowed { "allow" } else { "deny" },
+            "policy_id": decided.policy_id,
+            "policy_digest": format!("sha256:{}", decided.policy_digest),
+            "timestamp": decided.timestamp,
+            "sequence": decided.sequence,
+            "parent_receipt_hash": parent.map(Self::hash).transpose()?,
+        });
+        let id = CanonicalJson::of(&body).map_err(malformed)?.digest().to_string();
+        let fields = body.as_object_mut().ok_or(ReceiptError::Malformed("no object"))?;
+        fields.insert("receipt_id".to_owned(), format!("rcpt-{}", id.get(..16).unwrap_or(&id)).into());
+        let signature = key.sign(signed_part(fields)?.as_str().as_bytes());
+        fields.insert("public_key".to_owned(), hex_string(key.public().as_bytes()).into());
+        fields.insert("signature".to_owned(), hex_string(&signature).into());
+        Ok(Self(body))
+    }
+
+    /// Reads one, and checks that it has one of the shapes.
+    pub fn parse(text: &str) -> Result<Self, ReceiptError> {
+        if text.len() > RECEIPT_BYTES_MAX {
+            return Err(ReceiptError::Malformed("it is too long"));
+        }
+        let value =
+            crate::canonical::parse(text.as_bytes()).map_err(|_| ReceiptError::Malformed("no JSON"))?;
+        let receipt = Self(value);
+        receipt.check_shape()?;
+        Ok(receipt)
+    }
+
+    /// As JSON.
+    pub fn as_json(&self) -> &Value {
+        &self.0
+    }
+
+    /// Whether the signature holds: by the key that it names, and by `expected` if one is expected.
+    pub fn verify(&self, expected: Option<&PublicKey>) -> Result<(), ReceiptError> {
+        self.check_shape()?;
+        let fields = self.fields()?;
+        let named = fields.get("public_key").or(fields.get("pubkey")).and_then(Value::as_str);
+        let key = named.and_then(unhex).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        let key = key.and_then(|bytes| PublicKey::from_bytes(&bytes)).ok_or(ReceiptError::BadSignature)?;
+        if expected.is_some_and(|expected| *expected != key) {
+            return Err(ReceiptError::BadSignature);
+        }
+        let signature = fields.get("signature").and_then(Value::as_str).and_then(unhex);
+        let message = match fields.get("payload") {
+            Some(payload) => CanonicalJson::of(payload).map_err(|_| ReceiptError::BadSignature)?,
+            None => signed_part(fields)?,
+        };
+        let holds = signature.is_some_and(|signature| key.verifies(message.as_str().as_bytes(), &signature));
+        if holds { Ok(()) } else { Err(ReceiptError::BadSignature) }
+    }
+
+    /// Whether these follow one another: numbered in order, each naming the hash of the one before, each signed.
+    pub fn verify_chain(receipts: &[Self], expected: Option<&PublicKey>) -> Result<(), ReceiptError> {
+        let mut parent: Option<String> = None;
+        for (at, receipt) in receipts.iter().enumerate() {
+            receipt.verify(expected)?;
+            let fields = receipt.fields()?;
+            let payload = fields.get("payload").and_then(Value::as_object);
+            let said = payload.unwrap_or(fields);
+            let named = said.get("parent_receipt_hash").or(said.get("prev_hash")).and_then(Value::as_str);
+            let first = if payload.is_some() { 0 } else { 1 };
+            let number = said.get("sequence").and_then(Value::as_u64);
+            if number != u64::try_from(at + first).ok()
+                || named.filter(|text| !text.is_empty()) != parent.as_deref()
+            {
+                return Err(ReceiptError::BrokenChain(at));
+            }
+            parent = Some(receipt.hash()?);
+        }
+        Ok(())
+    }
+
+    /// What the next one names as its parent.
+    pub fn hash(&self) -> Result<String, ReceiptError> {
+        let fields = self.fields()?;
+        let message = match fields.get("payload") {
+            Some(payload) => CanonicalJson::of(payload).map_err(|_| ReceiptError::Malformed("no payload"))?,
+            None => signed_part(fields)?,
+        };
+        Ok(format!("sha256:{}", message.digest()))
+    }
+
+    fn fields(&self) -> Result<&Map<String, Value>, ReceiptError> {
+        self.0.as_object().ok_or(ReceiptError::Malformed("no object"))
+    }
+
+    fn check_shape(&self) -> Result<(), ReceiptError> {
+        let fields = self.fields()?;
+        let text = |fields: &Map<String, Value>, key: &str| {
+            fields.get(key).and_then(Value::as_str).map(str::to_owned)
+        };
+        let decision = |fields: &Map<String, Value>| {
+            matches!(text(fields, "decision").as_deref(), Some("allow" | "deny"))
+        };
+        let long = |key: &str| text(fields, key).is_some_and(|text| text.len() >= 32);
+        if let Some(payload) = fields.get("payload").and_then(Value::as_object) {
+            let typed = text(payload, "type").is_some_and(|text| text.starts_with("scopeblind.receipt.v"));
+            let action = payload.get("action").is_some_and(|action| {
+                ["kind", "target"].iter().all(|key| action.get(key).is_some_and(Value::is_string))
+            });
+            let whole = typed && action && decision(payload) && text(payload, "timestamp").is_some();
+            return if whole && long("signature") && long("pubkey") {
+                Ok(())
+            } else {
+                Err(ReceiptError::Malformed("an envelope lacks something"))
+            };
+        }
+        let id =
+            text(fields, "receipt_id").is_some_and(|id| id.starts_with("rcpt-") || id.starts_with("rec_"));
+        let texts = ["tool_name", "policy_id", "timestamp"].iter().all(|key| text(fields, key).is_some());
+        let version = text(fields, "receipt_version").as_deref() == Some(VERSION);
+        if id && texts && version && decision(fields) && long("public_key") && long("signature") {
+            Ok(())
+        } else {
+            Err(ReceiptError::Malformed("a flat receipt lacks something"))
+        }
+    }
+}
+
+/// Everything but the signature and the key that it is checked with.
+fn signed_part(fields: &Map<String, Value>) -> Result<CanonicalJson, ReceiptError> {
+    let signed: Map<String, Value> = fields
+        .iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "signature" | "public_key"))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    CanonicalJson::of(&signed).map_err(|_| ReceiptError::Malformed("it can't be written canonically"))
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    if !text.len().is_multiple_of(2) || text.len() > 1024 {
+        return None;
+    }
+    text.as_bytes()
+        .chunks_exact(2)
+        .map(|pair| match pair {
+            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+            [..] => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

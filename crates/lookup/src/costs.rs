@@ -1,0 +1,62 @@
+//! What was used, summed up from receipts.
+
+use rusqlite::{Connection, params};
+use serde::Serialize;
+
+/// What costs are summed up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The task that a call was a step of.
+    Task,
+    /// Who made the call.
+    Agent,
+    /// The day (UTC) on which it ended.
+    Day,
+    /// The model that answered.
+    Model,
+}
+
+/// What was used by one of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Which; `None` for calls that belong to none.
+    pub of: Option<String>,
+    /// How many calls have an outcome.
+    pub calls: u64,
+    /// Tokens of models.
+    pub tokens: u64,
+    /// Money, in millionths of a US dollar.
+    pub money_microusd: u64,
+    /// Time on the wall clock.
+    pub wall_ms: u64,
+    /// Bytes sent to other machines.
+    pub bytes_out: u64,
+}
+
+pub(crate) fn sums(connection: &Connection, by: By, since_ms: Option<i64>) -> rusqlite::Result<Vec<Cost>> {
+    let key = match by {
+        By::Task => "i.task",
+        By::Agent => "i.agent",
+        By::Day => "strftime('%Y-%m-%d', o.at_ms / 1000, 'unixepoch')",
+        By::Model => "o.model",
+    };
+    // Outcomes alone are receipts; each is there once, so each is counted once.
+    let sql = format!(
+        "SELECT {key}, COUNT(*), COALESCE(SUM(o.tokens), 0), COALESCE(SUM(o.money_microusd), 0), COALESCE(SUM(o.wall_ms), 0), COALESCE(SUM(o.bytes_out), 0)
+         FROM entry o LEFT JOIN entry i ON i.lane = o.intent_lane AND i.seq = o.intent
+         WHERE o.kind = 'outcome' AND o.at_ms >= ?1
+         GROUP BY 1 ORDER BY 4 DESC, 3 DESC, 2 DESC, 1"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![since_ms.unwrap_or(i64::MIN)], |row| {
+        Ok(Cost {
+            of: row.get(0)?,
+            calls: row.get(1)?,
+            tokens: row.get(2)?,
+            money_microusd: row.get(3)?,
+            wall_ms: row.get(4)?,
+            bytes_out: row.get(5)?,
+        })
+    })?;
+    rows.collect()
+}

@@ -1,0 +1,51 @@
+//! Where the steps of tasks are.
+
+use regent_ledger::LaneId;
+use rusqlite::{Connection, params};
+
+/// Entries that lie further apart than this are read as two pieces.
+const GAP_MAX: u64 = 256;
+
+/// A piece of a lane, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Which lane.
+    pub lane: LaneId,
+    /// The first entry.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+pub(crate) fn ids(connection: &Connection, prefix: &str, count_max: u32) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT task FROM entry WHERE task IS NOT NULL AND substr(task, 1, length(?1)) = ?1
+         GROUP BY task ORDER BY MIN(at_ms) DESC, task DESC LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![prefix, count_max], |row| row.get(0))?;
+    rows.collect()
+}
+
+pub(crate) fn spans(connection: &Connection, tasks: &[String]) -> rusqlite::Result<Vec<Span>> {
+    let mut places: Vec<(u16, u64)> = Vec::new();
+    let mut statement = connection.prepare_cached(
+        "SELECT lane, seq FROM entry WHERE task = ?1
+         UNION ALL SELECT o.lane, o.seq FROM entry i JOIN entry o ON o.intent_lane = i.lane AND o.intent = i.seq WHERE i.task = ?1",
+    )?;
+    for task in tasks {
+        let rows = statement.query_map(params![task], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for row in rows {
+            places.push(row?);
+        }
+    }
+    places.sort_unstable();
+    let mut spans: Vec<Span> = Vec::new();
+    for (lane, seq) in places {
+        let Some(lane) = LaneId::new(lane) else { continue };
+        match spans.last_mut() {
+            Some(span) if span.lane == lane && seq.saturating_sub(span.last) <= GAP_MAX => span.last = seq,
+            Some(_) | None => spans.push(Span { lane, first: seq, last: seq }),
+        }
+    }
+    Ok(spans)
+}

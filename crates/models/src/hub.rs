@@ -1,0 +1,391 @@
+//! All providers that are set up, and the kernel's way to them.
+
+mod account;
+mod attempt;
+mod fallback;
+mod outgoing;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{
+    BoxFuture, Clock, ExecuteError, Executor, Inference, Label, ModelPlan, Models, Permit, RawOutput, Reason,
+    tier,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::breaker::{Breaker, State, Trip};
+use crate::patience::Patience;
+use crate::prices::{Price, Prices};
+use crate::provider::Provider;
+use crate::remote::Remote;
+use crate::router::{self, ANY, Candidate, Choice, Seen};
+use crate::scheduler::{Room, Scheduler};
+use crate::scripted::Scripted;
+use crate::settings::{Kind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
+use crate::tokens;
+use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire};
+
+/// Calls at once, and waiting, where the settings don't say.
+const RUNNING_MAX: usize = 16;
+const LOCAL_RUNNING_MAX: usize = 4;
+const WAITING_MAX: usize = 1_024;
+/// The name of weights that need no settings.
+const LOCAL: &str = "local";
+/// A conversation has no more turns, offers no more tools, and no answer is longer.
+const TURNS_MAX: usize = 10_000;
+const OFFERS_MAX: usize = 512;
+const TOKENS_MAX: u64 = 1 << 20;
+
+/// Performs calls to models.
+pub struct Hub {
+    entries: BTreeMap<String, Entry>,
+    prices: Prices,
+    rules: RouterSettings,
+    seen: Mutex<Seen>,
+    /// Calls that are falling back just now: what they make of it doesn't fall back itself.
+    falling: Mutex<BTreeSet<u64>>,
+    clock: Arc<dyn Clock>,
+}
+
+/// One provider and what is kept about it.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    kind: &'static str,
+    provider: Arc<dyn Provider>,
+    models: Vec<String>,
+    fallback: Vec<String>,
+    redact: bool,
+    patience: Patience,
+    own_prices: BTreeMap<String, Price>,
+    breaker: Breaker,
+    scheduler: Scheduler,
+}
+
+/// A model that is set up, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// As calls name it.
+    pub model: String,
+    /// What its provider speaks.
+    pub kind: &'static str,
+    /// Where it is; `None` on this machine.
+    pub remote: Option<String>,
+    /// The secret that opens it, by name.
+    pub secret: Option<String>,
+    /// Whether somebody knows its price.
+    pub priced: bool,
+    /// Its breaker lets calls pass.
+    pub is_up: bool,
+    /// What answers is there; weights in this process may have to be pulled first.
+    pub is_ready: bool,
+}
+
+impl Hub {
+    /// Without any provider.
+    pub fn new(rules: RouterSettings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
+        let prices = Prices::compiled_in()
+            .map_err(|error| SettingsError::Shape { message: error.to_string(), span: None })?;
+        Ok(Self {
+            entries: BTreeMap::new(),
+            prices,
+            rules,
+            seen: Mutex::default(),
+            falling: Mutex::default(),
+            clock,
+        })
+    }
+
+    /// With what the settings name.
+    pub fn from_settings(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
+        let Settings { models, router, weights } = settings;
+        let mut hub = Self::new(router, clock)?;
+        hub.add_weights(&models, weights.as_deref());
+        for (name, own) in models {
+            let provider = provider(&own, weights.as_deref())
+                .map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
+            hub.add(&name, provider, own);
+        }
+        Ok(hub)
+    }
+
+    /// Models whose weights have been pulled need no settings: they are `local/NAME`.
+    fn add_weights(&mut self, set_up: &BTreeMap<String, ProviderSettings>, weights: Option<&Path>) {
+        let Some(folder) = weights.filter(|_| !set_up.contains_key(LOCAL)) else { return };
+        let pulled: Vec<&str> =
+            crate::pull::names().filter(|name| crate::pull::is_pulled(folder, name)).collect();
+        let own = ProviderSettings::of(Kind::Local, &pulled);
+        if !pulled.is_empty()
+            && let Ok(provider) = local(&own, Some(folder))
+        {
+            self.add(LOCAL, provider, own);
+        }
+    }
+
+    /// Adds a provider of one's own under a name; its models and the rest are as in settings.
+    pub fn add(&mut self, name: &str, provider: Arc<dyn Provider>, own: ProviderSettings) {
+        let usual = if own.kind == Kind::Local { LOCAL_RUNNING_MAX } else { RUNNING_MAX };
+        let room = Room {
+            running_max: own.running_max.unwrap_or(usual).max(1),
+            waiting_max: own.waiting_max.unwrap_or(WAITING_MAX),
+        };
+        let entry = Entry {
+            name: name.to_owned(),
+            kind: own.kind.word(),
+            models: own.models,
+            fallback: own.fallback,
+            redact: own.redact.unwrap_or(true),
+            patience: own.patience,
+            own_prices: own.prices,
+            breaker: Breaker::new(Trip::default(), Arc::clone(&self.clock)),
+            scheduler: Scheduler::new(room, own.shares),
+            provider,
+        };
+        self.entries.insert(name.to_owned(), entry);
+    }
+
+    /// Nothing is set up.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The models that are set up.
+    pub fn list(&self) -> Vec<Listed> {
+        let one = |(entry, model): (&Entry, &str)| Listed {
+            model: entry.full(model),
+            kind: entry.kind,
+            remote: entry.provider.endpoint(model),
+            secret: entry.provider.secret().map(str::to_owned),
+            priced: self.money(entry, model, 1, 1).is_some(),
+            is_up: entry.breaker.state() == State::Closed,
+            is_ready: entry.provider.is_ready(model),
+        };
+        self.models().map(one).collect()
+    }
+
+    /// The date and source of the prices.
+    pub fn prices(&self) -> &Prices {
+        &self.prices
+    }
+
+    /// What `auto`, or `auto:CLASS`, would come to now for a conversation with this label, and why.
+    pub fn explain(&self, inference: &Inference, label: Label) -> Choice {
+        let tokens_in = tokens::of_conversation(inference);
+        let candidate = |(entry, model): (&Entry, &str)| Candidate {
+            model: entry.full(model),
+            is_remote: entry.provider.endpoint(model).is_some(),
+            is_up: entry.breaker.would_pass() && entry.provider.is_ready(model),
+            money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
+        };
+        let candidates: Vec<Candidate> = self.models().map(candidate).collect();
+        router::choose(&self.rules, class_of(&inference.model), label, &candidates, &self.seen())
+    }
+
+    /// What has been seen of each model by task class.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what a task came to that a model was asked in, so that the next choice is a better one.
+    pub fn learn(&self, class: &str, model: &str, was_good: bool) {
+        self.seen().learn(class, model, was_good);
+    }
+
+    /// Learns from the outcome of an earlier call to a model, as the ledger has it; other outcomes say nothing here.
+    pub fn learn_from(&self, outcome: &Value) {
+        let text = |pointer: &str| outcome.pointer(pointer).and_then(Value::as_str);
+        let (Some(model), Some(_usage)) = (text("/obtained/model"), text("/obtained/usage/source")) else {
+            return;
+        };
+        let class = class_of(text("/obtained/asked").unwrap_or_default());
+        match outcome.get("status").and_then(Value::as_str) {
+            Some("ok") => self.learn(class, model, true),
+            // A caller that stopped it says nothing about the model.
+            Some("cancelled") => {}
+            Some(_) | None => self.learn(class, model, false),
+        }
+    }
+
+    fn models(&self) -> impl Iterator<Item = (&Entry, &str)> {
+        self.entries.values().flat_map(|entry| entry.models.iter().map(move |model| (entry, model.as_str())))
+    }
+
+    /// The provider and its own name for a model: `provider/model`, or `provider` for its first one.
+    fn find<'h>(&'h self, model: &'h str) -> Result<(&'h Entry, &'h str), Reason> {
+        let (name, own) = model.split_once('/').unwrap_or((model, ""));
+        let unknown = || {
+            let message = format!("there is no model `{}`", model.escape_debug());
+            refusal("model.unknown", message, "`regent model list` shows what is set up")
+        };
+        let entry = self.entries.get(name).ok_or_else(unknown)?;
+        let own = match own {
+            "" => entry.models.first().map(String::as_str).ok_or_else(unknown)?,
+            own => own,
+        };
+        check_model(own).map_err(|_| unknown())?;
+        Ok((entry, own))
+    }
+
+    fn price(&self, entry: &Entry, model: &str) -> Option<Price> {
+        entry.own_prices.get(model).copied().or_else(|| self.prices.of(entry.kind, model))
+    }
+
+    /// What a call costs at most. What stays on this machine costs nothing, unless somebody says so.
+    fn money(&self, entry: &Entry, model: &str, tokens_in: u64, tokens_max: u64) -> Option<u64> {
+        match self.price(entry, model) {
+            Some(price) => Some(price.most(tokens_in, tokens_max)),
+            None => entry.provider.endpoint(model).is_none().then_some(0),
+        }
+    }
+}
+
+impl Entry {
+    fn full(&self, model: &str) -> String {
+        format!("{}/{model}", self.name)
+    }
+}
+
+impl Models for Hub {
+    fn plan(&self, inference: &Inference, label: Label) -> Result<ModelPlan, Reason> {
+        check(inference)?;
+        let chosen;
+        let (entry, model) = if is_auto(&inference.model) {
+            let choice = self.explain(inference, label);
+            chosen = choice.fitting().next().map(str::to_owned).ok_or_else(|| none_fits(&choice))?;
+            self.find(&chosen)?
+        } else {
+            self.find(&inference.model)?
+        };
+        let remote = entry.provider.endpoint(model);
+        if remote.is_some() && !router::may_leave(label) {
+            let message =
+                format!("the conversation is too confidential to leave for `{}`", entry.full(model));
+            return Err(refusal("model.confidential", message, "ask a model on this machine"));
+        }
+        let tokens_in = tokens::of_conversation(inference);
+        Ok(ModelPlan {
+            model: entry.full(model),
+            remote,
+            secret: entry.provider.secret().map(str::to_owned),
+            tokens_in,
+            money_microusd_max: self.money(entry, model, tokens_in, inference.tokens_max),
+        })
+    }
+}
+
+impl Executor<tier::Host> for Hub {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move { Ok(self.perform(&permit).await) })
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("providers", &self.entries.keys()).finish_non_exhaustive()
+    }
+}
+
+/// A provider as the settings describe it.
+fn provider(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
+    let wire: Box<dyn Wire> = match own.kind {
+        Kind::Openai => Box::new(OpenAiChat { compatible: false }),
+        Kind::Compatible => Box::new(OpenAiChat { compatible: true }),
+        Kind::OpenaiResponses => Box::new(OpenAiResponses),
+        Kind::Anthropic => Box::new(Anthropic),
+        Kind::Gemini => Box::new(Gemini),
+        Kind::Ollama => Box::new(Ollama),
+        Kind::Scripted => {
+            let path = own.file.as_ref().ok_or("a scripted model needs a `file`")?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("`{}` can't be read: {error}", path.display()))?;
+            let script = Scripted::parse(&text).map_err(|why| format!("`{}`: {why}", path.display()))?;
+            return Ok(Arc::new(script));
+        }
+        Kind::Local => return local(own, weights),
+    };
+    let url = own.url.as_deref().or_else(|| own.kind.usual_url()).ok_or("it needs a `url`")?;
+    Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?))
+}
+
+/// Weights in this process.
+#[cfg(feature = "local")]
+fn local(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
+    let folder = own.file.as_deref().or(weights).ok_or("it needs a `file`: the folder with the weights")?;
+    Ok(match own.threads {
+        Some(threads) => Arc::new(crate::local::Local::with_threads(folder, threads)),
+        None => Arc::new(crate::local::Local::new(folder)),
+    })
+}
+
+#[cfg(not(feature = "local"))]
+fn local(_own: &ProviderSettings, _weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
+    Err("models in this process are not part of this build".to_owned())
+}
+
+fn is_auto(model: &str) -> bool {
+    model == "auto" || model.starts_with("auto:")
+}
+
+/// The task class that a call names.
+fn class_of(model: &str) -> &str {
+    model.strip_prefix("auto:").filter(|class| !class.is_empty()).unwrap_or(ANY)
+}
+
+/// What no provider need see to refuse.
+fn check(inference: &Inference) -> Result<(), Reason> {
+    let wrong = |message: &str| Err(refusal("args.invalid", message.to_owned(), ""));
+    if inference.messages.is_empty() || inference.messages.len() > TURNS_MAX {
+        return wrong("a conversation has between one turn and ten thousand");
+    }
+    if inference.tools.len() > OFFERS_MAX {
+        return wrong("more tools are offered than any model takes");
+    }
+    if inference.tokens_max == 0 || inference.tokens_max > TOKENS_MAX {
+        return wrong("`tokens_max` has to be between 1 and 1048576");
+    }
+    Ok(())
+}
+
+fn none_fits(choice: &Choice) -> Reason {
+    let why: Vec<String> =
+        choice.considered.iter().map(|one| format!("{}: {}", one.model, one.why)).collect();
+    let why = if why.is_empty() { "none is set up".to_owned() } else { why.join("; ") };
+    refusal(
+        "model.none_fits",
+        format!("no model can be asked for this: {why}"),
+        "`regent model list` shows what is set up",
+    )
+}
+
+fn refusal(code: &'static str, message: String, help: &str) -> Reason {
+    Reason { code, message, rule: None, help: (!help.is_empty()).then(|| help.to_owned()) }
+}
+
+/// Settings of a provider that is added by hand, with these models and nothing else said.
+impl ProviderSettings {
+    /// Of this kind, with these models, and the rest as usual.
+    pub fn of(kind: Kind, models: &[&str]) -> Self {
+        Self {
+            kind,
+            url: None,
+            key: None,
+            models: models.iter().map(|model| (*model).to_owned()).collect(),
+            file: None,
+            threads: None,
+            fallback: Vec::new(),
+            redact: None,
+            running_max: None,
+            waiting_max: None,
+            shares: HashMap::new(),
+            patience: Patience::default(),
+            prices: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One permitted call: its turn, its tries, and what it comes to.
+
+use std::time::Duration;
+
+use regent_kernel::{Class, Completion, Inference, Op, Permit, Principal, RawOutput, Secret, tier};
+
+use super::account::Account;
+use super::{Entry, Hub, class_of, outgoing};
+use crate::event::{Event, Gathered};
+use crate::names::Names;
+use crate::patience::draw;
+use crate::provider::{Ask, Events, Next, ProviderError};
+use crate::scheduler::{Priority, Turn};
+use crate::tokens;
+
+/// A call that is being performed.
+pub(super) struct Running<'h> {
+    pub(super) permit: &'h Permit<'h, tier::Host>,
+    pub(super) entry: &'h Entry,
+    /// As its provider spells it.
+    pub(super) model: &'h str,
+    /// As policy judged it.
+    pub(super) inference: &'h Inference,
+    /// As it leaves.
+    outgoing: &'h Inference,
+    names: Names,
+    secret: Option<Secret>,
+}
+
+impl Hub {
+    pub(super) async fn perform(&self, permit: &Permit<'_, tier::Host>) -> RawOutput {
+        let inference: Inference = match serde_json::from_value(permit.args().clone()) {
+            Ok(inference) => inference,
+            Err(error) => return RawOutput::failed("args.invalid", error.to_string()),
+        };
+        let (entry, model) = match self.find(&inference.model) {
+            Ok(found) => found,
+            Err(reason) => return RawOutput::failed(reason.code, reason.message),
+        };
+        let is_remote = entry.provider.endpoint(model).is_some();
+        let mut account = Account::default();
+        account.is_remote = is_remote;
+        let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &inference));
+        account.redacted = redacted.as_ref().map_or(0, |(_, places)| *places);
+        let outgoing = redacted.as_ref().map_or(&inference, |(outgoing, _)| outgoing);
+        let names = Names::of(outgoing);
+        let running = Running { permit, entry, model, inference: &inference, outgoing, names, secret: None };
+        let began = self.clock.elapsed();
+        let ended = tokio::select! {
+            biased;
+            () = permit.cancelled() => Err(ProviderError::Stopped),
+            ended = self.in_turn(running, &mut account) => ended,
+        };
+        // The clock of what was seen is the call's own; waiting for a turn is not the model's fault, but it is what callers feel.
+        let took_ms =
+            u64::try_from(self.clock.elapsed().saturating_sub(began).as_millis()).unwrap_or(u64::MAX);
+        account.settle(&inference);
+        let asked = if let Op::Infer(asked) = permit.call().op() { asked.model.as_str() } else { "" };
+        let class = class_of(asked);
+        let full = entry.full(model);
+        let price = self.price(entry, model);
+        let mut receipt = account.receipt(&full, &*entry.provider, price);
+        if asked != full
+            && let Some(fields) = receipt.as_object_mut()
+        {
+            fields.insert("asked".to_owned(), asked.into());
+        }
+        let output = match ended {
+            Ok(completion) => {
+                self.seen().took(class, &full, took_ms.max(1));
+                self.learn(class, &full, true);
+                completed(permit, &completion)
+            }
+            Err(error) => {
+                if error.is_outage() {
+                    self.learn(class, &full, false);
+                }
+                let again = account.has_begun();
+                match self.fall_back(permit, entry, &inference, &error, again).await {
+                    Some(output) => output,
+                    None => RawOutput::failed(error.code(), format!("`{full}`: {error}")),
+                }
+            }
+        };
+        output.with_spent(account.spent(price)).with_obtained(receipt)
+    }
+
+    /// Waits for a turn, and asks within the time that there is.
+    async fn in_turn(
+        &self,
+        mut running: Running<'_>,
+        account: &mut Account,
+    ) -> Result<Completion, ProviderError> {
+        let Running { permit, entry, inference, .. } = running;
+        if let Some(name) = entry.provider.secret() {
+            running.secret = Some(permit.secret(name)?);
+        }
+        let who = permit.call().principal();
+        let cost = tokens::of_conversation(inference).saturating_add(inference.tokens_max);
+        let turn = entry
+            .scheduler
+            .turn(who.name(), priority_of(who), cost)
+            .await
+            .map_err(|busy| ProviderError::Busy(busy.waiting))?;
+        let total = Duration::from_millis(entry.patience.total_ms_max);
+        match tokio::time::timeout(total, tries(&running, &turn, account)).await {
+            Ok(ended) => ended,
+            Err(_) => Err(ProviderError::Late(entry.patience.total_ms_max)),
+        }
+    }
+}
+
+/// Asks until there is an answer, or it is no use. Once an answer has begun it is charged for, and there is no second try under this
+/// call's reservation.
+async fn tries(
+    running: &Running<'_>,
+    turn: &Turn,
+    account: &mut Account,
+) -> Result<Completion, ProviderError> {
+    let Entry { breaker, patience, .. } = running.entry;
+    loop {
+        let Some(pass) = breaker.pass() else { return Err(ProviderError::Down) };
+        account.tries = account.tries.saturating_add(1);
+        let error = match ask(running, turn, account).await {
+            Ok(completion) => {
+                pass.is_up();
+                return Ok(completion);
+            }
+            Err(error) => error,
+        };
+        match error.is_outage() {
+            true => pass.is_down(),
+            false => pass.is_up(),
+        }
+        if account.has_begun() {
+            return Err(error);
+        }
+        let Next::Again(after) = error.next() else { return Err(error) };
+        let Some(wait_ms) = patience.wait(account.tries, after, draw()) else { return Err(error) };
+        account.errors.push(error.code());
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+    }
+}
+
+/// Asks once; what is said flows on while it comes.
+async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Result<Completion, ProviderError> {
+    account.gathered = Gathered::default();
+    let Account { gathered, bytes_out, .. } = account;
+    let (events, mut coming) = Events::channel();
+    let ask = Ask {
+        model: running.model,
+        inference: running.outgoing,
+        names: &running.names,
+        secret: running.secret.as_ref(),
+        turn,
+        bytes_out,
+    };
+    let mut asking = running.entry.provider.ask(ask, events);
+    let mut ended = None;
+    loop {
+        tokio::select! {
+            biased;
+            event = coming.recv() => match event {
+                Some(event) => {
+                    if let Event::Text(text) = &event {
+                        let flowed = running.permit.emit(text.as_bytes()).await;
+                        flowed.map_err(|_| ProviderError::TooLarge("the answer"))?;
+                    }
+                    gathered.take(event)?;
+                }
+                None => break,
+            },
+            result = &mut asking, if ended.is_none() => ended = Some(result),
+        }
+    }
+    match ended {
+        Some(result) => result?,
+        None => (&mut asking).await?,
+    }
+    drop(asking);
+    account.has_begun = account.gathered.has_begun();
+    let usage = account.settle(running.inference);
+    let gathered = std::mem::take(&mut account.gathered);
+    gathered.finish(&running.entry.full(running.model), &running.names, usage)
+}
+
+/// A completion as the call's output: whole, or not at all. Half of it would be no JSON.
+fn completed(permit: &Permit<'_, tier::Host>, completion: &Completion) -> RawOutput {
+    match serde_json::to_vec(completion) {
+        Ok(bytes) if bytes.len() as u64 > permit.limits().output_bytes_max => {
+            let too_large = ProviderError::TooLarge("the answer");
+            RawOutput::failed(too_large.code(), too_large.to_string())
+        }
+        Ok(bytes) => RawOutput::new(bytes),
+        Err(error) => RawOutput::failed("model.garbled", error.to_string()),
+    }
+}
+
+/// A person waits for what a person asks.
+fn priority_of(who: &Principal) -> Priority {
+    match who.class() {
+        Class::Operator => Priority::Interactive,
+        Class::Agent => Priority::Normal,
+        Class::Kernel => Priority::Background,
+    }
+}

@@ -1,0 +1,324 @@
+//! Models in this process: weights in a GGUF file, a network of our own, answers that fit the tools that were offered.
+//!
+//! Nothing leaves the machine, and nothing is asked of it but memory and time. One model is loaded at a time and shared by all
+//! conversations. Where tools are offered the answer is a request for one of them, by a grammar made from their schemas; where a schema
+//! is given the answer fits it. The likeliest token is taken unless something else is asked for, so the same conversation gets
+//! the same answer, alone or in company, from the beginning or from what is remembered.
+
+mod batch;
+mod chat;
+mod dot;
+mod draw;
+mod gguf;
+mod grammar;
+mod net;
+mod packed;
+#[cfg(test)]
+mod tests;
+mod vocab;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use regent_kernel::{BoxFuture, Inference, ModelUsage, StopReason};
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::event::{Event, ToolDelta, Used};
+use crate::names::Names;
+use crate::provider::{Ask, Events, Provider, ProviderError};
+use batch::{Batch, Job, REMEMBERED_BYTES, Said};
+use chat::Chat;
+use draw::Draw;
+pub use gguf::{Gguf, GgufError};
+use grammar::{Grammar, Shape, Shapes};
+use net::Net;
+use vocab::Vocab;
+
+/// Bytes that a grammar forces before the model has said anything.
+const FORCED_BYTES_MAX: usize = 4_096;
+
+/// Weights in a folder, each in a file with the model's name and `.gguf`.
+#[derive(Debug)]
+pub struct Local {
+    folder: PathBuf,
+    threads: usize,
+    loaded: tokio::sync::Mutex<Option<Arc<Model>>>,
+}
+
+/// A model that is loaded.
+#[derive(Debug)]
+struct Model {
+    path: PathBuf,
+    vocab: Arc<Vocab>,
+    chat: Chat,
+    batch: Batch,
+    context: usize,
+}
+
+/// The model that this process has loaded, whoever asks for it.
+static LOADED: Mutex<Option<Weak<Model>>> = Mutex::new(None);
+
+impl Local {
+    /// With the weights in this folder. All processors but one are used.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::with_threads(folder, cores.saturating_sub(1).max(1))
+    }
+
+    /// With so many threads.
+    pub fn with_threads(folder: impl Into<PathBuf>, threads: usize) -> Self {
+        Self { folder: folder.into(), threads: threads.clamp(1, 256), loaded: tokio::sync::Mutex::new(None) }
+    }
+
+    /// The file with a model's weights, whether it is there or not. A name leads nowhere else.
+    fn path(&self, model: &str) -> Option<PathBuf> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let fine = !model.is_empty() && !model.starts_with('.') && model.chars().all(fits);
+        fine.then(|| self.folder.join(format!("{model}.gguf")))
+    }
+
+    async fn load(&self, name: &str) -> Result<Arc<Model>, ProviderError> {
+        let absent = || {
+            ProviderError::Absent(format!("its weights are not here; `regent model pull {name}` brings them"))
+        };
+        let path = self.path(name).filter(|path| path.is_file()).ok_or_else(absent)?;
+        let mut loaded = self.loaded.lock().await;
+        if let Some(model) = loaded.as_ref().filter(|model| model.path == path) {
+            return Ok(Arc::clone(model));
+        }
+        // One at a time: what was there goes before the next one comes, unless somebody still speaks with it.
+        let before = loaded.take();
+        let threads = self.threads;
+        let load = move || {
+            drop(before);
+            Model::shared(&path, threads)
+        };
+        let model = tokio::task::spawn_blocking(load)
+            .await
+            .map_err(|error| ProviderError::Unfit(error.to_string()))?;
+        let model = model.map_err(ProviderError::Absent)?;
+        *loaded = Some(Arc::clone(&model));
+        Ok(model)
+    }
+}
+
+fn registry() -> MutexGuard<'static, Option<Weak<Model>>> {
+    LOADED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Model {
+    fn shared(path: &Path, threads: usize) -> Result<Arc<Self>, String> {
+        let mut registry = registry();
+        if let Some(model) = registry.as_ref().and_then(Weak::upgrade).filter(|model| model.path == path) {
+            return Ok(model);
+        }
+        let model =
+            Arc::new(Self::load(path, threads).map_err(|why| format!("`{}`: {why}", path.display()))?);
+        *registry = Some(Arc::downgrade(&model));
+        Ok(model)
+    }
+
+    fn load(path: &Path, threads: usize) -> Result<Self, String> {
+        let said = |error: GgufError| error.to_string();
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        let gguf = Gguf::open(file).map_err(said)?;
+        let net = Net::read(&gguf).map_err(said)?;
+        let vocab = Arc::new(Vocab::read(&gguf, net.shape.words).map_err(said)?);
+        let chat = Chat::new(gguf.text("tokenizer.chat_template"))?;
+        let context = net.shape.context.min(REMEMBERED_BYTES / net.token_bytes().max(1));
+        let batch = Batch::start(net, Arc::clone(&vocab), threads)?;
+        Ok(Self { path: path.to_owned(), vocab, chat, batch, context })
+    }
+
+    /// The tokens of a conversation, what the answer has to look like, and how it begins.
+    fn prepare(&self, inference: &Inference, names: &Names) -> Result<Prepared, ProviderError> {
+        let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
+        let mut grammar = grammar_of(inference, names);
+        if grammar.is_some() && !inference.tools.is_empty() {
+            let (begin, _) = chat::CALL;
+            match self.vocab.special(begin) {
+                Some(token) => prompt.push(token),
+                None => self.vocab.plain(begin, &mut prompt),
+            }
+            self.vocab.plain("\n", &mut prompt);
+        }
+        let mut begins = Vec::new();
+        if let Some(grammar) = &mut grammar {
+            begins = grammar.forced(FORCED_BYTES_MAX);
+            grammar.take(&begins);
+            self.vocab.plain(&String::from_utf8_lossy(&begins), &mut prompt);
+        }
+        if prompt.len() >= self.context {
+            let why = format!("the conversation has {} tokens, and it takes {}", prompt.len(), self.context);
+            return Err(ProviderError::Unfit(why));
+        }
+        Ok(Prepared { prompt, grammar, begins })
+    }
+}
+
+struct Prepared {
+    prompt: Vec<u32>,
+    grammar: Option<Grammar>,
+    begins: Vec<u8>,
+}
+
+/// What the answer has to look like: a request for one of the tools, or what a schema says.
+fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
+    let mut shapes = Shapes::default();
+    let root = if inference.tools.is_empty() {
+        shapes.of(inference.sampling.schema.as_ref()?)
+    } else {
+        let mut calls = Vec::with_capacity(inference.tools.len());
+        for offer in &inference.tools {
+            let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
+            let name = shapes.add(Shape::OneOf(vec![name]));
+            let args = shapes.of(&offer.input);
+            let member =
+                |name: &str, shape| grammar::Member { name: format!("\"{name}\""), shape, is_required: true };
+            calls.push(shapes.add(Shape::Object(vec![member("name", name), member("arguments", args)])));
+        }
+        shapes.add(Shape::Either(calls))
+    };
+    Some(Grammar::new(shapes, root, "", ""))
+}
+
+impl Provider for Local {
+    fn endpoint(&self, _model: &str) -> Option<String> {
+        None
+    }
+
+    fn is_ready(&self, model: &str) -> bool {
+        self.path(model).is_some_and(|path| path.is_file())
+    }
+
+    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+        Box::pin(async move {
+            let model = self.load(ask.model).await?;
+            let prepared = {
+                let (model, inference, names) =
+                    (Arc::clone(&model), ask.inference.clone(), ask.names.clone());
+                let prepare = move || model.prepare(&inference, &names);
+                tokio::task::spawn_blocking(prepare)
+                    .await
+                    .map_err(|error| ProviderError::Unfit(error.to_string()))??
+            };
+            Answer::begin(&model, &ask, prepared, events).follow(&ask).await
+        })
+    }
+}
+
+/// An answer that is coming. Dropping it ends it.
+struct Answer<'a> {
+    model: &'a Model,
+    said: UnboundedReceiver<Said>,
+    hold: Arc<AtomicBool>,
+    events: Events,
+    /// It asks for a tool: nothing is told before it is whole.
+    is_call: bool,
+    /// What isn't told yet.
+    bytes: Vec<u8>,
+    prompt: usize,
+    remembered: usize,
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        self.said.close();
+        self.model.batch.look();
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn begin(model: &'a Model, ask: &Ask<'_>, prepared: Prepared, events: Events) -> Self {
+        let Prepared { prompt, grammar, begins } = prepared;
+        let (said, heard) = unbounded_channel();
+        let hold = Arc::new(AtomicBool::new(false));
+        let sampling = &ask.inference.sampling;
+        let answer = Self {
+            model,
+            said: heard,
+            hold: Arc::clone(&hold),
+            events,
+            is_call: !ask.inference.tools.is_empty(),
+            bytes: begins,
+            prompt: prompt.len(),
+            remembered: 0,
+        };
+        let tokens_max = usize::try_from(ask.inference.tokens_max).unwrap_or(usize::MAX);
+        let draw = Draw::new(sampling.temperature, sampling.seed);
+        model.batch.ask(Job { prompt, grammar, draw, tokens_max, stop: sampling.stop.clone(), said, hold });
+        answer
+    }
+
+    async fn follow(mut self, ask: &Ask<'_>) -> Result<(), ProviderError> {
+        loop {
+            match self.said.recv().await {
+                Some(Said::Remembered(tokens)) => {
+                    self.remembered = tokens;
+                    self.report(0).await?;
+                }
+                Some(Said::Step) => {}
+                Some(Said::Bytes(bytes, _)) => {
+                    self.bytes.extend(bytes);
+                    if !self.is_call {
+                        self.tell_text(false).await?;
+                    }
+                }
+                Some(Said::Over { is_whole, tokens }) => return self.end(is_whole, tokens).await,
+                None => return Err(ProviderError::Cut),
+            }
+            if ask.turn.should_yield() {
+                self.hold.store(true, Ordering::Release);
+                ask.turn.give_way().await;
+                self.hold.store(false, Ordering::Release);
+                self.model.batch.look();
+            }
+        }
+    }
+
+    async fn report(&self, output: usize) -> Result<(), ProviderError> {
+        let count = |tokens: usize| u64::try_from(tokens).unwrap_or(u64::MAX);
+        let usage = ModelUsage {
+            input: count(self.prompt - self.remembered.min(self.prompt)),
+            cached: count(self.remembered),
+            output: count(output),
+            reasoning: 0,
+        };
+        self.events.give(Event::Usage(Used::from(usage))).await
+    }
+
+    /// Tells what is there of whole characters; at the end, all of it.
+    async fn tell_text(&mut self, is_end: bool) -> Result<(), ProviderError> {
+        let whole = match std::str::from_utf8(&self.bytes) {
+            Ok(_) => self.bytes.len(),
+            // The beginning of a character waits for the rest; what can't be one is told as such.
+            Err(error) if !is_end && error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => self.bytes.len(),
+        };
+        let rest = self.bytes.split_off(whole);
+        let told = std::mem::replace(&mut self.bytes, rest);
+        if told.is_empty() {
+            return Ok(());
+        }
+        self.events.give(Event::Text(String::from_utf8_lossy(&told).into_owned())).await
+    }
+
+    async fn end(mut self, is_whole: bool, tokens: usize) -> Result<(), ProviderError> {
+        let mut stop = if is_whole { StopReason::End } else { StopReason::Length };
+        if !self.is_call {
+            self.tell_text(true).await?;
+        } else if is_whole {
+            let call: Value = serde_json::from_slice(&self.bytes)
+                .map_err(|error| ProviderError::Malformed(format!("the request for a tool: {error}")))?;
+            let args = call.get("arguments").map(Value::to_string).unwrap_or_default();
+            let name = call.get("name").and_then(Value::as_str).map(str::to_owned);
+            self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name, args })).await?;
+            stop = StopReason::ToolUse;
+        }
+        self.report(tokens).await?;
+        self.events.give(Event::Stop(stop)).await
+    }
+}

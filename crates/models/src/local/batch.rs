@@ -1,0 +1,326 @@
+//! Several conversations through one network: a thread owns the weights, and conversations join and leave between two tokens.
+//!
+//! What a conversation was is kept when its answer is over, because the next question of an agent begins with everything that was said
+//! before. A prompt takes up what it shares with any conversation that is remembered, and only the rest is read.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::draw::Draw;
+use super::grammar::Grammar;
+use super::net::{Feed, Memory, Net, Room};
+use super::vocab::Vocab;
+
+/// Tokens of prompts that are read in one step, while others wait for their next word.
+const PROMPT_TOKENS: usize = 64;
+/// Conversations that are remembered, and the bytes of all of them.
+const REMEMBERED_MAX: usize = 16;
+pub(super) const REMEMBERED_BYTES: usize = 512 << 20;
+/// Bytes that a grammar may force at once.
+const FORCED_BYTES_MAX: usize = 512;
+
+/// A question.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// The conversation.
+    pub(super) prompt: Vec<u32>,
+    /// What the answer has to look like.
+    pub(super) grammar: Option<Grammar>,
+    /// How it is drawn.
+    pub(super) draw: Draw,
+    /// How long it may be.
+    pub(super) tokens_max: usize,
+    /// Texts that end it.
+    pub(super) stop: Vec<String>,
+    /// Where it goes. When nobody listens any more it ends.
+    pub(super) said: UnboundedSender<Said>,
+    /// Whether it is to wait.
+    pub(super) hold: Arc<AtomicBool>,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// So many tokens of the prompt were remembered from before.
+    Remembered(usize),
+    /// A step was made that said nothing.
+    Step,
+    /// More bytes of the answer, and how many tokens it has so far.
+    Bytes(Vec<u8>, usize),
+    /// It is over: by itself, or because there is no room for more.
+    Over {
+        /// By itself.
+        is_whole: bool,
+        /// Tokens in all.
+        tokens: usize,
+    },
+}
+
+enum Order {
+    Ask(Box<Job>),
+    Look,
+    End,
+}
+
+/// A network and the thread that runs it.
+#[derive(Debug)]
+pub(super) struct Batch {
+    orders: Mutex<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Batch {
+    /// Starts the thread, with so many more that it may use.
+    pub(super) fn start(net: Net, vocab: Arc<Vocab>, threads: usize) -> Result<Self, String> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.max(1))
+            .thread_name(|at| format!("local-{at}"));
+        let pool = pool.build().map_err(|error| error.to_string())?;
+        let (orders, taken) = channel();
+        let remembered_max = REMEMBERED_BYTES / net.token_bytes().max(1);
+        let mut runner = Runner {
+            net,
+            vocab,
+            room: Room::default(),
+            running: Vec::new(),
+            past: Vec::new(),
+            remembered_max,
+        };
+        // The pool's own thread runs all of it: with one thread nothing is handed around.
+        let thread = std::thread::Builder::new()
+            .name("local-model".to_owned())
+            .spawn(move || pool.install(move || runner.run(taken)))
+            .map_err(|error| error.to_string())?;
+        Ok(Self { orders: Mutex::new(orders), thread: Some(thread) })
+    }
+
+    /// Puts a question.
+    pub(super) fn ask(&self, job: Job) {
+        self.send(Order::Ask(Box::new(job)));
+    }
+
+    /// Has it look at who is to wait.
+    pub(super) fn look(&self) {
+        self.send(Order::Look);
+    }
+
+    fn send(&self, order: Order) {
+        // If the thread is gone the question is dropped, and whoever asked hears that nobody speaks.
+        drop(self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(order));
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.send(Order::End);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// A conversation that is being continued.
+struct Running {
+    job: Job,
+    /// The prompt and what was said.
+    tokens: Vec<u32>,
+    memory: Memory,
+    said: usize,
+    /// The end of what was drawn, not said yet because an ending may begin in it.
+    held_back: Vec<u8>,
+    is_over: bool,
+}
+
+struct Runner {
+    net: Net,
+    vocab: Arc<Vocab>,
+    room: Room,
+    running: Vec<Running>,
+    /// What earlier conversations were; the latest last.
+    past: Vec<Memory>,
+    remembered_max: usize,
+}
+
+impl Runner {
+    fn run(&mut self, orders: Receiver<Order>) {
+        loop {
+            let is_idle = !self.running.iter().any(Running::may_go_on);
+            // With nothing to do it waits; otherwise it takes what is there.
+            let mut order = if is_idle { orders.recv().ok() } else { orders.try_recv().ok() };
+            if is_idle && order.is_none() {
+                return;
+            }
+            while let Some(one) = order {
+                match one {
+                    Order::Ask(job) => self.begin(*job),
+                    Order::Look => {}
+                    Order::End => return,
+                }
+                order = orders.try_recv().ok();
+            }
+            self.put_away();
+            self.step();
+            self.put_away();
+        }
+    }
+
+    /// Takes up what is remembered of the prompt.
+    fn begin(&mut self, job: Job) {
+        let shared = |memory: &Memory| {
+            let same = memory.tokens().iter().zip(&job.prompt).take_while(|(a, b)| a == b).count();
+            // One token at least is read, or nothing comes next.
+            same.min(job.prompt.len().saturating_sub(1))
+        };
+        let best = self.past.iter().enumerate().map(|(at, memory)| (shared(memory), at)).max();
+        let beside = self.running.iter().enumerate().map(|(at, one)| (shared(&one.memory), at)).max();
+        let memory = match (best, beside) {
+            (Some((same, at)), _) if same > 0 && beside.is_none_or(|(other, _)| other <= same) => {
+                let memory = self.past.get(at).map(|memory| (memory.tokens().len(), memory));
+                match memory {
+                    // The same conversation, going on: it is taken. Another one that began alike is left as it is.
+                    Some((length, _)) if length <= same + 1 => {
+                        let mut memory = self.past.remove(at);
+                        memory.truncate(same);
+                        memory
+                    }
+                    Some((_, memory)) => memory.beginning(same),
+                    None => Memory::default(),
+                }
+            }
+            (_, Some((same, at))) if same > 0 => {
+                self.running.get(at).map(|one| one.memory.beginning(same)).unwrap_or_default()
+            }
+            _ => Memory::default(),
+        };
+        drop(job.said.send(Said::Remembered(memory.tokens().len())));
+        let tokens = job.prompt.clone();
+        self.running.push(Running { job, tokens, memory, said: 0, held_back: Vec::new(), is_over: false });
+    }
+
+    /// One step for everybody who may go on.
+    fn step(&mut self) {
+        let mut room_left = PROMPT_TOKENS;
+        let mut feeds = Vec::new();
+        let mut whose = Vec::new();
+        for (at, one) in self.running.iter_mut().enumerate() {
+            if !one.may_go_on() {
+                continue;
+            }
+            let unread = one.tokens.get(one.memory.tokens().len()..).unwrap_or_default();
+            // One token always has a place, so that nobody who speaks waits for others' prompts.
+            let count = unread.len().min(room_left.max(1));
+            room_left = room_left.saturating_sub(if count > 1 { count } else { 0 });
+            let wants_next = count == unread.len();
+            let tokens = unread.get(..count).unwrap_or_default();
+            feeds.push(Feed { memory: &mut one.memory, tokens, wants_next });
+            whose.push((at, wants_next));
+        }
+        if feeds.is_empty() {
+            return;
+        }
+        let mut scores = self.net.step(&mut self.room, &mut feeds).into_iter();
+        drop(feeds);
+        for (at, wants_next) in whose {
+            let Some(one) = self.running.get_mut(at) else { continue };
+            match (wants_next, wants_next.then(|| scores.next()).flatten()) {
+                (true, Some(scores)) => one.hear(&scores, &self.vocab, self.net.shape.context),
+                (true | false, _) => one.tell(Said::Step),
+            }
+        }
+    }
+
+    /// Remembers conversations that are over.
+    fn put_away(&mut self) {
+        let (over, running) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(|one| one.is_over || one.job.said.is_closed());
+        self.running = running;
+        let over: Vec<Running> = over;
+        for one in over {
+            self.past.retain(|memory| !one.memory.tokens().starts_with(memory.tokens()));
+            self.past.push(one.memory);
+        }
+        let mut tokens: usize = self.past.iter().map(|memory| memory.tokens().len()).sum();
+        while self.past.len() > REMEMBERED_MAX || tokens > self.remembered_max {
+            let Some(oldest) = self.past.first().map(|memory| memory.tokens().len()) else { break };
+            self.past.remove(0);
+            tokens = tokens.saturating_sub(oldest);
+        }
+    }
+}
+
+impl Running {
+    fn may_go_on(&self) -> bool {
+        !self.is_over && !self.job.hold.load(Ordering::Acquire)
+    }
+
+    fn tell(&mut self, said: Said) {
+        // Nobody listens any more: it is over.
+        self.is_over |= self.job.said.send(said).is_err();
+    }
+
+    /// Takes the next token.
+    fn hear(&mut self, scores: &[f32], vocab: &Vocab, context: usize) {
+        let next = self.job.draw.next(scores, vocab, self.job.grammar.as_ref());
+        let Some(token) = next.filter(|token| !vocab.is_end(*token)) else {
+            return self.end(next.is_some());
+        };
+        let mut bytes = vocab.bytes(token).to_vec();
+        self.tokens.push(token);
+        self.said += 1;
+        let mut is_over = false;
+        if let Some(grammar) = &mut self.job.grammar {
+            grammar.take(&bytes);
+            let forced = grammar.forced(FORCED_BYTES_MAX);
+            // Pieces of a character can't be made into tokens; a grammar's own text is whole ones.
+            if let Ok(text) = std::str::from_utf8(&forced) {
+                let before = self.tokens.len();
+                vocab.plain(text, &mut self.tokens);
+                self.said += self.tokens.len() - before;
+                grammar.take(&forced);
+                bytes.extend(forced);
+            }
+            is_over = grammar.is_over();
+        }
+        let (bytes, has_stopped) = self.release(&bytes);
+        is_over |= has_stopped;
+        self.tell(Said::Bytes(bytes, self.said));
+        if is_over {
+            self.end(true);
+        } else if self.said >= self.job.tokens_max || self.tokens.len() >= context {
+            self.end(false);
+        }
+    }
+
+    /// What can be said now, and whether a text that ends the answer has come; that is not part of it.
+    fn release(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
+        let stops = || self.job.stop.iter().filter(|stop| !stop.is_empty());
+        let Some(longest) = stops().map(String::len).max() else { return (bytes.to_vec(), false) };
+        let mut held = std::mem::take(&mut self.held_back);
+        held.extend_from_slice(bytes);
+        let find = |stop: &String| held.windows(stop.len()).position(|part| part == stop.as_bytes());
+        if let Some(at) = stops().filter_map(find).min() {
+            held.truncate(at);
+            return (held, true);
+        }
+        self.held_back = held.split_off(held.len().saturating_sub(longest - 1));
+        (held, false)
+    }
+
+    fn end(&mut self, is_whole: bool) {
+        let tokens = self.said;
+        let held_back = std::mem::take(&mut self.held_back);
+        if !held_back.is_empty() {
+            self.tell(Said::Bytes(held_back, tokens));
+        }
+        self.tell(Said::Over { is_whole, tokens });
+        self.is_over = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,372 @@
+//! What may be said next where the answer has to be JSON of a certain shape: a machine over bytes, made from a JSON Schema.
+//!
+//! It holds every way in which the bytes so far can be read, as stacks of what is still to come. Spaces are fixed, members come in the
+//! schema's order, and what a schema says beyond shape (patterns, sums, dependencies) is not looked at: the kernel checks arguments
+//! against the whole schema anyway. What is not understood allows any JSON.
+
+mod schema;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub(super) use schema::{Member, Shape, Shapes};
+
+/// Ways at once. More than that, and the last ones are not followed.
+const WAYS_MAX: usize = 512;
+/// Steps until what comes first is bytes; a schema that refers to itself and nothing else would take for ever.
+const STEPS_MAX: usize = 8_192;
+/// How deep any JSON goes where a schema says nothing.
+const ANY_DEPTH_MAX: u8 = 6;
+/// Items of a list.
+const ITEMS_MAX: u32 = 256;
+/// Digits of a number.
+const DIGITS_MAX: u8 = 15;
+
+/// Something that is still to come.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    /// These bytes, from here on.
+    Bytes(Arc<[u8]>, usize),
+    /// A value of this shape, so deep in any JSON.
+    Value(usize, u8),
+    /// Members of an object, from this one on; whether one has been.
+    Members(usize, usize, bool, u8),
+    /// Items of a list: how many have been.
+    Items(usize, u32, u8),
+    /// The rest of a string.
+    Text(Text),
+    /// The rest of a number.
+    Number(Number),
+    /// Members of an object that may be anything.
+    AnyMembers(bool, u8),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Text {
+    /// Characters that may come.
+    left: u32,
+    /// Characters that have to.
+    needed: u32,
+    state: TextState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TextState {
+    Plain,
+    /// Within a character of several bytes: how many follow, and what the next one may be at least and at most.
+    Inside(u8, u8, u8),
+    Escape,
+    /// Digits that follow, and whether the first has yet to come.
+    Hex(u8, bool),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Number {
+    is_whole: bool,
+    state: NumberState,
+    digits: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum NumberState {
+    Begin,
+    Sign,
+    Zero,
+    Digits,
+    Point,
+    Fraction,
+}
+
+type Way = Vec<Item>;
+
+/// The ways in which an answer can go on.
+#[derive(Debug, Clone)]
+pub(super) struct Grammar {
+    shapes: Arc<Shapes>,
+    ways: BTreeSet<Way>,
+}
+
+impl Grammar {
+    /// An answer of this shape: `before`, a value, `after`.
+    pub(super) fn new(shapes: Shapes, root: usize, before: &str, after: &str) -> Self {
+        let way = vec![literal(after), Item::Value(root, 0), literal(before)];
+        let mut grammar = Self { shapes: Arc::new(shapes), ways: BTreeSet::new() };
+        grammar.ways = grammar.open(vec![way]);
+        grammar
+    }
+
+    /// Whether the answer may end here.
+    pub(super) fn may_end(&self) -> bool {
+        self.ways.contains(&Vec::new())
+    }
+
+    /// Whether nothing more can come.
+    pub(super) fn is_over(&self) -> bool {
+        self.ways.iter().all(Vec::is_empty)
+    }
+
+    /// Goes on by these bytes, if they are allowed; stays as it is if not.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
+        let mut ways = None;
+        for byte in bytes {
+            let next = self.after(ways.as_ref().unwrap_or(&self.ways), *byte);
+            if next.is_empty() {
+                return false;
+            }
+            ways = Some(next);
+        }
+        if let Some(ways) = ways {
+            self.ways = ways;
+        }
+        true
+    }
+
+    /// Whether these bytes are allowed.
+    pub(super) fn allows(&self, bytes: &[u8]) -> bool {
+        !bytes.is_empty() && self.clone().take(bytes)
+    }
+
+    /// What has to come in any case, at most so many bytes of it.
+    pub(super) fn forced(&self, bytes_max: usize) -> Vec<u8> {
+        let mut forced = Vec::new();
+        let mut grammar = self.clone();
+        while forced.len() < bytes_max
+            && !grammar.may_end()
+            && let Some(byte) = grammar.only()
+            && grammar.take(&[byte])
+        {
+            forced.push(byte);
+        }
+        forced
+    }
+
+    /// The one byte that can come, if there is but one.
+    fn only(&self) -> Option<u8> {
+        let mut only = None;
+        for way in &self.ways {
+            let Some(Item::Bytes(bytes, at)) = way.last() else { return None };
+            let byte = *bytes.get(*at)?;
+            if only.is_some_and(|only| only != byte) {
+                return None;
+            }
+            only = Some(byte);
+        }
+        only
+    }
+
+    fn after(&self, ways: &BTreeSet<Way>, byte: u8) -> BTreeSet<Way> {
+        let mut next = Vec::new();
+        for way in ways {
+            let Some((item, rest)) = way.split_last() else { continue };
+            let stay = |item: Item| rest.iter().cloned().chain([item]).collect::<Way>();
+            match item {
+                Item::Bytes(bytes, at) if bytes.get(*at) == Some(&byte) => {
+                    let at = at + 1;
+                    next.push(if at < bytes.len() {
+                        stay(Item::Bytes(Arc::clone(bytes), at))
+                    } else {
+                        rest.to_vec()
+                    });
+                }
+                Item::Text(text) => match text.after(byte) {
+                    Some(Some(text)) => next.push(stay(Item::Text(text))),
+                    Some(None) => next.push(rest.to_vec()),
+                    None => {}
+                },
+                Item::Number(number) => {
+                    next.extend(number.after(byte).map(|number| stay(Item::Number(number))))
+                }
+                // What isn't bytes yet was opened.
+                Item::Bytes(..)
+                | Item::Value(..)
+                | Item::Members(..)
+                | Item::Items(..)
+                | Item::AnyMembers(..) => {}
+            }
+        }
+        self.open(next)
+    }
+
+    /// Opens what comes first in each way until it is about bytes.
+    fn open(&self, mut ways: Vec<Way>) -> BTreeSet<Way> {
+        let mut open = BTreeSet::new();
+        for _ in 0..STEPS_MAX {
+            let Some(mut way) = ways.pop().filter(|_| open.len() + ways.len() <= WAYS_MAX) else { break };
+            let Some(item) = way.pop() else {
+                open.insert(way);
+                continue;
+            };
+            let mut with = |items: &[Item]| {
+                ways.push(way.iter().cloned().chain(items.iter().rev().cloned()).collect());
+            };
+            match item {
+                Item::Bytes(bytes, at) if at >= bytes.len() => with(&[]),
+                Item::Value(shape, depth) => self.open_value(shape, depth, &mut with),
+                Item::Members(shape, at, has_one, depth) => {
+                    self.open_members((shape, at, has_one, depth), &mut with)
+                }
+                Item::Items(shape, count, depth) => self.open_items((shape, count, depth), &mut with),
+                Item::AnyMembers(has_one, depth) => {
+                    with(&[literal("}")]);
+                    let before = literal(if has_one { ", \"" } else { "\"" });
+                    let text = Item::Text(Text::new(0, 64));
+                    with(&[
+                        before,
+                        text,
+                        literal(": "),
+                        Item::Value(schema::ANY, depth + 1),
+                        Item::AnyMembers(true, depth),
+                    ]);
+                }
+                Item::Number(number) => {
+                    if number.may_end() {
+                        with(&[]);
+                    }
+                    if number.may_go_on() {
+                        way.push(Item::Number(number));
+                        open.insert(way);
+                    }
+                }
+                Item::Bytes(..) | Item::Text(_) => {
+                    way.push(item);
+                    open.insert(way);
+                }
+            }
+        }
+        open
+    }
+
+    fn open_value(&self, shape: usize, depth: u8, with: &mut dyn FnMut(&[Item])) {
+        let number = |is_whole| Item::Number(Number { is_whole, state: NumberState::Begin, digits: 0 });
+        match self.shapes.get(shape) {
+            Shape::Any => {
+                with(&[literal("\""), Item::Text(Text::new(0, u32::MAX))]);
+                with(&[number(false)]);
+                ["true", "false", "null"].into_iter().for_each(|word| with(&[literal(word)]));
+                if depth < ANY_DEPTH_MAX {
+                    with(&[literal("{"), Item::AnyMembers(false, depth)]);
+                    with(&[literal("["), Item::Items(schema::ANY_LIST, 0, depth)]);
+                }
+            }
+            Shape::Text { least, most } => with(&[literal("\""), Item::Text(Text::new(*least, *most))]),
+            Shape::Number { is_whole } => with(&[number(*is_whole)]),
+            Shape::Bool => ["true", "false"].into_iter().for_each(|word| with(&[literal(word)])),
+            Shape::Null => with(&[literal("null")]),
+            Shape::OneOf(literals) => literals.iter().for_each(|one| with(&[literal(one)])),
+            Shape::Either(shapes) => shapes.iter().for_each(|one| with(&[Item::Value(*one, depth)])),
+            Shape::Object(_) => with(&[literal("{"), Item::Members(shape, 0, false, depth)]),
+            Shape::AnyObject => with(&[literal("{"), Item::AnyMembers(false, depth)]),
+            Shape::List { .. } => with(&[literal("["), Item::Items(shape, 0, depth)]),
+        }
+    }
+
+    fn open_members(
+        &self,
+        (shape, at, has_one, depth): (usize, usize, bool, u8),
+        with: &mut dyn FnMut(&[Item]),
+    ) {
+        let Shape::Object(members) = self.shapes.get(shape) else { return };
+        let Some(member) = members.get(at) else {
+            return with(&[literal("}")]);
+        };
+        let before = if has_one { ", " } else { "" };
+        let name = literal(&format!("{before}{}: ", member.name));
+        with(&[name, Item::Value(member.shape, depth), Item::Members(shape, at + 1, true, depth)]);
+        if !member.is_required {
+            with(&[Item::Members(shape, at + 1, has_one, depth)]);
+        }
+    }
+
+    fn open_items(&self, (shape, count, depth): (usize, u32, u8), with: &mut dyn FnMut(&[Item])) {
+        let Shape::List { of, least, most } = self.shapes.get(shape) else { return };
+        if count >= *least {
+            with(&[literal("]")]);
+        }
+        if count < (*most).min(ITEMS_MAX) {
+            let before = literal(if count > 0 { ", " } else { "" });
+            let deeper = if *of == schema::ANY { depth + 1 } else { depth };
+            with(&[before, Item::Value(*of, deeper), Item::Items(shape, count + 1, depth)]);
+        }
+    }
+}
+
+fn literal(text: &str) -> Item {
+    Item::Bytes(text.as_bytes().into(), 0)
+}
+
+impl Text {
+    fn new(least: u32, most: u32) -> Self {
+        Self { left: most, needed: least, state: TextState::Plain }
+    }
+
+    /// What is left after a byte: more text, nothing after the closing quote, or no way at all.
+    fn after(self, byte: u8) -> Option<Option<Self>> {
+        let at = |state| Some(Some(Self { state, ..self }));
+        let begun = |state| {
+            let left = self.left.checked_sub(1)?;
+            Some(Some(Self { left, needed: self.needed.saturating_sub(1), state }))
+        };
+        match (self.state, byte) {
+            (TextState::Plain, b'"') => (self.needed == 0).then_some(None),
+            (TextState::Plain, b'\\') => at(TextState::Escape),
+            (TextState::Plain, 0x20..=0x7E) => begun(TextState::Plain),
+            // UTF-8 as it has to be: nothing longer than needed, no half of a pair, nothing beyond the last.
+            (TextState::Plain, 0xC2..=0xDF) => begun(TextState::Inside(1, 0x80, 0xBF)),
+            (TextState::Plain, 0xE0) => begun(TextState::Inside(2, 0xA0, 0xBF)),
+            (TextState::Plain, 0xED) => begun(TextState::Inside(2, 0x80, 0x9F)),
+            (TextState::Plain, 0xE1..=0xEF) => begun(TextState::Inside(2, 0x80, 0xBF)),
+            (TextState::Plain, 0xF0) => begun(TextState::Inside(3, 0x90, 0xBF)),
+            (TextState::Plain, 0xF1..=0xF3) => begun(TextState::Inside(3, 0x80, 0xBF)),
+            (TextState::Plain, 0xF4) => begun(TextState::Inside(3, 0x80, 0x8F)),
+            (TextState::Inside(left, least, most), byte) if (least..=most).contains(&byte) => match left {
+                1 => at(TextState::Plain),
+                _ => at(TextState::Inside(left - 1, 0x80, 0xBF)),
+            },
+            (TextState::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                begun(TextState::Plain)
+            }
+            (TextState::Escape, b'u') => at(TextState::Hex(4, true)),
+            // Halves of pairs begin with D.
+            (TextState::Hex(_, true), b'd' | b'D') => None,
+            (TextState::Hex(left, _), byte) if byte.is_ascii_hexdigit() => match left {
+                1 => begun(TextState::Plain),
+                _ => at(TextState::Hex(left - 1, false)),
+            },
+            (TextState::Plain | TextState::Inside(..) | TextState::Escape | TextState::Hex(..), _) => None,
+        }
+    }
+}
+
+impl Number {
+    fn may_end(self) -> bool {
+        matches!(self.state, NumberState::Zero | NumberState::Digits | NumberState::Fraction)
+    }
+
+    fn may_go_on(self) -> bool {
+        self.digits < DIGITS_MAX && !(self.is_whole && self.state == NumberState::Zero)
+    }
+
+    fn after(self, byte: u8) -> Option<Self> {
+        let to = |state, digits: u8| Some(Self { state, digits: self.digits + digits, ..self });
+        match (self.state, byte) {
+            (NumberState::Begin, b'-') => to(NumberState::Sign, 0),
+            (NumberState::Begin | NumberState::Sign, b'0') => to(NumberState::Zero, 1),
+            (NumberState::Begin | NumberState::Sign, b'1'..=b'9') => to(NumberState::Digits, 1),
+            (NumberState::Digits, b'0'..=b'9') => to(NumberState::Digits, 1),
+            (NumberState::Zero | NumberState::Digits, b'.') if !self.is_whole => to(NumberState::Point, 0),
+            (NumberState::Point | NumberState::Fraction, b'0'..=b'9') => to(NumberState::Fraction, 1),
+            (
+                NumberState::Begin
+                | NumberState::Sign
+                | NumberState::Zero
+                | NumberState::Digits
+                | NumberState::Point
+                | NumberState::Fraction,
+                _,
+            ) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The provider: on weights that the test makes up, and on real ones where they have been pulled.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use regent_kernel::{Completion, Message, Offer, Role, Sampling, ToolUse};
+use serde_json::json;
+
+use super::*;
+use crate::event::Gathered;
+use crate::scheduler::{Priority, Room, Scheduler};
+
+pub(super) mod made_up;
+
+pub(super) fn message(role: Role, text: &str) -> Message {
+    Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
+}
+
+pub(super) fn inference(messages: Vec<Message>, tools: Vec<Offer>, tokens_max: u64) -> Inference {
+    Inference { model: "local/any".to_owned(), messages, tools, tokens_max, sampling: Sampling::default() }
+}
+
+pub(super) fn offer(name: &str, description: &str, input: Value) -> Offer {
+    Offer { name: name.to_owned(), description: description.to_owned(), input }
+}
+
+fn scheduler(running_max: usize) -> Scheduler {
+    Scheduler::new(Room { running_max, waiting_max: 64 }, HashMap::new())
+}
+
+/// Asks as the hub does.
+async fn answer(
+    local: &Local,
+    model: &str,
+    scheduler: &Scheduler,
+    priority: Priority,
+    inference: &Inference,
+) -> Result<Completion, ProviderError> {
+    let names = Names::of(inference);
+    let turn = scheduler.turn("agent", priority, 1).await.unwrap();
+    let bytes_out = AtomicU64::new(0);
+    let ask = Ask { model, inference, names: &names, secret: None, turn: &turn, bytes_out: &bytes_out };
+    let (events, mut coming) = Events::channel();
+    let mut gathered = Gathered::default();
+    let gather = async {
+        while let Some(event) = coming.recv().await {
+            gathered.take(event).unwrap();
+        }
+    };
+    let (ended, ()) = tokio::join!(local.ask(ask, events), gather);
+    ended?;
+    let usage = gathered.reported().unwrap().tokens;
+    gathered.finish(model, &names, usage)
+}
+
+async fn ask(local: &Local, model: &str, inference: &Inference) -> Completion {
+    answer(local, model, &scheduler(4), Priority::Normal, inference).await.unwrap()
+}
+
+fn tools() -> Vec<Offer> {
+    let path = json!({"type": "object", "properties": {"path": {"type": "string", "maxLength": 12}}, "required": ["path"], "additionalProperties": false});
+    let add = json!({"type": "object", "properties": {
+        "a": {"type": "integer"}, "how": {"enum": ["plus", "minus"]}, "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+    }, "required": ["a", "how"]});
+    vec![offer("fs.read", "Read a file", path), offer("calc.add", "Add", add)]
+}
+
+/// Where weights are that somebody has pulled; `None`, said aloud, where there are none.
+pub(super) fn pulled(name: &str) -> Option<PathBuf> {
+    let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".local/share")))?;
+    let folder = home.join("regent/models");
+    let is_there = crate::pull::is_pulled(&folder, name);
+    if !is_there {
+        eprintln!("SKIPPED: the weights `{name}` have not been pulled here");
+    }
+    is_there.then_some(folder)
+}
+
+#[tokio::test]
+async fn even_a_network_of_chance_asks_for_tools_as_their_schemas_say() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 0..4 {
+        made_up::write(&folder.path().join(format!("m{seed}.gguf")), seed);
+        let local = Local::with_threads(folder.path(), 1);
+        for temperature in [None, Some(1.5)] {
+            let mut asked = inference(vec![message(Role::User, "Read a.txt, and add 3.")], tools(), 120);
+            asked.sampling.temperature = temperature;
+            asked.sampling.seed = Some(seed);
+            let completion = ask(&local, &format!("m{seed}"), &asked).await;
+            if completion.stop == StopReason::Length {
+                continue;
+            }
+            let [call] = completion.message.calls.as_slice() else { panic!("{completion:?}") };
+            let schema = &tools().into_iter().find(|tool| tool.name == call.tool).unwrap().input;
+            assert!(jsonschema::is_valid(schema, &call.args), "{call:?}");
+            assert!(completion.usage.output > 0 && completion.usage.input > 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    made_up::write(&folder.path().join("m.gguf"), 7);
+    let questions: Vec<Inference> = (0..5)
+        .map(|number| {
+            inference(vec![message(Role::User, &format!("Question {number}, please."))], vec![], 24)
+        })
+        .collect();
+    let mut alone = Vec::new();
+    for question in &questions {
+        // A new one each time: nothing is remembered.
+        let local = Local::with_threads(folder.path(), 1);
+        alone.push(ask(&local, "m", question).await.message.text);
+    }
+    let letters: std::collections::BTreeSet<char> = alone.concat().chars().collect();
+    assert!(letters.len() > 3, "a network that says one thing shows nothing: {alone:?}");
+    let local = Local::with_threads(folder.path(), 2);
+    let scheduler = scheduler(5);
+    let together =
+        async |at: usize| answer(&local, "m", &scheduler, Priority::Normal, &questions[at]).await.unwrap();
+    let (a, b, c, d, e) = tokio::join!(together(0), together(1), together(2), together(3), together(4));
+    assert_eq!([a, b, c, d, e].map(|one| one.message.text).to_vec(), alone);
+    for (question, alone) in questions.iter().zip(&alone) {
+        let again = ask(&local, "m", question).await;
+        assert_eq!(&again.message.text, alone);
+        assert!(again.usage.cached > again.usage.input, "{:?}", again.usage);
+    }
+}
+
+#[tokio::test]
+async fn whoever_makes_way_goes_on_as_if_nothing_had_been() {
+    let folder = tempfile::tempdir().unwrap();
+    made_up::write(&folder.path().join("m.gguf"), 9);
+    let local = Local::with_threads(folder.path(), 1);
+    let long = inference(vec![message(Role::User, "Tell me a long story.")], vec![], 100);
+    let undisturbed = ask(&local, "m", &long).await;
+    let scheduler = scheduler(1);
+    let short = inference(vec![message(Role::User, "Short?")], vec![], 3);
+    let disturbed = answer(&local, "m", &scheduler, Priority::Background, &long);
+    let urgent = async {
+        let mut times = 0;
+        for _ in 0..3 {
+            tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+            answer(&local, "m", &scheduler, Priority::Interactive, &short).await.unwrap();
+            times += 1;
+        }
+        times
+    };
+    let (disturbed, times) = tokio::join!(disturbed, urgent);
+    assert_eq!(disturbed.unwrap().message, undisturbed.message);
+    assert_eq!((times, scheduler.load()), (3, (0, 0)));
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_wants_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    made_up::write(&folder.path().join("m.gguf"), 3);
+    let local = Local::with_threads(folder.path(), 1);
+    let long = inference(vec![message(Role::User, "For ever.")], vec![], 200);
+    let scheduler = scheduler(1);
+    {
+        let asking = answer(&local, "m", &scheduler, Priority::Normal, &long);
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(5), asking).await.is_err());
+    }
+    assert_eq!(scheduler.load(), (0, 0));
+    // The thread is free for the next one.
+    let next = inference(vec![message(Role::User, "Next.")], vec![], 2);
+    ask(&local, "m", &next).await;
+}
+
+#[tokio::test]
+async fn what_can_not_be_is_said_clearly() {
+    let folder = tempfile::tempdir().unwrap();
+    let local = Local::new(folder.path());
+    let question = inference(vec![message(Role::User, "x")], vec![], 1);
+    let none = answer(&local, "none", &scheduler(1), Priority::Normal, &question).await.unwrap_err();
+    assert!(none.to_string().contains("regent model pull none"), "{none}");
+    for name in ["../x", "", ".hidden", "a/b", "a\0b"] {
+        assert!(local.path(name).is_none(), "{name}");
+        assert!(!local.is_ready(name));
+    }
+    std::fs::write(folder.path().join("bad.gguf"), b"GGUF\x03\0\0\0nonsense").unwrap();
+    let bad = answer(&local, "bad", &scheduler(1), Priority::Normal, &question).await.unwrap_err();
+    assert!(matches!(bad, ProviderError::Absent(_)), "{bad}");
+    made_up::write(&folder.path().join("m.gguf"), 1);
+    let long = inference(vec![message(Role::User, &"word ".repeat(2_000))], vec![], 1);
+    let long = answer(&local, "m", &scheduler(1), Priority::Normal, &long).await.unwrap_err();
+    assert!(matches!(long, ProviderError::Unfit(_)), "{long}");
+}
+
+#[tokio::test]
+async fn a_stop_text_ends_the_answer_and_is_not_part_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    made_up::write(&folder.path().join("m.gguf"), 11);
+    let local = Local::with_threads(folder.path(), 1);
+    let mut question = inference(vec![message(Role::User, "Speak.")], vec![], 40);
+    question.sampling.temperature = Some(1.0);
+    let whole = ask(&local, "m", &question).await.message.text;
+    let middle = whole.chars().skip(2).find(char::is_ascii).unwrap().to_string();
+    question.sampling.stop = vec![middle.clone()];
+    let cut = ask(&local, "m", &question).await;
+    assert_eq!(cut.message.text, whole.split(&middle).next().unwrap());
+    assert_eq!(cut.stop, StopReason::End);
+}
+
+#[tokio::test]
+async fn real_weights_answer_and_call_tools() {
+    for name in ["smollm2-135m", "qwen2.5-coder-0.5b"] {
+        let Some(folder) = pulled(name) else { continue };
+        let local = Local::new(folder);
+        let question = inference(vec![message(Role::User, "What is the capital of France?")], vec![], 16);
+        let model = local.load(name).await.unwrap();
+        eprintln!("{:?}", model.prepare(&question, &Names::of(&question)).unwrap().prompt);
+        for q in ["What is the capital of France?", "Write a haiku about the sea.", "Count from one to ten."]
+        {
+            eprintln!(
+                "{:?}",
+                ask(&local, name, &inference(vec![message(Role::User, q)], vec![], 24)).await.message.text
+            );
+        }
+        let text = ask(&local, name, &question).await.message.text;
+        assert!(name == "smollm2-135m" || text.contains("Paris"), "{name}: {text}");
+        if name == "smollm2-135m" {
+            continue;
+        }
+        let asked = inference(
+            vec![message(Role::User, "Read the file notes.txt and tell me what it says.")],
+            tools(),
+            64,
+        );
+        let first = ask(&local, name, &asked).await;
+        let [call] = first.message.calls.as_slice() else { panic!("{first:?}") };
+        assert_eq!((call.tool.as_str(), &call.args), ("fs.read", &json!({"path": "notes.txt"})));
+        // The next turn begins with everything that was said before, and only what is new is read.
+        let mut next = asked.clone();
+        next.messages.push(Message {
+            calls: vec![ToolUse { id: "1".to_owned(), ..call.clone() }],
+            ..message(Role::Assistant, "")
+        });
+        next.messages
+            .push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "The sky is blue.") });
+        let second = ask(&local, name, &next).await;
+        assert!(second.usage.cached > 150 && second.usage.input < 80, "{:?}", second.usage);
+    }
+}

@@ -1,0 +1,267 @@
+//! Text to tokens and back: byte-level pairs, as the weights' own metadata has them.
+//!
+//! Tokens that mean something to the model beside their letters (who speaks, where a turn ends) are made from the template's text
+//! only, never from what anybody says: text that reads `<|im_end|>` stays seven letters and some signs. Otherwise whoever writes a file that
+//! an agent reads could speak as the system.
+
+use std::collections::{HashMap, HashSet};
+
+use regex::Regex;
+
+use super::gguf::{Gguf, GgufError};
+
+/// Words longer than this are cut before pairs are looked for: that takes time squared.
+const WORD_BYTES_MAX: usize = 256;
+/// How the metadata marks tokens that are more than their letters.
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+
+/// How text is cut into words before pairs are looked for, by the name that the metadata gives. None looks ahead: what `\s+(?!\S)` would do
+/// is done in [`Vocab::words`].
+const CUTS: &[Cut] = &[
+    Cut {
+        name: "qwen2",
+        pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
+        digits_apart: false,
+    },
+    Cut {
+        name: "llama-bpe",
+        pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
+        digits_apart: false,
+    },
+    Cut {
+        name: "smollm",
+        pattern: r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+",
+        digits_apart: true,
+    },
+    Cut {
+        name: "gpt-2",
+        pattern: r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+",
+        digits_apart: false,
+    },
+];
+
+struct Cut {
+    name: &'static str,
+    pattern: &'static str,
+    /// Digits stand alone before anything else is looked at, so that spaces before one are not divided.
+    digits_apart: bool,
+}
+
+/// The words of a model.
+#[derive(Debug)]
+pub(super) struct Vocab {
+    /// The bytes of each token.
+    bytes: Vec<Box<[u8]>>,
+    /// The token of each byte.
+    singles: Vec<u32>,
+    /// Two tokens that make a third, the earlier in the list the sooner.
+    pairs: HashMap<(u32, u32), (u32, u32)>,
+    /// Tokens that are more than their letters; longest first.
+    special: Vec<(String, u32)>,
+    ends: HashSet<u32>,
+    words: Regex,
+    digits_apart: bool,
+    /// What every conversation begins with.
+    pub(super) begin: Option<u32>,
+}
+
+impl Vocab {
+    /// Reads it from the weights' metadata; there are to be so many tokens.
+    pub(super) fn read(gguf: &Gguf, count: usize) -> Result<Self, GgufError> {
+        if gguf.text("tokenizer.ggml.model") != Some("gpt2") {
+            return Err(GgufError::Unsupported("a vocabulary other than byte-level pairs".to_owned()));
+        }
+        let name = gguf.text("tokenizer.ggml.pre").unwrap_or("gpt-2");
+        let cut = CUTS.iter().find(|cut| cut.name == name);
+        let cut =
+            cut.ok_or_else(|| GgufError::Unsupported(format!("the vocabulary `{}`", name.escape_debug())))?;
+        let words = Regex::new(cut.pattern).map_err(|error| GgufError::Malformed(error.to_string()))?;
+        let texts = gguf.texts("tokenizer.ggml.tokens")?;
+        if texts.len() != count {
+            return Err(GgufError::Malformed(format!("{} tokens for {count} rows", texts.len())));
+        }
+        let kinds = gguf.ints("tokenizer.ggml.token_type").unwrap_or_default();
+        let letters = letters();
+        let mut bytes = Vec::with_capacity(texts.len());
+        let mut special = Vec::new();
+        let mut by_text: HashMap<&str, u32> = HashMap::with_capacity(texts.len());
+        for (id, text) in (0_u32..).zip(texts) {
+            let is_special = matches!(kinds.get(id as usize), Some(&(CONTROL | USER_DEFINED)));
+            if is_special && !text.is_empty() {
+                special.push((text.clone(), id));
+                bytes.push(text.as_bytes().into());
+            } else {
+                bytes.push(text.chars().filter_map(|letter| letters.get(&letter).copied()).collect());
+                by_text.insert(text, id);
+            }
+        }
+        special.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then(a.cmp(b)));
+        let singles = singles(&letters, &by_text)?;
+        let pairs = pairs(gguf.texts("tokenizer.ggml.merges")?, &by_text)?;
+        let mut vocab = Self {
+            bytes,
+            singles,
+            pairs,
+            special,
+            ends: HashSet::new(),
+            words,
+            digits_apart: cut.digits_apart,
+            begin: None,
+        };
+        vocab.read_ends(gguf);
+        Ok(vocab)
+    }
+
+    fn read_ends(&mut self, gguf: &Gguf) {
+        let id = |name: &str| {
+            let id =
+                gguf.count(&format!("tokenizer.ggml.{name}"), self.bytes.len().saturating_sub(1)).ok()?;
+            u32::try_from(id).ok()
+        };
+        let named = ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>"];
+        let ends = ["eos_token_id", "eot_token_id"].into_iter().filter_map(id);
+        let ends = ends.chain(named.iter().filter_map(|name| self.special(name)));
+        self.ends = ends.collect();
+        let adds = matches!(gguf.value("tokenizer.ggml.add_bos_token"), Some(super::gguf::Value::Bool(true)));
+        self.begin = if adds { id("bos_token_id") } else { None };
+    }
+
+    /// A token that is more than its letters, by its text.
+    pub(super) fn special(&self, text: &str) -> Option<u32> {
+        self.special.iter().find(|(own, _)| own == text).map(|(_, id)| *id)
+    }
+
+    /// Whether a token ends the answer.
+    pub(super) fn is_end(&self, token: u32) -> bool {
+        self.ends.contains(&token)
+    }
+
+    /// Whether a token is more than its letters.
+    pub(super) fn is_special(&self, token: u32) -> bool {
+        self.special.iter().any(|(_, id)| *id == token)
+    }
+
+    /// The bytes of a token.
+    pub(super) fn bytes(&self, token: u32) -> &[u8] {
+        self.bytes.get(token as usize).map_or(&[], |bytes| bytes)
+    }
+
+    /// What anybody says: never more than its letters.
+    pub(super) fn plain(&self, text: &str, into: &mut Vec<u32>) {
+        for word in self.words(text) {
+            let mut rest = word;
+            while !rest.is_empty() {
+                let (piece, after) =
+                    rest.split_at(rest.floor_char_boundary(WORD_BYTES_MAX).max(1).min(rest.len()));
+                self.pieces(piece.as_bytes(), into);
+                rest = after;
+            }
+        }
+    }
+
+    /// What a template says, where tokens that are more than their letters may be.
+    pub(super) fn template(&self, text: &str, into: &mut Vec<u32>) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let found =
+                self.special.iter().filter_map(|(own, id)| rest.find(own.as_str()).map(|at| (at, own, *id)));
+            // The first one; of those that begin there, the longest, which comes first in the list.
+            let Some((at, own, id)) = found.min_by_key(|(at, ..)| *at) else {
+                return self.plain(rest, into);
+            };
+            self.plain(rest.get(..at).unwrap_or_default(), into);
+            into.push(id);
+            rest = rest.get(at + own.len()..).unwrap_or_default();
+        }
+    }
+
+    fn words<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let found = self.words.find_at(text, at)?;
+            let word = found.as_str();
+            let mut end = found.end();
+            // Of several spaces, the last belongs to the word that follows.
+            let next = text.get(end..).and_then(|rest| rest.chars().next());
+            let divides = next.is_some_and(|next| !(self.digits_apart && next.is_numeric()));
+            if divides
+                && word.chars().all(char::is_whitespace)
+                && !word.ends_with(['\r', '\n'])
+                && let Some((last, _)) = word.char_indices().next_back()
+                && last > 0
+            {
+                end = found.start() + last;
+            }
+            // What nothing matches would be left out; nothing is, but if it were, it goes with the next word.
+            let word = text.get(at..end)?;
+            at = end;
+            Some(word)
+        })
+    }
+
+    /// Joins pairs, the most usual first, until none is left.
+    fn pieces(&self, word: &[u8], into: &mut Vec<u32>) {
+        let mut tokens: Vec<u32> =
+            word.iter().filter_map(|byte| self.singles.get(usize::from(*byte)).copied()).collect();
+        loop {
+            let pairs = tokens.iter().zip(tokens.iter().skip(1)).enumerate();
+            let best = pairs
+                .filter_map(|(at, (a, b))| self.pairs.get(&(*a, *b)).map(|(rank, id)| (*rank, at, *id)))
+                .min();
+            let Some((_, at, id)) = best else { break };
+            if let Some(first) = tokens.get_mut(at) {
+                *first = id;
+            }
+            tokens.remove(at + 1);
+        }
+        into.extend(tokens);
+    }
+}
+
+/// The letter that stands for each byte in such vocabularies: itself where it is printable, one from beyond 255 where it isn't.
+fn letters() -> HashMap<char, u8> {
+    let mut beyond = 256_u32;
+    (0..=255_u8)
+        .filter_map(|byte| {
+            let own = matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+            let letter = if own {
+                char::from(byte)
+            } else {
+                beyond += 1;
+                char::from_u32(beyond - 1)?
+            };
+            Some((letter, byte))
+        })
+        .collect()
+}
+
+fn singles(letters: &HashMap<char, u8>, by_text: &HashMap<&str, u32>) -> Result<Vec<u32>, GgufError> {
+    // Small vocabularies lack bytes that no text has, or hardly any; they become a question mark.
+    let instead = by_text.get("?").ok_or_else(|| GgufError::Missing("token `?`".to_owned()))?;
+    let mut singles = vec![*instead; 256];
+    for (letter, byte) in letters {
+        let id = by_text.get(letter.encode_utf8(&mut [0; 4]) as &str);
+        if let (Some(single), Some(id)) = (singles.get_mut(usize::from(*byte)), id) {
+            *single = *id;
+        }
+    }
+    Ok(singles)
+}
+
+type Pairs = HashMap<(u32, u32), (u32, u32)>;
+
+fn pairs(merges: &[String], by_text: &HashMap<&str, u32>) -> Result<Pairs, GgufError> {
+    let mut pairs = HashMap::with_capacity(merges.len());
+    for (rank, merge) in (0_u32..).zip(merges) {
+        let malformed = || GgufError::Malformed(format!("the pair `{}`", merge.escape_debug()));
+        let (a, b) = merge.split_once(' ').ok_or_else(malformed)?;
+        let whole = format!("{a}{b}");
+        let id = |text: &str| by_text.get(text).copied();
+        // Some vocabularies list pairs of words that they don't have.
+        if let (Some(a), Some(b), Some(whole)) = (id(a), id(b), id(&whole)) {
+            pairs.entry((a, b)).or_insert((rank, whole));
+        }
+    }
+    Ok(pairs)
+}

@@ -1,0 +1,210 @@
+//! What tokens cost, as data with its date: `prices.toml`, and what the settings add.
+
+use std::collections::BTreeMap;
+
+use regent_kernel::ModelUsage;
+use serde::Deserialize;
+
+use crate::event::Used;
+
+/// The table that is compiled in.
+const COMPILED_IN: &str = include_str!("prices.toml");
+/// Prices are for so many tokens.
+const PER: u128 = 1_000_000;
+
+/// Prices of models.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// When they were looked up.
+    pub date: String,
+    /// Where, and how sure that is.
+    pub note: String,
+    #[serde(default)]
+    model: BTreeMap<String, Price>,
+}
+
+/// What a million tokens cost, in millionths of a US dollar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Read anew.
+    pub input: u64,
+    /// Written.
+    pub output: u64,
+    /// Read from the provider's cache; as much as `input` if nobody says.
+    pub cached: Option<u64>,
+    /// Thought; as much as `output` if nobody says.
+    pub reasoning: Option<u64>,
+    /// Read anew and put into the provider's cache; as much as `input` if nobody says.
+    pub cache_write: Option<u64>,
+    /// What long prompts cost.
+    pub long: Option<Long>,
+}
+
+/// The prices of everything in a call whose prompt is long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Long {
+    /// A prompt of more tokens than this.
+    pub above: u64,
+    /// Read anew.
+    pub input: u64,
+    /// Written.
+    pub output: u64,
+    /// Read from the provider's cache.
+    pub cached: Option<u64>,
+    /// Put into it.
+    pub cache_write: Option<u64>,
+}
+
+impl Prices {
+    /// Reads a table.
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    /// The table that is compiled in.
+    pub fn compiled_in() -> Result<Self, toml::de::Error> {
+        Self::parse(COMPILED_IN)
+    }
+
+    /// What a provider's model costs; `None` if nobody knows. A dated name (`…-2025-01-31`) has the price of the name without it.
+    pub fn of(&self, kind: &str, model: &str) -> Option<Price> {
+        let at = |model: &str| self.model.get(&format!("{kind}/{model}")).copied();
+        at(model).or_else(|| at(undated(model)))
+    }
+}
+
+/// A name without a date at its end, `-2025-01-31` or `-20250131`.
+fn undated(model: &str) -> &str {
+    let is_date = |rest: &str| {
+        let fits = |form: &str| {
+            form.len() == rest.len()
+                && form.chars().zip(rest.chars()).all(|(f, c)| f == c || f == 'd' && c.is_ascii_digit())
+        };
+        fits("-dddddddd") || fits("-dddd-dd-dd")
+    };
+    let stem = [9_usize, 11].iter().find_map(|length| {
+        let (stem, rest) = model.split_at_checked(model.len().checked_sub(*length)?)?;
+        is_date(rest).then_some(stem)
+    });
+    stem.unwrap_or(model)
+}
+
+impl Price {
+    /// What it came to, rounded up.
+    pub fn cost(&self, used: &Used) -> u64 {
+        let Used { tokens, cache_written } = used;
+        let price = self.at(tokens.input.saturating_add(tokens.cached));
+        let written = tokens.input.min(*cache_written);
+        let thought = tokens.output.min(tokens.reasoning);
+        let parts = [
+            (tokens.input - written, price.input),
+            (written, price.cache_write.unwrap_or(price.input)),
+            (tokens.cached, price.cached.unwrap_or(price.input)),
+            (tokens.output - thought, price.output),
+            (thought, price.reasoning.unwrap_or(price.output)),
+        ];
+        let all = parts
+            .iter()
+            .fold(0_u128, |all, (count, price)| all.saturating_add(u128::from(*count) * u128::from(*price)));
+        u64::try_from(all.div_ceil(PER)).unwrap_or(u64::MAX)
+    }
+
+    /// What it comes to at most.
+    pub fn most(&self, tokens_in: u64, tokens_max: u64) -> u64 {
+        let price = self.at(tokens_in);
+        let dearest = |own: u64, others: [Option<u64>; 2]| others.into_iter().flatten().fold(own, u64::max);
+        let price = Self {
+            input: dearest(price.input, [price.cached, price.cache_write]),
+            output: dearest(price.output, [price.reasoning, None]),
+            cached: None,
+            reasoning: None,
+            cache_write: None,
+            long: None,
+        };
+        let tokens = ModelUsage { input: tokens_in, output: tokens_max, ..ModelUsage::default() };
+        price.cost(&Used { tokens, cache_written: 0 })
+    }
+
+    /// The prices for a prompt of this length.
+    fn at(&self, tokens_in: u64) -> Self {
+        match self.long {
+            Some(long) if tokens_in > long.above => Self {
+                input: long.input,
+                output: long.output,
+                cached: long.cached.or(self.cached),
+                cache_write: long.cache_write.or(self.cache_write),
+                ..*self
+            },
+            Some(_) | None => *self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_table_that_is_compiled_in_is_usable() {
+        let prices = Prices::compiled_in().unwrap();
+        assert_eq!(prices.date.len(), 10);
+        assert!(!prices.note.is_empty());
+        for (name, price) in &prices.model {
+            assert!(name.contains('/'), "{name}");
+            assert!(price.output >= price.input, "{name}");
+            assert!(price.cached.is_none_or(|cached| cached <= price.input), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_dated_name_has_the_price_of_its_model_and_an_unknown_one_none() {
+        let text = "date='2025-01-01'\nnote='n'\n[model.'x/gpt-5']\ninput=1\noutput=2\n[model.'x/claude-4']\ninput=3\noutput=4\n";
+        let prices = Prices::parse(text).unwrap();
+        let input = |model: &str| prices.of("x", model).map(|price| price.input);
+        assert_eq!(input("gpt-5"), Some(1));
+        assert_eq!(input("claude-4-20250514"), Some(3));
+        assert_eq!(input("gpt-5-2025-01-31"), Some(1));
+        assert_eq!(input("gpt-5-mini"), None);
+        assert_eq!(input("gpt-6"), None);
+        assert_eq!(prices.of("y", "gpt-5"), None);
+    }
+
+    #[test]
+    fn each_kind_of_token_has_its_own_price() {
+        let text = "input = 1000000\noutput = 8000000\ncached = 100000\n";
+        let price: Price = toml::from_str(text).unwrap();
+        let tokens = ModelUsage { input: 3, cached: 10, output: 5, reasoning: 2 };
+        let used = Used { tokens, cache_written: 0 };
+        assert_eq!(price.cost(&used), 3 + 1 + 40);
+        let dearer = Price { reasoning: Some(9_000_000), cache_write: Some(2_000_000), ..price };
+        assert_eq!(dearer.cost(&Used { cache_written: 2, ..used }), 1 + 4 + 1 + 24 + 18);
+        let long = Long { above: 12, input: 2_000_000, output: 9_000_000, cached: None, cache_write: None };
+        let long = Price { long: Some(long), ..price };
+        assert_eq!(long.cost(&used), 6 + 1 + 45, "thirteen tokens are long");
+        let one = ModelUsage { cached: 1, ..ModelUsage::default() };
+        assert_eq!(price.cost(&Used { tokens: one, cache_written: 0 }), 1, "rounded up");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_costs_more_than_the_most(
+            input in 0_u64..1 << 40, cached in 0_u64..1 << 40, output in 0_u64..1 << 40, share in 0_u64..=100,
+            prices in proptest::array::uniform8(0_u64..1 << 40),
+        ) {
+            let [input_price, output_price, cached_price, reasoning, write, above, long_input, long_output] = prices;
+            let long = Long { above, input: long_input, output: long_output, cached: None, cache_write: None };
+            let price = Price {
+                input: input_price, output: output_price, cached: Some(cached_price), reasoning: Some(reasoning),
+                cache_write: Some(write), long: Some(long),
+            };
+            let tokens = ModelUsage { input, cached, output, reasoning: output / 100 * share };
+            let used = Used { tokens, cache_written: input / 100 * share };
+            prop_assert!(price.cost(&used) <= price.most(input + cached, output));
+        }
+    }
+}

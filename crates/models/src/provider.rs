@@ -1,0 +1,249 @@
+//! Whoever answers: one trait, over the network or in this process.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use regent_egress::ReachError;
+use regent_kernel::{BoxFuture, Inference, Secret, SecretError};
+use tokio::sync::mpsc;
+
+use crate::event::Event;
+use crate::names::Names;
+use crate::scheduler::Turn;
+
+/// Pieces of an answer that may wait to be taken; then the provider waits too.
+const EVENTS_WAITING_MAX: usize = 64;
+
+/// Someone who can be asked to continue a conversation.
+///
+/// It gets what it needs and nothing more: no permit, no policy, no ledger. What it may be asked, and whether, is decided before;
+/// retries, time-outs in all, prices and fallbacks are the [`Hub`](crate::Hub)'s. A provider in this process runs its token loop on
+/// a thread of its own: it gives each token with [`Events::give_blocking`], stops when that fails, and looks at
+/// [`Turn::should_yield`] between two tokens.
+///
+/// ```
+/// use std::sync::Arc;
+/// use regent_kernel::{BoxFuture, StopReason, SystemClock};
+/// use regent_models::{Ask, Event, Events, Hub, Kind, Provider, ProviderError, ProviderSettings, RouterSettings};
+///
+/// /// Says back what it was told last.
+/// #[derive(Debug)]
+/// struct Echo;
+///
+/// impl Provider for Echo {
+///     fn endpoint(&self, _model: &str) -> Option<String> {
+///         None // it stays in this process
+///     }
+///
+///     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
+///         Box::pin(async move {
+///             let last = ask.inference.messages.last().map_or("", |message| &message.text);
+///             events.give(Event::Text(last.to_owned())).await?;
+///             events.give(Event::Stop(StopReason::End)).await
+///         })
+///     }
+/// }
+///
+/// let mut hub = Hub::new(RouterSettings::default(), Arc::new(SystemClock::default()))?;
+/// hub.add("echo", Arc::new(Echo), ProviderSettings::of(Kind::Local, &["one"]));
+/// assert_eq!(hub.list()[0].model, "echo/one");
+/// # Ok::<(), regent_models::SettingsError>(())
+/// ```
+pub trait Provider: Send + Sync + fmt::Debug {
+    /// Where a question to this model goes, as a URL; `None` if it stays in this process.
+    fn endpoint(&self, model: &str) -> Option<String>;
+
+    /// The secret that opens it, by name.
+    fn secret(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it can be asked for this model at all; one whose weights aren't there can't.
+    fn is_ready(&self, _model: &str) -> bool {
+        true
+    }
+
+    /// Asks, and gives the answer piece by piece. Ok without an [`Event::Stop`] counts as a cut stream.
+    fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>>;
+}
+
+/// One question to a provider.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The model, as the provider spells it.
+    pub model: &'a str,
+    /// The conversation.
+    pub inference: &'a Inference,
+    /// Tools as the provider spells them.
+    pub names: &'a Names,
+    /// What opens it.
+    pub secret: Option<&'a Secret>,
+    /// Its place among the calls that run. One in this process makes way by [`Turn::give_way`].
+    pub turn: &'a Turn,
+    /// Counts the bytes that leave this machine.
+    pub bytes_out: &'a AtomicU64,
+}
+
+/// Where the pieces of an answer go.
+#[derive(Debug, Clone)]
+pub struct Events(mpsc::Sender<Event>);
+
+impl Events {
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Event>) {
+        let (to, from) = mpsc::channel(EVENTS_WAITING_MAX);
+        (Self(to), from)
+    }
+
+    /// Gives a piece; fails when nobody wants any more.
+    pub async fn give(&self, event: Event) -> Result<(), ProviderError> {
+        self.0.send(event).await.map_err(|_| ProviderError::Stopped)
+    }
+
+    /// The same from a thread of one's own.
+    pub fn give_blocking(&self, event: Event) -> Result<(), ProviderError> {
+        self.0.blocking_send(event).map_err(|_| ProviderError::Stopped)
+    }
+}
+
+/// No answer, or half of one.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// It wasn't reached, or the exchange broke.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// It said no.
+    #[error("it answered {status}: {message}")]
+    Status {
+        /// With which status.
+        status: u16,
+        /// And which words.
+        message: String,
+        /// When to come again, if it said so.
+        retry_after_ms: Option<u64>,
+    },
+    /// It said yes, and then that it couldn't.
+    #[error("it reported `{code}`: {message}")]
+    Reported {
+        /// Its own word for it.
+        code: String,
+        /// And its words.
+        message: String,
+    },
+    /// What it sent can't be understood.
+    #[error("the answer is garbled: {0}")]
+    Malformed(String),
+    /// The answer ended before it was over.
+    #[error("the answer was cut")]
+    Cut,
+    /// More came than is taken.
+    #[error("{0} is larger than may come")]
+    TooLarge(&'static str),
+    /// It took too long in all.
+    #[error("the answer took longer than {0} ms")]
+    Late(u64),
+    /// What opens it can't be had.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The question can't be put to it.
+    #[error("it can't be asked: {0}")]
+    Unfit(String),
+    /// What answers isn't on this machine, or can't be used.
+    #[error("it isn't here: {0}")]
+    Absent(String),
+    /// It has failed too often just now to be asked.
+    #[error("it was down just now, and isn't asked until it may be back")]
+    Down,
+    /// Too many wait for it.
+    #[error("{0} calls wait for it already")]
+    Busy(usize),
+    /// Nobody waits for the answer any more.
+    #[error("nobody waits for the answer")]
+    Stopped,
+}
+
+/// What to do after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Ask again, not before this many milliseconds if it said so.
+    Again(Option<u64>),
+    /// Ask someone else: it would say the same again.
+    Elsewhere,
+    /// Anyone would say the same.
+    Fail,
+}
+
+impl ProviderError {
+    /// What to do about it.
+    pub fn next(&self) -> Next {
+        match self {
+            Self::Reach(error) => match error {
+                ReachError::Connect { .. } | ReachError::Timeout(_) | ReachError::Broken(_) => {
+                    Next::Again(None)
+                }
+                ReachError::Url(_)
+                | ReachError::Name { .. }
+                | ReachError::NoSuchHost { .. }
+                | ReachError::Address { .. }
+                | ReachError::Tls(_) => Next::Elsewhere,
+                ReachError::TooLarge => Next::Fail,
+            },
+            Self::Status { status: 408 | 409 | 425 | 429 | 500..=599, retry_after_ms, .. } => {
+                Next::Again(*retry_after_ms)
+            }
+            Self::Status { status: 401..=404, .. }
+            | Self::Secret(_)
+            | Self::Absent(_)
+            | Self::Down
+            | Self::Busy(_) => Next::Elsewhere,
+            Self::Status { .. } | Self::TooLarge(_) | Self::Unfit(_) | Self::Stopped => Next::Fail,
+            Self::Reported { code, .. } if is_passing(code) => Next::Again(None),
+            Self::Reported { .. } => Next::Elsewhere,
+            Self::Malformed(_) | Self::Cut => Next::Again(None),
+            Self::Late(_) => Next::Elsewhere,
+        }
+    }
+
+    /// Whether the provider itself seems to be down: what its breaker counts. A provider that says no is up.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Reach(_) | Self::Malformed(_) | Self::Cut | Self::Late(_) => true,
+            Self::Status { status, .. } => *status >= 500,
+            Self::Reported { code, .. } => is_passing(code),
+            Self::TooLarge(_)
+            | Self::Secret(_)
+            | Self::Unfit(_)
+            | Self::Absent(_)
+            | Self::Down
+            | Self::Busy(_)
+            | Self::Stopped => false,
+        }
+    }
+
+    /// A stable word for the failure that the caller sees.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Reach(_) => "model.unreachable",
+            Self::Status { status: 401..=403, .. } => "model.unauthorised",
+            Self::Status { status: 429, .. } => "model.rate_limited",
+            Self::Status { .. } | Self::Reported { .. } => "model.refused",
+            Self::Malformed(_) => "model.garbled",
+            Self::Cut => "model.cut",
+            Self::TooLarge(_) => "model.too_large",
+            Self::Late(_) => "model.late",
+            Self::Secret(error) => error.code(),
+            Self::Unfit(_) => "model.unfit",
+            Self::Absent(_) => "model.absent",
+            Self::Down => "model.down",
+            Self::Busy(_) => "model.busy",
+            Self::Stopped => "model.stopped",
+        }
+    }
+}
+
+/// Words that providers use for what goes away by itself.
+fn is_passing(code: &str) -> bool {
+    let code = code.to_ascii_lowercase();
+    let words =
+        ["overload", "rate_limit", "server", "internal", "unavailable", "api_error", "timeout", "exhausted"];
+    words.iter().any(|word| code.contains(word)) || matches!(code.parse(), Ok(429_u16 | 500..=599))
+}

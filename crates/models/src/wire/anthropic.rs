@@ -1,0 +1,174 @@
+//! Anthropic's messages.
+
+use regent_kernel::{Inference, Message, Role, StopReason};
+use serde_json::{Value, json};
+
+use super::{Decoder, Wire, count_at, put, some_list, text_at};
+use crate::event::{Event, ToolDelta, Used};
+use crate::names::Names;
+use crate::provider::ProviderError;
+
+/// The protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anthropic;
+
+impl Wire for Anthropic {
+    fn path(&self, _model: &str) -> String {
+        "/messages".to_owned()
+    }
+
+    fn key_header(&self) -> (&'static str, &'static str) {
+        ("x-api-key", "")
+    }
+
+    fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("anthropic-version", "2023-06-01")]
+    }
+
+    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+        let sampling = &inference.sampling;
+        let mut system: Vec<Value> = inference
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::System && !message.text.is_empty())
+            .map(|message| json!({"type": "text", "text": message.text}))
+            .collect();
+        let mut tools: Vec<Value> = inference
+            .tools
+            .iter()
+            .map(|offer| {
+                json!({"name": names.wire(&offer.name), "description": offer.description, "input_schema": offer.input})
+            })
+            .collect();
+        // What stays the same from turn to turn is worth keeping on their side.
+        mark_for_cache(tools.last_mut());
+        mark_for_cache(system.last_mut());
+        let mut body = json!({
+            "model": model,
+            "max_tokens": inference.tokens_max,
+            "messages": turns(&inference.messages, names),
+            "stream": true,
+        });
+        put(&mut body, "system", some_list(system));
+        put(&mut body, "tools", some_list(tools));
+        let must_call = sampling.must_call && !inference.tools.is_empty();
+        put(&mut body, "tool_choice", must_call.then(|| json!({"type": "any"})));
+        // No temperature: the models of today refuse any but their own.
+        put(&mut body, "stop_sequences", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
+        let format = |schema: &Value| json!({"format": {"type": "json_schema", "schema": schema}});
+        put(&mut body, "output_config", sampling.schema.as_ref().map(format));
+        body
+    }
+
+    fn decoder(&self) -> Box<dyn Decoder> {
+        Box::new(Messages::default())
+    }
+}
+
+fn mark_for_cache(block: Option<&mut Value>) {
+    if let Some(block) = block {
+        put(block, "cache_control", Some(json!({"type": "ephemeral"})));
+    }
+}
+
+/// Turns must alternate: several answers of tools, and what the person says after them, are one turn.
+fn turns(messages: &[Message], names: &Names) -> Vec<Value> {
+    let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in messages {
+        let (role, blocks) = match message.role {
+            Role::System => continue,
+            Role::User => ("user", said(&message.text)),
+            Role::Assistant => {
+                let calls = message.calls.iter().map(|call| {
+                    json!({"type": "tool_use", "id": call.id, "name": names.wire(&call.tool), "input": call.args})
+                });
+                ("assistant", said(&message.text).into_iter().chain(calls).collect())
+            }
+            Role::Tool => {
+                let id = message.answers.as_deref().unwrap_or_default();
+                ("user", vec![json!({"type": "tool_result", "tool_use_id": id, "content": message.text})])
+            }
+        };
+        match turns.last_mut() {
+            Some((before, gathered)) if *before == role => gathered.extend(blocks),
+            Some(_) | None => turns.push((role, blocks)),
+        }
+    }
+    let turns = turns.into_iter().filter(|(_, blocks)| !blocks.is_empty());
+    turns.map(|(role, blocks)| json!({"role": role, "content": blocks})).collect()
+}
+
+/// Empty texts are refused there.
+fn said(text: &str) -> Vec<Value> {
+    if text.is_empty() { Vec::new() } else { vec![json!({"type": "text", "text": text})] }
+}
+
+#[derive(Debug, Default)]
+struct Messages {
+    used: Used,
+    stop: Option<StopReason>,
+}
+
+impl Decoder for Messages {
+    fn message(&mut self, message: Value, events: &mut Vec<Event>) -> Result<(), ProviderError> {
+        let index = count_at(&message, "/index").unwrap_or(0);
+        match text_at(&message, "/type").unwrap_or_default() {
+            "message_start" => self.count(&message, "/message/usage", events),
+            "content_block_start" if text_at(&message, "/content_block/type") == Some("tool_use") => {
+                events.push(Event::Tool(ToolDelta {
+                    index,
+                    id: text_at(&message, "/content_block/id").map(str::to_owned),
+                    name: text_at(&message, "/content_block/name").map(str::to_owned),
+                    args: String::new(),
+                }));
+            }
+            "content_block_delta" => match text_at(&message, "/delta/type").unwrap_or_default() {
+                "text_delta" => events.push(Event::Text(owned(&message, "/delta/text"))),
+                "thinking_delta" => events.push(Event::Reasoning(owned(&message, "/delta/thinking"))),
+                "input_json_delta" => {
+                    let args = owned(&message, "/delta/partial_json");
+                    events.push(Event::Tool(ToolDelta { index, args, ..ToolDelta::default() }));
+                }
+                _signature_or_citation => {}
+            },
+            "message_delta" => {
+                self.count(&message, "/usage", events);
+                self.stop = text_at(&message, "/delta/stop_reason").map(stop).or(self.stop);
+            }
+            "message_stop" => events.push(Event::Stop(self.stop.unwrap_or(StopReason::End))),
+            "" => return Err(ProviderError::Malformed("an event without a type".to_owned())),
+            _ping_or_end_of_block => {}
+        }
+        Ok(())
+    }
+}
+
+impl Messages {
+    /// Counts so far, in all; what a message leaves out stays as it was.
+    fn count(&mut self, message: &Value, place: &str, events: &mut Vec<Event>) {
+        let count = |field: &str| count_at(message, &format!("{place}/{field}"));
+        let Used { tokens, cache_written } = &mut self.used;
+        if let Some(input) = count("input_tokens") {
+            *cache_written = count("cache_creation_input_tokens").unwrap_or(0);
+            tokens.input = input.saturating_add(*cache_written);
+        }
+        tokens.cached = count("cache_read_input_tokens").unwrap_or(tokens.cached);
+        tokens.output = count("output_tokens").unwrap_or(tokens.output);
+        if message.pointer(place).is_some() {
+            events.push(Event::Usage(self.used));
+        }
+    }
+}
+
+fn owned(message: &Value, pointer: &str) -> String {
+    text_at(message, pointer).unwrap_or_default().to_owned()
+}
+
+fn stop(reason: &str) -> StopReason {
+    match reason {
+        "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
+        "tool_use" => StopReason::ToolUse,
+        "refusal" => StopReason::Refusal,
+        _end => StopReason::End,
+    }
+}

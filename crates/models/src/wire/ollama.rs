@@ -1,0 +1,116 @@
+//! Ollama's own chat: JSON Lines, arguments of tools as objects.
+
+use std::collections::BTreeMap;
+
+use regent_kernel::{Inference, Message, ModelUsage, Role, StopReason};
+use serde_json::{Value, json};
+
+use super::openai_chat::function;
+use super::{Decoder, Wire, count_at, list_at, put, some_list, text_at};
+use crate::event::{Event, ToolDelta};
+use crate::lines::Framing;
+use crate::names::Names;
+use crate::provider::ProviderError;
+
+/// The protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ollama;
+
+impl Wire for Ollama {
+    fn path(&self, _model: &str) -> String {
+        "/api/chat".to_owned()
+    }
+
+    fn key_header(&self) -> (&'static str, &'static str) {
+        ("authorization", "Bearer ")
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::JsonLines
+    }
+
+    fn body(&self, model: &str, inference: &Inference, names: &Names) -> Value {
+        let sampling = &inference.sampling;
+        let mut asked: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut messages = Vec::with_capacity(inference.messages.len());
+        for message in &inference.messages {
+            asked.extend(message.calls.iter().map(|call| (call.id.as_str(), names.wire(&call.tool))));
+            messages.push(turn(message, names, &asked));
+        }
+        let mut options = json!({"num_predict": inference.tokens_max});
+        put(&mut options, "temperature", sampling.temperature.map(Value::from));
+        put(&mut options, "seed", sampling.seed.map(Value::from));
+        put(&mut options, "stop", some_list(sampling.stop.iter().map(|text| json!(text)).collect()));
+        let mut body = json!({"model": model, "messages": messages, "stream": true, "options": options});
+        put(
+            &mut body,
+            "tools",
+            some_list(inference.tools.iter().map(|offer| function(offer, names)).collect()),
+        );
+        put(&mut body, "format", sampling.schema.clone());
+        body
+    }
+
+    fn decoder(&self) -> Box<dyn Decoder> {
+        Box::new(Chat { calls: 0 })
+    }
+}
+
+fn turn(message: &Message, names: &Names, asked: &BTreeMap<&str, &str>) -> Value {
+    let role = match message.role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let mut turn = json!({"role": role, "content": message.text});
+    let call = |call: &regent_kernel::ToolUse| json!({"function": {"name": names.wire(&call.tool), "arguments": call.args}});
+    put(&mut turn, "tool_calls", some_list(message.calls.iter().map(call).collect()));
+    let answered = message.answers.as_deref().and_then(|id| asked.get(id));
+    put(&mut turn, "tool_name", answered.map(|name| json!(name)));
+    turn
+}
+
+#[derive(Debug)]
+struct Chat {
+    calls: u64,
+}
+
+impl Decoder for Chat {
+    fn message(&mut self, message: Value, events: &mut Vec<Event>) -> Result<(), ProviderError> {
+        let said = message.get("message").unwrap_or(&Value::Null);
+        let over = message.get("done").and_then(Value::as_bool);
+        if said.is_null() && over.is_none() {
+            return Err(ProviderError::Malformed("a line that is no message".to_owned()));
+        }
+        if let Some(text) = text_at(said, "/thinking").filter(|text| !text.is_empty()) {
+            events.push(Event::Reasoning(text.to_owned()));
+        }
+        if let Some(text) = text_at(said, "/content").filter(|text| !text.is_empty()) {
+            events.push(Event::Text(text.to_owned()));
+        }
+        for call in list_at(said, "/tool_calls") {
+            let args = call.pointer("/function/arguments").filter(|args| args.is_object());
+            events.push(Event::Tool(ToolDelta {
+                index: self.calls,
+                id: text_at(call, "/id").map(str::to_owned),
+                name: text_at(call, "/function/name").map(str::to_owned),
+                args: args.map(Value::to_string).unwrap_or_default(),
+            }));
+            self.calls = self.calls.saturating_add(1);
+        }
+        if over == Some(true) {
+            let count = |field: &str| count_at(&message, field).unwrap_or(0);
+            // It leaves the prompt's count out where all of it was cached.
+            let usage = ModelUsage {
+                input: count("/prompt_eval_count"),
+                output: count("/eval_count"),
+                ..ModelUsage::default()
+            };
+            events.push(Event::Usage(usage.into()));
+            let cut = text_at(&message, "/done_reason") == Some("length");
+            events.push(Event::Stop(if cut { StopReason::Length } else { StopReason::End }));
+        }
+        Ok(())
+    }
+}

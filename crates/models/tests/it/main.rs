@@ -1,0 +1,13 @@
+//! Calls to models through a whole kernel: real policy, ledger, vault and sockets; the other side is a server on this machine that
+//! speaks each protocol and fails as told.
+
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod protocols;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod world;

@@ -1,0 +1,125 @@
+//! What a policy said, made into one of five verdicts, or refused.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::RuntimeError;
+use super::path::{Path, Root};
+
+/// The five decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Yes.
+    Allow,
+    /// No.
+    Deny,
+    /// Yes, and somebody should hear of it.
+    Warn,
+    /// Not before a person has agreed.
+    Escalate,
+    /// Yes, with another value in the target's place.
+    Transform,
+}
+
+impl Decision {
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "allow" => Self::Allow,
+            "deny" => Self::Deny,
+            "warn" => Self::Warn,
+            "escalate" => Self::Escalate,
+            "transform" => Self::Transform,
+            _other => return None,
+        })
+    }
+}
+
+/// A decision with what belongs to it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What is decided.
+    pub decision: Decision,
+    /// Why, as a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why, for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Where a proof of it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Value>,
+    /// Labels of what the action produces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub result_labels: Vec<String>,
+    #[serde(skip)]
+    pub(super) transform: Option<(Path, Value)>,
+}
+
+const KEYS: &[&str] = &["decision", "reason", "message", "transform", "evidence", "result_labels"];
+const RESERVED: &str = "runtime_error:";
+
+impl Verdict {
+    pub(super) fn refused(error: RuntimeError) -> Self {
+        Self {
+            decision: Decision::Deny,
+            reason: Some(error.to_string()),
+            message: None,
+            evidence: None,
+            result_labels: Vec::new(),
+            transform: None,
+        }
+    }
+
+    /// Reads what a policy said.
+    pub(super) fn of(said: &Value) -> Result<Self, RuntimeError> {
+        let invalid = RuntimeError::PolicyOutputInvalid;
+        let fields = said.as_object().ok_or(invalid)?;
+        // Words that aren't known may have meant a limit that nobody would then keep.
+        if fields.keys().any(|key| !KEYS.contains(&key.as_str())) {
+            return Err(invalid);
+        }
+        let decision =
+            fields.get("decision").and_then(Value::as_str).and_then(Decision::parse).ok_or(invalid)?;
+        let text = |key: &str| match fields.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(invalid),
+        };
+        let reason = text("reason")?;
+        if reason.as_ref().is_some_and(|reason| reason.starts_with(RESERVED)) {
+            return Err(invalid);
+        }
+        let evidence = match fields.get("evidence") {
+            None | Some(Value::Null) => None,
+            Some(value @ Value::Object(_)) => Some(value.clone()),
+            Some(_) => return Err(invalid),
+        };
+        let result_labels = match fields.get("result_labels") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(labels) => serde_json::from_value(labels.clone()).map_err(|_| invalid)?,
+        };
+        let transform = match (decision, fields.get("transform")) {
+            (Decision::Transform, Some(Value::Object(body))) => Some(transform(body)?),
+            (Decision::Transform, _) => return Err(invalid),
+            (
+                Decision::Allow | Decision::Deny | Decision::Warn | Decision::Escalate,
+                None | Some(Value::Null),
+            ) => None,
+            (Decision::Allow | Decision::Deny | Decision::Warn | Decision::Escalate, Some(_)) => {
+                return Err(invalid);
+            }
+        };
+        Ok(Self { decision, reason, message: text("message")?, evidence, result_labels, transform })
+    }
+}
+
+fn transform(body: &Map<String, Value>) -> Result<(Path, Value), RuntimeError> {
+    let path = body.get("path").and_then(Value::as_str).ok_or(RuntimeError::TransformInvalid)?;
+    let path = Path::parse(path).ok_or(RuntimeError::TransformInvalid)?;
+    if path.root != Root::Target {
+        return Err(RuntimeError::TransformTargetForbidden);
+    }
+    let value = body.get("value").ok_or(RuntimeError::TransformInvalid)?;
+    Ok((path, value.clone()))
+}

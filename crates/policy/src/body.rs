@@ -1,0 +1,83 @@
+//! Rule bodies in other languages, Rego and Cedar, behind the same index as everything else.
+//!
+//! `match` says which calls a rule is about, and that is what the index files; the body is judged only for the few rules that are
+//! found. Both languages are compiled in where the features `rego` and `cedar` are on; a file that needs one that isn't is refused.
+//! What a body can't answer (a missing field, a wrong type, a step too many) is judged for safety: an allow doesn't hold, everything
+//! else does.
+
+#[cfg(feature = "cedar")]
+pub(crate) mod cedar;
+#[cfg(any(feature = "rego", feature = "cedar"))]
+mod input;
+#[cfg(feature = "rego")]
+pub(crate) mod rego;
+
+use crate::condition::Quantifier;
+use crate::facts::Facts;
+
+/// Longest body.
+pub(crate) const BODY_BYTES_MAX: usize = 256 << 10;
+
+/// A compiled body. Without a language there is none.
+#[derive(Debug)]
+pub(crate) enum Body {
+    #[cfg(feature = "rego")]
+    Rego(Box<rego::Module>),
+    #[cfg(feature = "cedar")]
+    Cedar(Box<cedar::Statement>),
+}
+
+/// Why a body is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("the body is longer than {BODY_BYTES_MAX} bytes")]
+    TooLong,
+    #[cfg(any(feature = "rego", feature = "cedar"))]
+    #[error("{0}")]
+    Invalid(String),
+    #[cfg(not(all(feature = "rego", feature = "cedar")))]
+    #[error("this build has no {0}; it was left out when Regent was compiled")]
+    LeftOut(&'static str),
+}
+
+/// In which language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Rego,
+    Cedar,
+}
+
+impl Body {
+    /// Compiles a body that says yes or no.
+    pub(crate) fn new(language: Language, text: &str) -> Result<Self, BodyError> {
+        if text.len() > BODY_BYTES_MAX {
+            return Err(BodyError::TooLong);
+        }
+        match language {
+            #[cfg(feature = "rego")]
+            Language::Rego => rego::Module::new(text).map(|module| Self::Rego(Box::new(module))),
+            #[cfg(not(feature = "rego"))]
+            Language::Rego => Err(BodyError::LeftOut("Rego")),
+            #[cfg(feature = "cedar")]
+            Language::Cedar => cedar::Statement::new(text).map(|statement| Self::Cedar(Box::new(statement))),
+            #[cfg(not(feature = "cedar"))]
+            Language::Cedar => Err(BodyError::LeftOut("Cedar")),
+        }
+    }
+
+    #[cfg(any(feature = "rego", feature = "cedar"))]
+    pub(crate) fn holds(&self, facts: &Facts<'_>, quantifier: Quantifier) -> bool {
+        let said = match self {
+            #[cfg(feature = "rego")]
+            Self::Rego(module) => module.says(facts),
+            #[cfg(feature = "cedar")]
+            Self::Cedar(statement) => statement.says(facts, quantifier),
+        };
+        said.unwrap_or(quantifier == Quantifier::Any)
+    }
+
+    #[cfg(not(any(feature = "rego", feature = "cedar")))]
+    pub(crate) fn holds(&self, _facts: &Facts<'_>, _quantifier: Quantifier) -> bool {
+        match *self {}
+    }
+}

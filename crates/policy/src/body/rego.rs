@@ -1,0 +1,95 @@
+//! Rego, by regorus: in process, without clock, network, randomness or files, and with a bound on its work.
+
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use regorus::utils::limits::ExecutionTimerConfig;
+use regorus::{Engine, Value};
+
+use super::{BodyError, input};
+use crate::facts::Facts;
+
+/// A body that takes longer than this is stuck, and what it would have said counts as unknown.
+const EVALUATION_MS_MAX: u64 = 50;
+/// Steps between two looks at the clock.
+const STEPS_PER_LOOK: NonZeroU32 = NonZeroU32::new(1024).unwrap();
+
+/// A module, and the rule in it that is asked for.
+pub(crate) struct Module {
+    /// Evaluation changes its insides, so callers take turns.
+    engine: Mutex<Engine>,
+    query: String,
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("query", &self.query).finish_non_exhaustive()
+    }
+}
+
+impl Module {
+    /// A whole module that has a rule called `match`, or expressions alone, which then all have to hold.
+    pub(crate) fn new(text: &str) -> Result<Self, BodyError> {
+        let starts = |word: &str| text.lines().any(|line| line.trim_start().starts_with(word));
+        if starts("package ") {
+            return Self::asking(text, "match");
+        }
+        let body: Vec<&str> = text.lines().collect();
+        Self::asking(
+            &format!("package regent\nimport rego.v1\nmatch if {{\n{}\n}}\n", body.join("\n")),
+            "match",
+        )
+    }
+
+    /// A module that is asked for one of its rules.
+    pub(crate) fn asking(text: &str, rule: &str) -> Result<Self, BodyError> {
+        let invalid = |error: &dyn std::fmt::Display| {
+            let text = error.to_string();
+            let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            BodyError::Invalid(format!("the Rego can't be used: {}", lines.join(" ")))
+        };
+        let mut engine = Engine::new();
+        engine.set_strict_builtin_errors(true);
+        engine.set_execution_timer_config(ExecutionTimerConfig {
+            limit: Duration::from_millis(EVALUATION_MS_MAX),
+            check_interval: STEPS_PER_LOOK,
+        });
+        let package =
+            engine.add_policy("rule.rego".to_owned(), text.to_owned()).map_err(|error| invalid(&error))?;
+        let query = format!("{package}.{rule}");
+        // Asked once, so that a rule or a function that isn't there is found out when the file loads. What else fails without a
+        // call's input may well hold with one.
+        engine.set_input(Value::new_object());
+        if let Err(error) = engine.eval_rule(query.clone()) {
+            let said = error.to_string();
+            if said.contains("not a valid rule path") {
+                return Err(invalid(&format!("it has no rule `{rule}`")));
+            }
+            if said.contains("could not find function") {
+                return Err(invalid(&error));
+            }
+        }
+        Ok(Self { engine: Mutex::new(engine), query })
+    }
+
+    /// Yes or no; `None` where it can't say.
+    pub(crate) fn says(&self, facts: &Facts<'_>) -> Option<bool> {
+        match self.answer(&serde_json::Value::Object(input::of(facts)))? {
+            Value::Bool(said) => Some(said),
+            // A rule without default that doesn't hold is undefined: that is Rego's no.
+            Value::Undefined => Some(false),
+            // `deny contains …`: whatever is in it is a reason.
+            Value::Set(said) => Some(!said.is_empty()),
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
+    /// Whatever the rule says of this input.
+    pub(crate) fn answer(&self, input: &serde_json::Value) -> Option<Value> {
+        let input = serde_json::from_value(input.clone()).ok()?;
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        engine.set_input(input);
+        engine.eval_rule(self.query.clone()).ok()
+    }
+}

@@ -1,0 +1,110 @@
+//! Who gains what, and who loses it, when one policy takes another's place.
+//!
+//! Rules are compared by id and content. What that means for people is found by asking both policies about calls made from the conditions
+//! of all their rules: every rule that can let something through is tried. It is a search, not a proof: a back-test on the ledger says what
+//! would have happened to real calls.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::condition::Clause;
+use crate::policy::Policy;
+use crate::rule::Rule;
+use crate::verdict::Verdict;
+use crate::witness;
+
+/// What is different.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PolicyDiff {
+    /// Rules that only the new policy has.
+    pub added: Vec<String>,
+    /// Rules that only the old one has.
+    pub removed: Vec<String>,
+    /// Rules that say something else under the same id.
+    pub changed: Vec<String>,
+    /// Calls that the new policy lets through, or asks about, and the old one doesn't.
+    pub gains: Vec<Shift>,
+    /// The other way round.
+    pub losses: Vec<Shift>,
+    /// How many calls both were asked about.
+    pub tried: usize,
+}
+
+/// A call that is decided otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Shift {
+    /// Who; `agent` stands for any agent.
+    pub agent: String,
+    /// The call, as `policy test` takes it.
+    pub call: Value,
+    /// What the old policy says.
+    pub from: &'static str,
+    /// What the new one says.
+    pub to: &'static str,
+    /// The rule that decides now, or decided before.
+    pub rule: Option<String>,
+}
+
+/// Compares two policies.
+pub fn diff(old: &Policy, new: &Policy) -> PolicyDiff {
+    let mut out = PolicyDiff::default();
+    let (before, after) = (rules(old), rules(new));
+    for (id, said) in &after {
+        match before.get(id) {
+            None => out.added.push(id.clone()),
+            Some(other) if other != said => out.changed.push(id.clone()),
+            Some(_) => {}
+        }
+    }
+    out.removed = before.keys().filter(|id| !after.contains_key(*id)).cloned().collect();
+    let mut calls: BTreeMap<String, _> = BTreeMap::new();
+    for (words, call) in witness::calls(old).into_iter().chain(witness::calls(new)) {
+        calls.entry(words.to_string()).or_insert((words, call));
+    }
+    out.tried = calls.len();
+    for (words, call) in calls.into_values() {
+        let [was, is] = [old, new].map(|policy| call.with_facts(|facts| policy.decide(facts)));
+        let rank = |verdict: &Verdict| match verdict {
+            Verdict::Allow(_) => 0,
+            Verdict::Ask(_) => 1,
+            Verdict::Deny(_) => 2,
+        };
+        let (list, decides) = match rank(&is).cmp(&rank(&was)) {
+            std::cmp::Ordering::Less => (&mut out.gains, &is),
+            std::cmp::Ordering::Greater => (&mut out.losses, &is),
+            std::cmp::Ordering::Equal => continue,
+        };
+        list.push(Shift {
+            agent: words.get("agent").and_then(Value::as_str).unwrap_or("agent").to_owned(),
+            from: was.word(),
+            to: is.word(),
+            rule: decides.rule().or(was.rule()).map(|rule| rule.id.to_string()),
+            call: words,
+        });
+    }
+    out
+}
+
+/// Every rule by id, with all that it says.
+fn rules(policy: &Policy) -> BTreeMap<String, String> {
+    let clauses =
+        |clauses: &[Clause]| clauses.iter().map(|clause| &*clause.text).collect::<Vec<_>>().join("; ");
+    let said = |rule: &Rule| {
+        format!(
+            "{} {} | {} | {:?} {:?} {:?} {:?} {} {}",
+            rule.effect,
+            clauses(&rule.when),
+            clauses(&rule.unless),
+            rule.limits,
+            rule.rate,
+            rule.tier,
+            rule.transforms,
+            rule.approvers,
+            rule.priority
+        )
+    };
+    let all = policy.sets().iter().flat_map(|set| set.rules.iter().map(move |rule| (set, rule)));
+    all.map(|(set, rule)| (format!("{}:{}", set.layer, rule.at.id), said(rule))).collect()
+}

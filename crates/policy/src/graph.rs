@@ -1,0 +1,170 @@
+//! The constraint graph: who may reach what. Where a file has one, its edges are the only way to a resource.
+//!
+//! Every path, endpoint, program and secret of a call needs an edge from the caller that leads to it; of the edges that fit, the
+//! one with the highest priority decides, and of equals a deny. Edges may lead over named places: `ada → vault → secret aws`.
+//! Edges allow nothing by themselves: a rule still has to.
+
+use std::collections::BTreeMap;
+
+use crate::facts::{Facts, Resource};
+use crate::index::Index;
+use crate::rule::{Effect, Rule};
+use crate::verdict::{Reason, RuleRef, codes};
+
+/// Edges that all ways together may come to.
+pub(crate) const WAYS_MAX: usize = 20_000;
+
+/// One edge as it is written.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    /// Where it starts: at callers, or at a named place.
+    pub from: From,
+    /// Where it ends: at things, or at a named place.
+    pub to: To,
+    /// Whether it opens the way or closes it, what else has to hold, its priority and its place in the file.
+    pub rule: Rule,
+}
+
+#[derive(Debug)]
+pub(crate) enum From {
+    /// The rule says who.
+    Callers,
+    Place(Box<str>),
+}
+
+#[derive(Debug)]
+pub(crate) enum To {
+    /// The rule says what.
+    Things,
+    Place(Box<str>),
+}
+
+/// Why a graph is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GraphError {
+    #[error("the edges go round in a circle at `{0}`")]
+    Circle(Box<str>),
+    #[error("the edges come to more than {WAYS_MAX} ways together")]
+    TooMany,
+    #[error("no edge leads to `{0}`")]
+    Unreached(Box<str>),
+    #[error("no edge leads on from `{0}`")]
+    DeadEnd(Box<str>),
+}
+
+/// The compiled graph: every way from a caller to a thing, as a rule.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    ways: Box<[Rule]>,
+    index: Index,
+    /// Where it stands in the file.
+    at: RuleRef,
+}
+
+impl Graph {
+    pub(crate) fn new(edges: Vec<Edge>, at: RuleRef) -> Result<Self, GraphError> {
+        let mut onward: BTreeMap<&str, Vec<&Edge>> = BTreeMap::new();
+        for edge in &edges {
+            if let From::Place(place) = &edge.from {
+                onward.entry(place).or_default().push(edge);
+            }
+        }
+        let ends = |place: &str| edges.iter().any(|edge| matches!(&edge.to, To::Place(to) if **to == *place));
+        if let Some(place) = onward.keys().find(|place| !ends(place)) {
+            return Err(GraphError::Unreached((*place).into()));
+        }
+        let mut ways = Vec::new();
+        for edge in edges.iter().filter(|edge| matches!(edge.from, From::Callers)) {
+            follow(edge, &onward, None, &mut Vec::new(), &mut ways)?;
+        }
+        // A circle that no caller reaches is still a mistake.
+        for place in onward.keys() {
+            for edge in onward.get(place).into_iter().flatten() {
+                follow(edge, &onward, None, &mut vec![(*place).into()], &mut Vec::new())?;
+            }
+        }
+        Ok(Self { index: Index::new(&ways), ways: ways.into(), at })
+    }
+
+    /// Why the caller can't get there, if it can't get to one of the things.
+    pub(crate) fn refusal(&self, facts: &Facts<'_>) -> Option<Reason> {
+        facts.resources.iter().find_map(|resource| {
+            let one = Facts { resources: std::slice::from_ref(resource), ..*facts };
+            let mut best: Option<&Rule> = None;
+            self.index.candidates(&one, &mut |at| {
+                let Some(way) = self.ways.get(at as usize).filter(|way| way.matches(&one)) else { return };
+                let rank = |way: &Rule| (way.priority, way.effect == Effect::Deny);
+                if best.is_none_or(|best| rank(way) > rank(best)) {
+                    best = Some(way);
+                }
+            });
+            match best {
+                Some(way) if way.effect != Effect::Deny => None,
+                Some(way) => Some(self.reason(facts, resource, Some(way))),
+                None => Some(self.reason(facts, resource, None)),
+            }
+        })
+    }
+
+    fn reason(&self, facts: &Facts<'_>, resource: &Resource<'_>, way: Option<&Rule>) -> Reason {
+        let who = facts.caller.agent.escape_debug();
+        let what = shown(resource);
+        let message = match way {
+            Some(way) => match &way.reason {
+                Some(reason) => reason.to_string(),
+                None => format!("the way from `{who}` to {what} is closed"),
+            },
+            None => format!("no edge of the graph leads from `{who}` to {what}"),
+        };
+        let rule = Some(way.map_or(&self.at, |way| &way.at).clone());
+        Reason { code: codes::NO_EDGE, message, rule, help: None }
+    }
+}
+
+fn shown(resource: &Resource<'_>) -> String {
+    match resource {
+        Resource::Path { path, access } => format!("{access} `{}`", path.escape_debug()),
+        Resource::Endpoint { scheme, host, port, .. } => {
+            format!("`{scheme}://{}:{port}`", host.escape_debug())
+        }
+        Resource::Argv(argv) => {
+            format!("the program `{}`", argv.first().map_or("", String::as_str).escape_debug())
+        }
+        Resource::Secret(name) => format!("the secret `{name}`"),
+    }
+}
+
+/// Adds every way that begins with this edge. All edges of a way have to hold, and its priority is the least of theirs.
+fn follow(
+    edge: &Edge,
+    onward: &BTreeMap<&str, Vec<&Edge>>,
+    so_far: Option<&Rule>,
+    places: &mut Vec<Box<str>>,
+    ways: &mut Vec<Rule>,
+) -> Result<(), GraphError> {
+    let mut way = edge.rule.clone();
+    if let Some(before) = so_far {
+        way.when = before.when.iter().chain(&way.when).cloned().collect();
+        way.priority = way.priority.min(before.priority);
+        if before.effect == Effect::Deny {
+            way.effect = Effect::Deny;
+        }
+    }
+    match &edge.to {
+        To::Things if ways.len() >= WAYS_MAX => Err(GraphError::TooMany),
+        To::Things => {
+            ways.push(way);
+            Ok(())
+        }
+        To::Place(place) if places.contains(place) => Err(GraphError::Circle(place.clone())),
+        To::Place(place) => {
+            let next = onward.get(&**place).ok_or_else(|| GraphError::DeadEnd(place.clone()))?;
+            places.push(place.clone());
+            for edge in next {
+                follow(edge, onward, Some(&way), places, ways)?;
+            }
+            places.pop();
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The smallest policy from a trace, and the smallest rule for one call: nothing is allowed that wasn't seen, but for the files of a folder
+//! of which several were.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::condition::{Quantifier, all_hold};
+use crate::facts::{Facts, Resource};
+use crate::load::conditions_of;
+use crate::replay::Recorded;
+use crate::verdict::{Layer, RuleRef, Verdict};
+
+/// So many files of a folder are named one by one; more become the folder.
+const FILES_MAX: usize = 3;
+/// Different things that are kept of one kind of call.
+const THINGS_MAX: usize = 10_000;
+
+/// Collects calls that went through.
+#[derive(Debug, Default)]
+pub struct Trace {
+    calls: BTreeMap<Group, Things>,
+    seen: u64,
+}
+
+/// Who does what with what kind of thing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    agent: String,
+    class: &'static str,
+    op: String,
+    tool: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Things {
+    paths: BTreeMap<&'static str, BTreeSet<String>>,
+    hosts: BTreeSet<(String, String)>,
+    programs: BTreeSet<Vec<String>>,
+    secrets: BTreeSet<String>,
+    /// Calls that touched nothing.
+    bare: bool,
+}
+
+impl Trace {
+    /// Takes note of a call that went through; others teach nothing.
+    pub fn add(&mut self, call: &Recorded) {
+        if call.verdict != "allow" {
+            return;
+        }
+        self.seen += 1;
+        call.with_facts(crate::history::Past::default(), &crate::facts::NoRates, |facts| {
+            let group = Group {
+                agent: facts.caller.agent.to_owned(),
+                class: facts.caller.class.as_str(),
+                op: facts.op.to_owned(),
+                tool: facts.tool.map(str::to_owned),
+            };
+            self.calls.entry(group).or_default().add(facts);
+        });
+    }
+
+    /// How many calls it was taught by.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// The policy, as YAML that can be kept and edited. Everything in it was done; nothing else is allowed.
+    pub fn policy(&self) -> String {
+        let mut out = format!(
+            "# Proposed from {} calls. Read it before you use it: what was done once isn't always what should be allowed.\nversion: 1\nmode: strict\nrules:\n",
+            self.seen
+        );
+        let mut number = 0;
+        for (group, things) in &self.calls {
+            for conditions in things.conditions() {
+                number += 1;
+                let mut when = Map::new();
+                when.insert("class".to_owned(), json!(group.class));
+                when.insert("agent".to_owned(), json!(escaped(&group.agent)));
+                match &group.tool {
+                    Some(tool) => when.insert("tool".to_owned(), json!(escaped(tool))),
+                    None => when.insert("op".to_owned(), json!(group.op)),
+                };
+                when.extend(conditions);
+                out.push_str(&format!(
+                    "  - id: learnt-{number}\n    effect: allow\n    match: {}\n",
+                    Value::Object(when)
+                ));
+            }
+        }
+        if number == 0 {
+            out.push_str("  []\n");
+        }
+        out
+    }
+}
+
+impl Things {
+    fn add(&mut self, facts: &Facts<'_>) {
+        self.bare |= facts.resources.is_empty();
+        for resource in facts.resources {
+            match resource {
+                Resource::Path { path, access } => {
+                    let paths = self.paths.entry(access.as_str()).or_default();
+                    if paths.len() < THINGS_MAX {
+                        paths.insert((*path).to_owned());
+                    }
+                }
+                Resource::Endpoint { host, method, .. } if self.hosts.len() < THINGS_MAX => {
+                    self.hosts.insert(((*host).to_owned(), (*method).to_owned()));
+                }
+                Resource::Argv(argv) if self.programs.len() < THINGS_MAX => {
+                    self.programs.insert(argv.to_vec());
+                }
+                Resource::Secret(name) if self.secrets.len() < THINGS_MAX => {
+                    self.secrets.insert((*name).to_owned());
+                }
+                Resource::Endpoint { .. } | Resource::Argv(_) | Resource::Secret(_) => {}
+            }
+        }
+    }
+
+    /// The conditions that cover them: one set for each kind of access.
+    fn conditions(&self) -> Vec<Map<String, Value>> {
+        let mut rest = Map::new();
+        if !self.hosts.is_empty() {
+            let hosts: BTreeSet<&String> = self.hosts.iter().map(|(host, _)| host).collect();
+            let methods: BTreeSet<&String> =
+                self.hosts.iter().map(|(_, method)| method).filter(|method| !method.is_empty()).collect();
+            rest.insert("host".to_owned(), json!(hosts));
+            if !methods.is_empty() {
+                rest.insert("method".to_owned(), json!(methods));
+            }
+        }
+        if !self.programs.is_empty() {
+            let argv = |argv: &Vec<String>| argv.iter().map(|word| escaped(word)).collect::<Vec<_>>();
+            rest.insert("argv".to_owned(), json!(self.programs.iter().map(argv).collect::<Vec<_>>()));
+        }
+        if !self.secrets.is_empty() {
+            rest.insert("secret".to_owned(), json!(self.secrets));
+        }
+        let with_paths = |(access, paths): (&&'static str, &BTreeSet<String>)| {
+            let mut when = rest.clone();
+            when.insert("access".to_owned(), json!(access));
+            when.insert("path".to_owned(), json!(folders(paths)));
+            when
+        };
+        let mut out: Vec<Map<String, Value>> = self.paths.iter().map(with_paths).collect();
+        if out.is_empty() && (self.bare || !rest.is_empty()) {
+            out.push(rest);
+        }
+        out
+    }
+}
+
+/// Few files of a folder by name, many by the folder.
+fn folders(paths: &BTreeSet<String>) -> Vec<String> {
+    let mut by_folder: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for path in paths {
+        by_folder.entry(path.rsplit_once('/').map_or("", |(folder, _)| folder)).or_default().push(path);
+    }
+    let mut out = Vec::new();
+    for (folder, files) in by_folder {
+        if files.len() > FILES_MAX && !folder.is_empty() {
+            out.push(format!("{}/*", escaped(folder)));
+        } else {
+            out.extend(files.iter().map(|file| if file.is_empty() { ".".to_owned() } else { escaped(file) }));
+        }
+    }
+    out
+}
+
+/// A name as a pattern that stands for itself alone.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, next| {
+        if matches!(next, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
+            out.push('\\');
+        }
+        out.push(next);
+        out
+    })
+}
+
+/// The smallest thing that would let a call through: what it is about, and the rule that would have to make an exception.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cover {
+    /// Conditions that fit this call and nothing wider.
+    pub conditions: Value,
+    /// The rule that asks or denies, to which they would be an exception; none if it is only that nothing allows it.
+    pub exception_of: Option<RuleRef>,
+    /// The lines to write.
+    pub lines: String,
+}
+
+impl Cover {
+    /// For a call that was asked about or denied; `None` if it was allowed.
+    pub fn of(facts: &Facts<'_>, verdict: &Verdict) -> Option<Self> {
+        let exception_of = match verdict {
+            Verdict::Allow(_) => return None,
+            Verdict::Ask(question) => Some(question.rule.clone()),
+            Verdict::Deny(reason) => reason.rule.clone(),
+        };
+        let mut things = Things::default();
+        things.add(facts);
+        let mut when = Map::new();
+        when.insert("agent".to_owned(), json!(escaped(facts.caller.agent)));
+        match facts.tool {
+            Some(tool) => when.insert("tool".to_owned(), json!(escaped(tool))),
+            None => when.insert("op".to_owned(), json!(facts.op)),
+        };
+        // One rule has to cover all of it, so of several kinds of access the paths are taken together.
+        let paths: BTreeSet<String> = things.paths.values().flatten().cloned().collect();
+        let accesses: Vec<&str> = things.paths.keys().copied().collect();
+        things.paths.clear();
+        when.extend(things.conditions().into_iter().flatten());
+        if !paths.is_empty() {
+            when.insert("path".to_owned(), json!(folders(&paths)));
+            when.insert("access".to_owned(), json!(accesses));
+        }
+        let conditions = Value::Object(when);
+        let lines = match &exception_of {
+            Some(rule) => format!("# to rule `{}`, line {}:\nunless: {conditions}\n", rule.id, rule.line),
+            None => format!("- id: allow-this\n  effect: allow\n  match: {conditions}\n"),
+        };
+        Some(Self { conditions, exception_of, lines })
+    }
+
+    /// Whether it would have covered another call too.
+    pub fn covers(&self, call: &Recorded) -> bool {
+        let clauses = conditions_of(&self.conditions.to_string(), Layer::User);
+        clauses.is_some_and(|clauses| {
+            call.with_facts(crate::history::Past::default(), &crate::facts::NoRates, |facts| {
+                all_hold(&clauses, facts, Quantifier::Every)
+            })
+        })
+    }
+}

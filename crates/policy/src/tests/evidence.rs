@@ -1,0 +1,219 @@
+//! Changes with evidence: back-tests, differences, learnt policies, and the smallest cover.
+
+use serde_json::{Value, json};
+
+use super::{call, policy, source};
+use crate::{Confidentiality, Cover, Integrity, Label, Past, Recorded, Replay, Trace, Verdict, diff, load};
+
+/// An intent as the kernel records it.
+fn intent(agent: &str, tool: &str, verdict: &str, targets: Value) -> Value {
+    json!({
+        "caller": {"agent": "a", "chain": ["ada"], "class": "agent", "name": agent},
+        "depth": 0, "idempotent": true, "op": "tool.run", "policy": "00", "session": "s", "targets": targets,
+        "tier": "host", "tool": {"digest": "00", "name": tool}, "verdict": {"effect": verdict},
+    })
+}
+
+fn recorded(at_ms: i64, agent: &str, tool: &str, verdict: &str, targets: Value) -> Recorded {
+    Recorded::read(at_ms, &intent(agent, tool, verdict, targets), None, Vec::new()).expect("an intent")
+}
+
+fn path(path: &str, access: &str) -> Value {
+    json!([{"path": {"path": path, "access": access}}])
+}
+
+#[test]
+fn a_back_test_counts_what_a_person_counts() {
+    let old = policy(
+        "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read, path: '**' } }\n  - { id: write, effect: ask, match: { tool: fs.write } }",
+    );
+    let new = policy(
+        "version: 1\nrules:\n  - { id: read-src, effect: allow, match: { tool: fs.read, path: 'src/**' } }\n  - { id: write-docs, effect: allow, match: { tool: fs.write, path: 'docs/**' } }\n  - { id: mail, effect: ask, match: { tool: mail } }",
+    );
+    let mut replay = Replay::new(old, new);
+    let calls = [
+        recorded(1, "ada", "fs.read", "allow", path("src/a", "read")),
+        recorded(2, "ada", "fs.read", "allow", path("docs/a", "read")),
+        recorded(3, "bob", "fs.read", "allow", path("docs/b", "read")),
+        recorded(4, "ada", "fs.write", "ask", path("docs/a", "write")),
+        recorded(5, "ada", "fs.write", "ask", path("src/a", "write")),
+        recorded(6, "ada", "mail", "deny", json!([])),
+        // A person had agreed, so it went through; asked again, the old policy asks.
+        recorded(7, "ada", "fs.write", "allow", path("docs/c", "write")),
+    ];
+    for (seq, call) in (0..).zip(&calls) {
+        replay.call((0, seq), call);
+    }
+    let refused = json!({"effect": "deny", "code": "tool.unknown"});
+    let mut body = intent("ada", "gone", "deny", json!([]));
+    body["verdict"] = refused;
+    replay.call((0, 9), &Recorded::read(8, &body, None, Vec::new()).unwrap());
+    let found = replay.finish();
+    assert_eq!((found.calls, found.refused_anyway, found.not_reproduced), (8, 1, 1));
+    assert_eq!((found.newly_allowed, found.newly_asked, found.newly_denied), (2, 1, 3));
+    let first = &found.changes[0];
+    assert_eq!(
+        (&*first.agent, &*first.what, first.from, first.to, first.calls),
+        ("ada", "fs.write", "ask", "allow", 2)
+    );
+    assert_eq!(first.rule.as_deref(), Some("write-docs"));
+}
+
+#[test]
+fn a_back_test_follows_rates_and_rules_that_look_back() {
+    let old = policy("version: 1\nrules: [{ id: all, effect: allow }]");
+    let new = policy(
+        "version: 1\nrules:\n  - { id: all, effect: allow, rate: 2/min }\n  - { id: stays, effect: deny, match: { tool: send }, after: { result: { min_confidentiality: secret } } }",
+    );
+    let mut replay = Replay::new(old, new);
+    replay.call((0, 0), &recorded(0, "ada", "send", "allow", json!([])));
+    replay.call((0, 1), &recorded(1, "bob", "fs.read", "allow", path("k", "read")));
+    replay.outcome(
+        (0, 1),
+        Label { integrity: Integrity::File, confidentiality: Confidentiality::Secret },
+        true,
+    );
+    replay.call((0, 2), &recorded(2, "bob", "send", "allow", json!([])));
+    replay.call((0, 3), &recorded(3, "ada", "x", "allow", json!([])));
+    replay.call((0, 4), &recorded(4, "ada", "x", "allow", json!([])));
+    replay.call((0, 5), &recorded(90_000, "ada", "x", "allow", json!([])));
+    let found = replay.finish();
+    let rules: Vec<_> = found.changes.iter().map(|change| change.rule.clone().unwrap()).collect();
+    assert_eq!((found.newly_denied, found.newly_allowed), (2, 0), "{found:#?}");
+    assert!(rules.contains(&"stays".to_owned()) && rules.contains(&"all".to_owned()), "{rules:?}");
+}
+
+#[test]
+fn a_difference_says_who_gains_what() {
+    let old = policy(
+        "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read, path: 'src/**' } }\n  - { id: mail, effect: ask, match: { agent: ada, tool: mail } }\n  - { id: gone, effect: allow, match: { tool: x } }",
+    );
+    let new = policy(
+        "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read, path: ['src/**', 'keys/**'] } }\n  - { id: mail, effect: allow, match: { agent: ada, tool: mail } }\n  - { id: web, effect: allow, match: { role: ops, tool: http.fetch, host: '*.example.com' } }",
+    );
+    let found = diff(&old, &new);
+    assert_eq!(
+        (found.added, found.removed, found.changed.len()),
+        (vec!["user:web".into()], vec!["user:gone".into()], 2)
+    );
+    let gain =
+        |wanted: &dyn Fn(&Value) -> bool| found.gains.iter().find(|shift| wanted(&shift.call)).cloned();
+    let keys =
+        gain(&|call| call["path"].as_str().is_some_and(|path| path.starts_with("keys"))).expect("a gain");
+    assert_eq!((keys.from, keys.to, keys.rule.as_deref()), ("deny", "allow", Some("read")));
+    let mail = gain(&|call| call["tool"] == "mail").expect("a gain");
+    assert_eq!((&*mail.agent, mail.from, mail.to), ("ada", "ask", "allow"));
+    assert!(gain(&|call| call["url"] == "https://any.example.com/").is_some());
+    assert!(found.losses.iter().any(|shift| shift.call["tool"] == "x" && shift.to == "deny"));
+    let same = diff(&old, &old);
+    assert!(same.gains.is_empty() && same.losses.is_empty() && same.changed.is_empty());
+}
+
+#[test]
+fn a_learnt_policy_allows_what_was_done_and_nothing_else() {
+    let argv = json!([{"argv": ["/usr/bin/git", "status"]}]);
+    let fetch = json!([{"endpoint": {"scheme": "https", "host": "api.example.com", "port": 443, "method": "GET", "path": "/"}}]);
+    let done: Vec<Recorded> = ["a", "b", "c", "d", "e"]
+        .iter()
+        .map(|name| recorded(1, "ada", "fs.read", "allow", path(&format!("src/{name}"), "read")))
+        .chain([
+            recorded(1, "ada", "fs.read", "allow", path("docs/[odd]*", "read")),
+            recorded(1, "ada", "process.exec", "allow", argv.clone()),
+            recorded(1, "bob", "http.fetch", "allow", fetch),
+            recorded(1, "bob", "think", "allow", json!([])),
+            recorded(1, "bob", "evil", "deny", json!([])),
+        ])
+        .collect();
+    let mut trace = Trace::default();
+    done.iter().for_each(|call| trace.add(call));
+    assert_eq!(trace.seen(), 9);
+    let text = trace.policy();
+    let learnt =
+        load(&text, &source("learnt.yml")).unwrap_or_else(|error| panic!("{:#?}\n{text}", error.findings));
+    let verdict = |call: &Recorded| {
+        call.with_facts(Past::default(), &crate::NoRates, |facts| learnt.decide(facts).word())
+    };
+    for call in &done {
+        assert_eq!(verdict(call), if call.what() == "evil" { "deny" } else { "allow" }, "{call:?}\n{text}");
+    }
+    for other in [
+        recorded(1, "bob", "fs.read", "allow", path("src/a", "read")),
+        recorded(1, "ada", "fs.read", "allow", path("src/deep/x", "read")),
+        recorded(1, "ada", "fs.read", "allow", path("docs/oddity", "read")),
+        recorded(1, "ada", "fs.write", "allow", path("src/a", "write")),
+        recorded(1, "ada", "process.exec", "allow", json!([{"argv": ["/usr/bin/git", "push"]}])),
+    ] {
+        assert_eq!(verdict(&other), "deny", "{other:?}");
+    }
+    assert!(load(&Trace::default().policy(), &source("p")).is_ok());
+}
+
+#[test]
+fn the_smallest_cover_is_an_exception_or_a_rule() {
+    let policy = policy(
+        "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read } }\n  - { id: ask-net, effect: ask, match: { tool: http.fetch } }",
+    );
+    let fetch = call("{ tool: http.fetch, agent: ada, url: 'https://api.example.com/v1' }");
+    let cover = fetch.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).expect("it asks");
+    assert_eq!(cover.exception_of.as_ref().map(|rule| &*rule.id), Some("ask-net"));
+    // Written down as it says, the question is gone, and only that one.
+    let text = format!(
+        "version: 1\nrules:\n  - {{ id: ask-net, effect: ask, match: {{ tool: http.fetch }}, unless: {c} }}\n  - {{ id: a, effect: allow, match: {c} }}",
+        c = cover.conditions
+    );
+    let covered = super::policy(&text);
+    assert_eq!(
+        super::verdict(&covered, "{ tool: http.fetch, agent: ada, url: 'https://api.example.com/v1' }"),
+        "allow"
+    );
+    assert_eq!(
+        super::verdict(&covered, "{ tool: http.fetch, agent: bob, url: 'https://api.example.com/v1' }"),
+        "ask"
+    );
+    assert_eq!(
+        super::verdict(&covered, "{ tool: http.fetch, agent: ada, url: 'https://evil.test/' }"),
+        "ask"
+    );
+    let endpoint = |host: &str| json!([{"endpoint": {"scheme": "https", "host": host, "port": 443, "method": "GET", "path": "/v1"}}]);
+    assert!(cover.covers(&recorded(1, "ada", "http.fetch", "ask", endpoint("api.example.com"))));
+    assert!(!cover.covers(&recorded(1, "ada", "http.fetch", "ask", endpoint("evil.test"))));
+    let write = call("{ tool: fs.write, agent: ada, path: [a, b] }");
+    let cover = write.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).expect("denied");
+    assert!(cover.exception_of.is_none() && cover.lines.contains("effect: allow"), "{}", cover.lines);
+    let read = call("{ tool: fs.read, path: a }");
+    assert!(read.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).is_none());
+    assert!(matches!(super::decide(&policy, "{ tool: fs.read, path: a }"), Verdict::Allow(_)));
+}
+
+#[test]
+fn a_shadow_counts_and_decides_nothing() {
+    let tally = std::sync::Arc::new(crate::Tally::default());
+    let active = policy("version: 1\nrules: [{ id: a, effect: allow, match: { tool: [x, y] } }]");
+    let candidate = policy(
+        "version: 1\nrules: [{ id: a, effect: allow, match: { tool: x } }, { id: b, effect: ask, match: { tool: z } }]",
+    );
+    let both = active.clone().shadowed(candidate, std::sync::Arc::clone(&tally));
+    for tool in ["x", "y", "z", "w"] {
+        let text = format!("{{ tool: {tool} }}");
+        assert_eq!(super::verdict(&both, &text), super::verdict(&active, &text));
+    }
+    let counted = tally.read();
+    assert_eq!(
+        (counted.judged, counted.newly_denied, counted.newly_asked, counted.newly_allowed),
+        (4, 1, 1, 0)
+    );
+    assert_eq!(both.digest(), active.digest());
+}
+
+#[test]
+fn a_tenants_policy_binds_its_agents_and_nobody_else() {
+    let user = policy("version: 1\nrules: [{ id: all, effect: allow, match: { tool: [x, y] } }]");
+    let acme =
+        policy("version: 1\nagents: [acme, acme/*]\nrules: [{ id: x, effect: allow, match: { tool: x } }]");
+    let both = crate::Policy::layered(user, Some(acme.clone()));
+    assert_eq!(super::verdict(&both, "{ tool: y, agent: other }"), "allow");
+    assert_eq!(super::verdict(&both, "{ tool: y, agent: acme }"), "deny policy.no_rule");
+    assert_eq!(super::verdict(&both, "{ tool: x, agent: acme/child }"), "allow");
+    // Alone it gives others nothing.
+    assert_eq!(super::verdict(&acme, "{ tool: x, agent: other }"), "deny policy.no_rule");
+}

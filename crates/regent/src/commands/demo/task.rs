@@ -1,0 +1,162 @@
+//! `regent demo --task`: a real task in a throw-away folder, by a model on this machine, under the policy that `init` writes.
+//!
+//! Where no model can be had, a scripted one plays its part, and that is said. Everything else is the same: the calls are judged, made
+//! and recorded, and the ledger is verified in the end.
+
+use regent_kernel::Budget;
+use regent_ledger::{LedgerVerdict, VerifyOptions};
+use regent_runtime::TaskSpec;
+use serde_json::{Value, json};
+
+use super::script::World;
+use crate::codes;
+use crate::commands::model::{self, ModelCommand};
+use crate::commands::task;
+use crate::compose::{self, Running, error_chain};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::paths::{self, Project};
+use crate::settings::Settings;
+use crate::term;
+
+/// What the agent is to do, with which tools. A small model can do it, and whether it did can be seen.
+const GOAL: &str = "Read notes.txt, then write the same text into backup/notes.txt.";
+const TOOLS: [&str; 2] = ["fs.read", "fs.write"];
+const NOTES: &str = "buy milk\nwater the plants\n";
+const CALLS_MAX: u64 = 40;
+
+/// Who does it.
+struct Doer {
+    model: String,
+    /// A file of turns plays a model.
+    is_scripted: bool,
+}
+
+pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
+    let world = World::make()?;
+    let place = |settings: Settings| Context {
+        paths: world.paths.clone(),
+        cwd: world.project.clone(),
+        settings,
+        ..context.clone()
+    };
+    let doer = match on_this_machine(context, &world, &place, no_model).await? {
+        Some(doer) => doer,
+        None => scripted(&world)?,
+    };
+    let inside = place(Settings::load(&world.paths, None, false)?);
+    let project = Project::at(&world.project)?;
+    let policy = compose::policy(&inside.paths, Some(&project))?;
+    let running = Running::boot_with(&inside, &project, policy).await?;
+    let spec = TaskSpec {
+        model: doer.model.clone(),
+        tools: Some(TOOLS.map(str::to_owned).to_vec()),
+        budget: Budget { calls: Some(CALLS_MAX), ..Budget::default() },
+        ..TaskSpec::new(GOAL)
+    };
+    context.screen.say(&format!(
+        "{}\n  {}\n  by {} in a temporary folder, under the policy that `regent init` writes\n",
+        context.screen.aside().strong("A task"),
+        GOAL,
+        term::inline(&doer.model)
+    ));
+    let ended = task::watched(&inside, &running, spec).await;
+    let ended = running.close(&inside, ended).await?;
+    let is_made = std::fs::read_to_string(world.project.join("backup/notes.txt"))
+        .is_ok_and(|text| text.trim_end() == NOTES.trim_end());
+    let mut data = ended.json();
+    if let Some(fields) = data.as_object_mut() {
+        let more = [
+            ("model", json!(doer.model)),
+            ("scripted", json!(doer.is_scripted)),
+            ("as_asked", json!(is_made)),
+        ];
+        fields.extend(more.map(|(name, value)| (name.to_owned(), value)));
+    }
+    shown(context, &project, &ended, is_made, data)
+}
+
+/// A model on this machine: one that is here, or one that is brought here now. Says why not, unless none is wanted.
+async fn on_this_machine(
+    context: &Context,
+    world: &World,
+    place: &impl Fn(Settings) -> Context,
+    no_model: bool,
+) -> Result<Option<Doer>, Failure> {
+    if no_model {
+        return Ok(None);
+    }
+    // Weights are large: those that the user has are used where they are.
+    paths::make_private(&world.paths.data)?;
+    let (link, own) = (world.paths.weights(), context.paths.weights());
+    std::os::unix::fs::symlink(&own, &link).map_err(|error| Failure::io("make", &link, &error))?;
+    if let Some(doer) = here(&place(Settings::load(&world.paths, None, false)?))? {
+        return Ok(Some(doer));
+    }
+    context.screen.say("Bringing a model onto this machine; it stays for later.\n");
+    let brought = model::run(context, ModelCommand::Pull { name: None }).await;
+    let found = here(&place(Settings::load(&world.paths, None, false)?))?;
+    if found.is_none() {
+        let why = brought
+            .err()
+            .map_or_else(String::new, |failure| format!(" ({})", term::inline(&failure.message)));
+        context.screen.say(&format!("No model could be had{why}, so a script plays its part.\n"));
+    }
+    Ok(found)
+}
+
+/// The first model whose weights are here.
+fn here(inside: &Context) -> Result<Option<Doer>, Failure> {
+    let ready = compose::models(inside)?.list().into_iter().find(|one| one.remote.is_none() && one.is_ready);
+    Ok(ready.map(|one| Doer { model: one.model, is_scripted: false }))
+}
+
+/// A file of turns that does the same.
+fn scripted(world: &World) -> Result<Doer, Failure> {
+    let call = |tool: &str, args: Value| json!({"calls": [{"tool": tool, "args": args}]});
+    let turns = json!({"turns": [
+        call("fs.read", json!({"path": "notes.txt"})),
+        call("fs.write", json!({"path": "backup/notes.txt", "content": NOTES})),
+        call("task.finish", json!({"answer": "backup/notes.txt has the same text as notes.txt."})),
+    ]});
+    let file = world.paths.config.join("turns.json");
+    paths::write_private(&file, turns.to_string().as_bytes())?;
+    let settings = json!({"kind": "scripted", "file": file.display().to_string(), "models": ["demo"]});
+    let lines = settings.as_object().into_iter().flatten().map(|(name, value)| format!("{name} = {value}\n"));
+    let text = format!("[models.script]\n{}", lines.collect::<String>());
+    paths::write_private(&world.paths.settings(), text.as_bytes())?;
+    Ok(Doer { model: "script/demo".to_owned(), is_scripted: true })
+}
+
+fn shown(
+    context: &Context,
+    project: &Project,
+    ended: &task::Ended,
+    is_made: bool,
+    mut data: Value,
+) -> CommandResult {
+    let screen = &context.screen;
+    let report = regent_ledger::verify(&project.audit(), &VerifyOptions::default())
+        .map_err(|error| Failure::new(codes::AUDIT_UNREADABLE, error_chain(&error)))?;
+    let entries: u64 = report.lanes.iter().map(|lane| lane.entries).sum();
+    let is_whole = report.verdict == LedgerVerdict::Ok;
+    if let Some(fields) = data.as_object_mut() {
+        fields.insert("ledger".to_owned(), json!(report));
+    }
+    if !is_whole {
+        return Err(Failure::new(codes::DEMO_UNEXPECTED, "the ledger doesn't verify").data(data));
+    }
+    let answer = match ended.answer() {
+        Ok(answer) => term::block(answer).into_owned(),
+        Err(failure) => return Err(failure.data(data)),
+    };
+    let word = if is_made { screen.good("done      ") } else { screen.warn("not quite ") };
+    let file =
+        if is_made { "is what was asked for" } else { "is not what was asked for; small models do that" };
+    let text = format!(
+        "\n{answer}\n\n  {word} backup/notes.txt {file}\n  {} {entries} entries: every attempt, verdict and outcome\n\n`regent init` sets this up in a folder of yours, `regent task run \"GOAL\"` works there.\n",
+        screen.good("verified  "),
+    );
+    Ok(Done::new(data, text))
+}

@@ -1,0 +1,227 @@
+//! `regent model`: which models are set up, and whether they answer.
+
+mod pull;
+
+use clap::Subcommand;
+use regent_kernel::{Completion, Confidentiality, Inference, Integrity, Label, Message, Op, Role, Sampling};
+use regent_models::{Listed, pull as weights};
+use serde_json::{Value, json};
+
+use crate::calls;
+use crate::codes;
+use crate::compose::{self, Running};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::term;
+
+/// What a test asks. Models that think need some room to do so.
+const QUESTION: &str = "Answer with the single word: ready";
+const TOKENS_MAX: u64 = 256;
+
+/// List and test models
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// List the models that are set up, where they are, and whether their price is known
+    List,
+    /// Ask a model one word: judged by policy, charged, recorded
+    Test {
+        /// As `provider/model`, `provider`, `auto` or `auto:CLASS`; each provider's first model if absent
+        name: Option<String>,
+    },
+    /// Bring a model onto this machine: checked by its sha256, resumed if it was cut
+    Pull {
+        /// Which; the first of those that `model list` shows if absent
+        name: Option<String>,
+    },
+    /// Say which model `auto` would be now, and why
+    Why {
+        /// For this class of tasks
+        class: Option<String>,
+    },
+}
+
+impl ModelCommand {
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::List => "model.list",
+            Self::Test { .. } => "model.test",
+            Self::Pull { .. } => "model.pull",
+            Self::Why { .. } => "model.why",
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, command: ModelCommand) -> CommandResult {
+    match command {
+        ModelCommand::List => list(context),
+        ModelCommand::Pull { name } => pull::run(context, name.as_deref()).await,
+        ModelCommand::Why { class } => why(context, class.as_deref()),
+        ModelCommand::Test { name } => {
+            let names = names(context, name)?;
+            let running = Running::boot(context).await?;
+            let result = test(context, &running, &names).await;
+            running.close(context, result).await
+        }
+    }
+}
+
+fn list(context: &Context) -> CommandResult {
+    let hub = compose::models(context)?;
+    let listed = hub.list();
+    let prices = hub.prices();
+    let mut text = String::new();
+    for one in &listed {
+        let name = context.screen.strong(&term::inline(&format!("{:<40}", one.model)));
+        let place = one.remote.as_deref().unwrap_or("on this machine");
+        let price = if one.priced { "" } else { ", no known price" };
+        let ready = if one.is_ready { "" } else { ", its weights are not here" };
+        let kind = context.screen.faint(&format!("{:<10}", one.kind));
+        text.push_str(&format!("{name} {kind}  {}{price}{ready}\n", term::inline(place)));
+    }
+    if listed.is_empty() {
+        text = format!("No models are set up. {}\n", how(context));
+    }
+    let folder = context.paths.weights();
+    let known: Vec<Value> = weights::table()
+        .iter()
+        .map(|one| {
+            let is_here = weights::is_pulled(&folder, &one.name);
+            json!({"name": one.name, "about": one.about, "licence": one.licence, "bytes": one.bytes, "is_here": is_here})
+        })
+        .collect();
+    for one in weights::table().iter().filter(|one| !weights::is_pulled(&folder, &one.name)) {
+        let name = format!("{:<40}", format!("local/{}", one.name));
+        text.push_str(&format!(
+            "{} {}  not here; `regent model pull {}` brings it ({} MB)\n",
+            context.screen.faint(&name),
+            context.screen.faint("local     "),
+            one.name,
+            one.bytes / 1_000_000
+        ));
+    }
+    let prices = json!({"date": prices.date, "note": prices.note});
+    Ok(Done::new(json!({"models": listed, "weights": known, "prices": prices}), text))
+}
+
+fn how(context: &Context) -> String {
+    format!(
+        "`regent model pull` brings one onto this machine. Or add to `{}`, for example:\n\n[models.ollama]\nkind = \"ollama\"\nmodels = [\"qwen2.5-coder:0.5b\"]",
+        context.paths.settings().display()
+    )
+}
+
+/// A choice as it would be for a person's own short question.
+fn why(context: &Context, class: Option<&str>) -> CommandResult {
+    let hub = compose::models(context)?;
+    if let Ok(project) = context.project() {
+        compose::recall_from(&hub, &project);
+    }
+    let label = Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal };
+    let model = class.map_or_else(|| "auto".to_owned(), |class| format!("auto:{class}"));
+    let choice = hub.explain(&question(&model), label);
+    let mut text = String::new();
+    for one in &choice.considered {
+        let name = format!("{:<40}", one.model);
+        let name = if one.fits {
+            context.screen.strong(&term::inline(&name))
+        } else {
+            term::inline(&name).into_owned()
+        };
+        let no = if one.fits { "" } else { "no: " };
+        text.push_str(&format!("{name} {no}{}\n", one.why));
+    }
+    if choice.considered.is_empty() {
+        text = format!("No models are set up. {}\n", how(context));
+    }
+    Ok(Done::new(json!({"choice": choice}), text))
+}
+
+fn question(model: &str) -> Inference {
+    Inference {
+        model: model.to_owned(),
+        messages: vec![Message {
+            role: Role::User,
+            text: QUESTION.to_owned(),
+            calls: Vec::new(),
+            answers: None,
+        }],
+        tools: Vec::new(),
+        tokens_max: TOKENS_MAX,
+        sampling: Sampling::default(),
+    }
+}
+
+/// What is to be tested: what was named, or the first model of each provider.
+fn names(context: &Context, name: Option<String>) -> Result<Vec<String>, Failure> {
+    let hub = compose::models(context)?;
+    if hub.is_empty() {
+        return Err(Failure::new(codes::MODEL_NONE, "no models are set up").help(how(context)));
+    }
+    if let Some(name) = name {
+        return Ok(vec![name]);
+    }
+    let mut names: Vec<String> = Vec::new();
+    for Listed { model, .. } in hub.list() {
+        let provider = |name: &str| name.split('/').next().map(str::to_owned);
+        if names.last().and_then(|last| provider(last)) != provider(&model) {
+            names.push(model);
+        }
+    }
+    Ok(names)
+}
+
+async fn test(context: &Context, running: &Running, names: &[String]) -> CommandResult {
+    let mut tested: Vec<Value> = Vec::new();
+    let mut text = String::new();
+    let mut failed = None;
+    for name in names {
+        match ask(context, running, name).await {
+            Ok((line, value)) => {
+                text.push_str(&line);
+                tested.push(value);
+            }
+            Err(failure) => {
+                if names.len() > 1 {
+                    context.screen.say(&format!(
+                        "{}: {}\n",
+                        term::inline(name),
+                        term::inline(&failure.message)
+                    ));
+                }
+                failed.get_or_insert(failure);
+            }
+        }
+    }
+    match failed {
+        Some(failure) => Err(failure),
+        None => Ok(Done::new(json!({"tested": tested}), text)),
+    }
+}
+
+async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String, Value), Failure> {
+    let began = context.clock.elapsed();
+    let operator = running.kernel.operator();
+    let outcome = calls::call(context, running, &operator, Op::Infer(question(name))).await?;
+    let took_ms = context.clock.elapsed().saturating_sub(began).as_millis();
+    calls::succeeded(&outcome)?;
+    let completion: Completion = serde_json::from_slice(outcome.output.bytes())
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))?;
+    let spent = outcome.spent;
+    let line = format!(
+        "{} answered {} in {took_ms} ms, {} tokens, {} micro-USD\n",
+        context.screen.strong(&term::inline(&completion.model)),
+        term::short(&format!("{:?}", completion.message.text.trim()), 60),
+        spent.tokens,
+        spent.money_microusd
+    );
+    let value = json!({
+        "asked": name,
+        "model": completion.model,
+        "text": completion.message.text,
+        "took_ms": u64::try_from(took_ms).unwrap_or(u64::MAX),
+        "spent": spent,
+        "receipt": outcome.obtained,
+    });
+    Ok((line, value))
+}

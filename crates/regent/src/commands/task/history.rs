@@ -1,0 +1,187 @@
+//! `task cancel`, `replay`, `diff` and `rollback`: what is done to tasks that don't run here.
+
+use std::io::{BufRead as _, Write as _};
+
+use regent_kernel::{Signal, TaskId};
+use regent_runtime::snapshot::Restored;
+use regent_runtime::task::{self, Brief};
+use regent_runtime::{Runtime, TaskError};
+use serde_json::json;
+
+use crate::codes;
+use crate::commands::agent;
+use crate::compose::{Running, tasks};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done, Screen};
+use crate::past::Past;
+use crate::term;
+
+/// How many paths a preview names.
+const PATHS_SHOWN_MAX: usize = 20;
+
+pub(super) async fn cancel(context: &Context, id: &str) -> CommandResult {
+    let task = Past::open(context)?.find(id)?;
+    let running = Running::boot(context).await?;
+    let result = match tasks::runtime(context, &running, None) {
+        Ok(runtime) => put_away(context, &runtime, &task).await,
+        Err(failure) => Err(failure),
+    };
+    running.close(context, result).await
+}
+
+async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {
+    match runtime.cancel(task).await {
+        Ok(()) => Ok(Done::new(json!({"task": task, "cancelled": true}), format!("cancelled {task}\n"))),
+        Err(TaskError::Busy(_)) => {
+            // It runs in another process, and its agent can be told to end there.
+            let Some(agent) = runtime.task(task)?.agent else {
+                return Err(TaskError::Busy(task.clone()).into());
+            };
+            agent::deliver(context, &agent, Signal::Term, true).await?;
+            Ok(Done::new(
+                json!({"task": task, "cancelled": true, "agent": agent}),
+                format!("told the agent of {task} to end\n"),
+            ))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) async fn replay(context: &Context, id: &str) -> CommandResult {
+    let task = Past::open(context)?.find(id)?;
+    let running = Running::boot(context).await?;
+    let result = match tasks::runtime(context, &running, None) {
+        Ok(runtime) => retell(context, &runtime, &task).await,
+        Err(failure) => Err(failure),
+    };
+    running.close(context, result).await
+}
+
+async fn retell(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandResult {
+    let replayed = runtime.replay(task).await?;
+    let data = json!({
+        "task": task, "steps": replayed.steps, "answer": replayed.answer.text, "same": replayed.same, "byte_identical": true,
+    });
+    if !replayed.same {
+        return Err(
+            Failure::new(codes::TASK_REPLAY, format!("task `{task}` came to another answer")).data(data)
+        );
+    }
+    let text = format!(
+        "{} {task}: {} steps retold from the ledger, every prompt and call byte for byte as recorded; no model was asked and no tool was run\n\n{}\n",
+        context.screen.good("same"),
+        replayed.steps,
+        term::block(&replayed.answer.text)
+    );
+    Ok(Done::new(data, text))
+}
+
+pub(super) fn diff(context: &Context, left: &str, right: &str) -> CommandResult {
+    let past = Past::open(context)?;
+    let (left, right) = (past.find(left)?, past.find(right)?);
+    let steps = |id: &TaskId| past.steps(&past.task(id)?);
+    let differences = task::diff(&steps(&left)?, &steps(&right)?);
+    let mut text = String::new();
+    for one in &differences {
+        text.push_str(&format!("{}\n", context.screen.strong(&term::inline(&one.step))));
+        for (mark, task, brief) in [("-", &left, &one.left), ("+", &right, &one.right)] {
+            text.push_str(&format!("  {mark} {task}  {}\n", brief_line(&context.screen, brief.as_ref())));
+        }
+    }
+    if differences.is_empty() {
+        text.push_str("no difference: both did the same at every step\n");
+    }
+    Ok(Done::new(json!({"left": left, "right": right, "differences": differences}), text))
+}
+
+fn brief_line(screen: &Screen, brief: Option<&Brief>) -> String {
+    let Some(brief) = brief else { return screen.faint("no such step") };
+    let start = |digest: &str| digest.chars().take(12).collect::<String>();
+    let output = brief.output.as_deref().map(|digest| format!(" → {}", start(digest))).unwrap_or_default();
+    let (what, status) = (term::inline(&brief.what), term::short(&brief.status, 80));
+    format!("{what} {status} {}", screen.faint(&format!("call {}{output}", start(&brief.call))))
+}
+
+pub(super) async fn rollback(context: &Context, id: &str, to: Option<&str>, yes: bool) -> CommandResult {
+    let task = Past::open(context)?.find(id)?;
+    let running = Running::boot(context).await?;
+    let result = match tasks::runtime(context, &running, None) {
+        Ok(runtime) => put_back(context, &runtime, &task, to, yes).await,
+        Err(failure) => Err(failure),
+    };
+    running.close(context, result).await
+}
+
+async fn put_back(
+    context: &Context,
+    runtime: &Runtime,
+    task: &TaskId,
+    to: Option<&str>,
+    yes: bool,
+) -> CommandResult {
+    let view = runtime.task(task)?;
+    let to = match (to, view.snapshots.first()) {
+        (Some(to), _) => to.to_owned(),
+        (None, Some((id, _))) => id.clone(),
+        (None, None) => {
+            let message = format!("no picture of the workspace was taken for task `{task}`");
+            return Err(Failure::new(codes::TASK_SNAPSHOT, message));
+        }
+    };
+    let (id, after) = runtime.picture(task, &to)?;
+    let ahead = runtime.foresee(task, &id).await?;
+    if ahead.written.is_empty() && ahead.removed.is_empty() {
+        let text = format!("nothing to do: the workspace is as it was after step {}\n", term::inline(&after));
+        return Ok(Done::new(json!({"task": task, "snapshot": id, "after": after, "restored": ahead}), text));
+    }
+    if !yes {
+        agree(context, &changes(&context.screen, &ahead))?;
+    }
+    let restored = runtime.rollback(task, &id).await?;
+    let text = format!(
+        "{}the workspace is as it was after step {}; `regent task rollback {task} --to {}` undoes this\n",
+        changes(&context.screen, &restored),
+        term::inline(&after),
+        restored.before
+    );
+    Ok(Done::new(json!({"task": task, "snapshot": id, "after": after, "restored": restored}), text))
+}
+
+fn changes(screen: &Screen, restored: &Restored) -> String {
+    let mut text = String::new();
+    let marked =
+        [("put back", &restored.written), ("removed ", &restored.removed), ("left    ", &restored.left)];
+    for (word, paths) in marked {
+        for path in paths.iter().take(PATHS_SHOWN_MAX) {
+            text.push_str(&format!("  {}  {}\n", screen.faint(word), term::inline(path)));
+        }
+        let more = paths.len().saturating_sub(PATHS_SHOWN_MAX);
+        if more > 0 {
+            text.push_str(&format!("  {}  … {more} more\n", screen.faint(word)));
+        }
+    }
+    text
+}
+
+/// Shows what would change, and asks. Only a plain yes is a yes.
+fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
+    if !context.screen.can_ask {
+        return Err(Failure::new(
+            codes::TERMINAL_NEEDED,
+            "this changes files, and there is no terminal to ask on",
+        )
+        .help("--yes does it without asking"));
+    }
+    context.screen.say(&format!("{changes}Put the workspace back? [y/N] "));
+    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
+    match line.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _no => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was changed")),
+    }
+}

@@ -1,0 +1,221 @@
+//! What a person sees while tasks run: a line for each thing that happened, and a last line with step, tokens, cost and what is left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regent_kernel::{Budget, Clock, Spent, TaskId};
+use regent_runtime::event::Event;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::money;
+use crate::output::{self, Screen};
+use crate::stage::Stage;
+use crate::term;
+
+const SAID_CHARS_MAX: usize = 400;
+const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
+
+/// The view of some tasks that run.
+pub(super) struct Live {
+    stage: Arc<Stage>,
+    clock: Arc<dyn Clock>,
+    json: bool,
+    width: usize,
+    began: Duration,
+    ticks: usize,
+    tasks: Vec<Watched>,
+    stopping: bool,
+}
+
+/// One of them.
+struct Watched {
+    task: TaskId,
+    /// Calls that run: tool and arguments, by step.
+    calls: BTreeMap<String, (String, String)>,
+    step: String,
+    spent: Spent,
+    left: Budget,
+    is_over: bool,
+}
+
+impl Watched {
+    /// How a call ended, with what it was.
+    fn ended(
+        &mut self,
+        screen: &Screen,
+        step: &str,
+        (word, text): (&str, &str),
+        retold: bool,
+    ) -> Vec<String> {
+        let name = step.split('~').next().unwrap_or_default();
+        let Some((tool, args)) = self.calls.remove(name) else {
+            // A model that answered speaks for itself, and notes for agents need not be there.
+            let speaks = word == "done" || name.ends_with("0/notes");
+            let line = || format!("  {}  {word}: {}", term::inline(step), term::short(text, 200));
+            return if speaks { Vec::new() } else { vec![line()] };
+        };
+        let shown = match word {
+            "done" => screen.good("done"),
+            "denied" => screen.bad("denied"),
+            other => screen.warn(other),
+        };
+        let again = if retold { " (from the ledger)" } else { "" };
+        let room = screen.width.saturating_sub(tool.len() + step.len() + 8);
+        let (tool, args) = (screen.strong(&term::inline(&tool)), term::short(&args, room));
+        let text = term::short(text.trim(), screen.width.saturating_sub(16));
+        vec![
+            format!("  {}  {tool} {args}", screen.faint(&term::inline(step))),
+            format!("      {shown}{again}  {text}"),
+        ]
+    }
+}
+
+impl Live {
+    pub(super) fn new(context: &Context, stage: Arc<Stage>, tasks: Vec<TaskId>) -> Self {
+        let watched = |task: TaskId| Watched {
+            task,
+            calls: BTreeMap::new(),
+            step: String::new(),
+            spent: Spent::default(),
+            left: Budget::default(),
+            is_over: false,
+        };
+        let tasks: Vec<Watched> = tasks.into_iter().map(watched).collect();
+        Self {
+            stage,
+            clock: Arc::clone(&context.clock),
+            json: context.screen.json,
+            width: context.screen.width,
+            began: context.clock.elapsed(),
+            ticks: 0,
+            tasks,
+            stopping: false,
+        }
+    }
+
+    /// Shows what happened.
+    pub(super) fn event(&mut self, number: usize, event: Event) {
+        let Some(task) = self.tasks.get(number).map(|one| one.task.clone()) else { return };
+        if self.json {
+            return tell_json(&task, json!(event));
+        }
+        let prefix = if self.tasks.len() > 1 { format!("{task}  ") } else { String::new() };
+        let lines = self.lines(number, event);
+        for line in lines {
+            self.stage.line(&format!("{prefix}{line}"));
+        }
+        self.draw();
+    }
+
+    /// Some news were missed: the ledger has them.
+    pub(super) fn missed(&self, count: u64) {
+        if self.json {
+            return print_json(&json!({"event": "missed", "count": count}));
+        }
+        self.stage.line(&format!("… {count} more; `regent task show` has them all"));
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self) {
+        self.ticks = self.ticks.wrapping_add(1);
+        self.draw();
+    }
+
+    /// The person wants it to stop.
+    pub(super) fn stopping(&mut self) {
+        self.stopping = true;
+        if !self.json {
+            self.stage.line("stopping after this step; once more stops it at once");
+        }
+    }
+
+    fn lines(&mut self, number: usize, event: Event) -> Vec<String> {
+        let (stage, width) = (Arc::clone(&self.stage), self.width);
+        let screen = stage.screen();
+        let Some(one) = self.tasks.get_mut(number) else { return Vec::new() };
+        match event {
+            Event::State { state, why, .. } => {
+                one.is_over = state.is_over();
+                let why = why.map(|why| format!(": {}", term::short(&why, 200))).unwrap_or_default();
+                vec![screen.faint(&format!("{} {state}{why}", one.task))]
+            }
+            Event::Plan { steps } => {
+                let step = |(name, goal): &(String, String)| {
+                    format!(
+                        "  {}  {}",
+                        screen.strong(&term::short(name, 20)),
+                        term::short(goal, width.saturating_sub(24))
+                    )
+                };
+                std::iter::once("plan".to_owned()).chain(steps.iter().map(step)).collect()
+            }
+            Event::Turn { step } => {
+                one.step = step;
+                Vec::new()
+            }
+            Event::Said { text, .. } if text.trim().is_empty() => Vec::new(),
+            Event::Said { text, .. } => {
+                vec![format!("  {}", screen.faint(&term::short(text.trim(), SAID_CHARS_MAX)))]
+            }
+            Event::Tool { step, tool, args } => {
+                one.step.clone_from(&step);
+                one.calls.insert(step, (tool, args));
+                Vec::new()
+            }
+            Event::Verdict { step, word, text, retold } => one.ended(screen, &step, (word, &text), retold),
+            Event::Asked { ticket, summary, reason } => {
+                vec![format!(
+                    "  {} {}: {} ({ticket})",
+                    screen.warn("asked"),
+                    term::inline(&reason),
+                    term::short(&summary, 200)
+                )]
+            }
+            Event::Used { spent, left } => {
+                (one.spent, one.left) = (spent, left);
+                Vec::new()
+            }
+            Event::Snapshot { id, step } => vec![screen.faint(&format!("  snapshot {id} after step {step}"))],
+        }
+    }
+
+    fn draw(&self) {
+        let spin = SPINNER.get(self.ticks % SPINNER.len()).copied().unwrap_or(' ');
+        let seconds = self.clock.elapsed().saturating_sub(self.began).as_secs();
+        let what = match self.tasks.as_slice() {
+            [one] if one.calls.is_empty() => format!("{} thinking", one.step),
+            [one] => {
+                let tools: Vec<&str> = one.calls.values().map(|(tool, _)| tool.as_str()).collect();
+                format!("{} {}", one.step, tools.join(", "))
+            }
+            many => format!("{} of {} tasks", many.iter().filter(|one| !one.is_over).count(), many.len()),
+        };
+        let (mut tokens, mut money) = (0_u64, 0_u64);
+        for one in &self.tasks {
+            tokens = tokens.saturating_add(one.spent.tokens);
+            money = money.saturating_add(one.spent.money_microusd);
+        }
+        let used = money::spent(&Spent { tokens, money_microusd: money, ..Spent::default() });
+        let left = match self.tasks.as_slice() {
+            [one] => money::limits(&one.left),
+            _many => String::new(),
+        };
+        let left = if left.is_empty() { left } else { format!("  ·  left: {left}") };
+        let stop = if self.stopping { "  ·  stopping" } else { "" };
+        self.stage.status(&format!("{spin} {what}  ·  {seconds}s  ·  {used}{left}{stop}"));
+    }
+}
+
+fn tell_json(task: &TaskId, mut event: Value) {
+    if let Some(fields) = event.as_object_mut() {
+        fields.insert("task".to_owned(), json!(task));
+    }
+    print_json(&event);
+}
+
+fn print_json(value: &Value) {
+    // If nobody reads, the exit code still tells.
+    let _unread = output::write_all(&output::line(value));
+}

@@ -1,0 +1,351 @@
+//! `task run` and `task resume`: tasks run here, shown while they do, until each has ended or stopped.
+
+use std::io::Read as _;
+use std::sync::Arc;
+
+use regent_kernel::{Budget, Kernel, TaskId};
+use regent_runtime::door::Asker;
+use regent_runtime::event::Event;
+use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+
+use super::RunArgs;
+use super::live::Live;
+use crate::asking::Terminal;
+use crate::calls::interrupt;
+use crate::codes::{self, Code};
+use crate::compose::{Running, tasks};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::money;
+use crate::output::{CommandResult, Done};
+use crate::past::Past;
+use crate::stage::Stage;
+use crate::term;
+
+/// A goal from stdin may be so long.
+const GOAL_BYTES_MAX: u64 = 256 << 10;
+/// How often the last line is drawn anew when nothing happens.
+const TICK_MS: u64 = 200;
+
+pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
+    let spec = spec(args)?;
+    let running = Running::boot(context).await?;
+    let result = begin(context, &running, spec).await;
+    running.close(context, result).await
+}
+
+fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
+    let RunArgs { goal, model, tools, plan, budget, agent, role, priority } = args;
+    let goal = if goal == "-" { read_goal()? } else { goal };
+    if goal.trim().is_empty() {
+        return Err(Failure::new(codes::TASK_GOAL, "a task needs a goal"));
+    }
+    Ok(TaskSpec {
+        model,
+        tools: tools.map(|tools| tools.into_iter().filter(|tool| !tool.is_empty()).collect()),
+        mode: if plan { Mode::Plan } else { Mode::React },
+        budget: money::parse(&budget)?,
+        agent,
+        roles: role,
+        priority: priority.into(),
+        ..TaskSpec::new(goal.trim())
+    })
+}
+
+fn read_goal() -> Result<String, Failure> {
+    let mut goal = String::new();
+    std::io::stdin()
+        .lock()
+        .take(GOAL_BYTES_MAX + 1)
+        .read_to_string(&mut goal)
+        .map_err(|error| Failure::new(codes::IO, format!("can't read stdin as text: {error}")))?;
+    if goal.len() as u64 > GOAL_BYTES_MAX {
+        return Err(Failure::new(codes::INPUT_SIZE, format!("a goal has at most {GOAL_BYTES_MAX} bytes")));
+    }
+    Ok(goal)
+}
+
+async fn begin(context: &Context, running: &Running, spec: TaskSpec) -> CommandResult {
+    watched(context, running, spec).await?.told()
+}
+
+/// Runs a new task and shows it while it runs.
+pub(crate) async fn watched(
+    context: &Context,
+    running: &Running,
+    mut spec: TaskSpec,
+) -> Result<Ended, Failure> {
+    needs_a_model(context, running)?;
+    spec.skills = skills(running);
+    let stage = Arc::new(Stage::new(context.screen));
+    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let handle = runtime.run(spec).await?;
+    one_of(watch(context, &running.kernel, &stage, vec![handle]).await)
+}
+
+pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
+    let budget = money::parse(budget)?;
+    let task = id.map(|id| Past::open(context)?.find(id)).transpose()?;
+    let running = Running::boot(context).await?;
+    let result = go_on(context, &running, task, budget).await;
+    running.close(context, result).await
+}
+
+async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budget: Budget) -> CommandResult {
+    let stage = Arc::new(Stage::new(context.screen));
+    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let Some(task) = task else {
+        let handles = runtime.resume_all().await?;
+        if handles.is_empty() {
+            return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
+        }
+        let ended = watch(context, &running.kernel, &stage, handles).await;
+        return told_all(context, ended);
+    };
+    needs_a_model(context, running)?;
+    if budget != Budget::default() {
+        let before = runtime.task(&task)?.record.spec.budget;
+        runtime.set_budget(&task, money::merged(before, budget)).await?;
+    }
+    let handle = runtime.resume(&task).await?;
+    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
+    one_of(ended)?.told()
+}
+
+pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
+    let past = Past::open(context)?;
+    let task = past.find(id)?;
+    let steps = past.steps(&past.task(&task)?)?;
+    let is_there =
+        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+    if !steps.keys().any(is_there) {
+        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
+        return Err(
+            Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them"))
+        );
+    }
+    let running = Running::boot(context).await?;
+    let result = part(context, &running, &task, at, model).await;
+    running.close(context, result).await
+}
+
+async fn part(
+    context: &Context,
+    running: &Running,
+    task: &TaskId,
+    at: &str,
+    model: Option<String>,
+) -> CommandResult {
+    needs_a_model(context, running)?;
+    let stage = Arc::new(Stage::new(context.screen));
+    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let handle = runtime.fork(task, at, model).await?;
+    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
+    one_of(ended)?.told()
+}
+
+/// Without a model there is nobody to do the work.
+fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
+    if !running.hub.is_empty() {
+        return Ok(());
+    }
+    let settings = context.paths.settings();
+    Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task").help(format!(
+        "`regent model pull` brings one onto this machine; or set one up in `{}`",
+        settings.display()
+    )))
+}
+
+/// A line for each skill that is installed and whole.
+fn skills(running: &Running) -> Vec<String> {
+    let checked =
+        running.skills.check_all().into_iter().filter_map(|(name, checked)| Some((name, checked.ok()?)));
+    checked.map(|(name, checked)| format!("skill.{name}: {}", checked.skill.description)).collect()
+}
+
+/// Who asks: the person at the terminal, if there is one.
+fn asker(context: &Context, stage: &Arc<Stage>) -> Option<Arc<dyn Asker>> {
+    let valid_ms = context.settings.approve_valid_ms();
+    context.screen.can_ask.then(|| Arc::new(Terminal::new(Arc::clone(stage), valid_ms)) as Arc<dyn Asker>)
+}
+
+/// What comes from a running task.
+enum News {
+    Event(usize, Event),
+    Missed(u64),
+    Ended(Option<TaskEnd>),
+}
+
+/// How tasks ended, and whether the person wanted them to stop.
+struct Watched {
+    ended: Vec<TaskEnd>,
+    interrupted: bool,
+}
+
+/// Shows tasks until all have ended. The first interrupt stops each between two steps, the second stops the calls that run.
+async fn watch(context: &Context, kernel: &Kernel, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> Watched {
+    let (tell, mut news) = mpsc::unbounded_channel();
+    let reins: Vec<Reins> = handles.iter().map(TaskHandle::reins).collect();
+    let mut live =
+        Live::new(context, Arc::clone(stage), handles.iter().map(|one| one.task.clone()).collect());
+    for (number, handle) in handles.into_iter().enumerate() {
+        tokio::spawn(forward(number, handle, tell.clone()));
+    }
+    drop(tell);
+    let mut watched = Watched { ended: Vec::new(), interrupted: false };
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
+    loop {
+        tokio::select! {
+            one = news.recv() => match one {
+                Some(News::Event(number, event)) => live.event(number, event),
+                Some(News::Missed(count)) => live.missed(count),
+                Some(News::Ended(end)) => watched.ended.extend(end),
+                None => break,
+            },
+            _ = tick.tick() => live.tick(),
+            () = interrupt() => {
+                if watched.interrupted {
+                    // What runs is stopped, and the ledger says so; resuming finds out from there.
+                    let _closing = kernel.shutdown().await;
+                } else {
+                    watched.interrupted = true;
+                    live.stopping();
+                    reins.iter().for_each(Reins::pause);
+                }
+            }
+        }
+    }
+    stage.end();
+    watched
+}
+
+async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSender<News>) {
+    loop {
+        let news = match handle.events.recv().await {
+            Ok(event) => News::Event(number, event),
+            Err(RecvError::Lagged(count)) => News::Missed(count),
+            Err(RecvError::Closed) => break,
+        };
+        if tell.send(news).is_err() {
+            return;
+        }
+    }
+    let _nobody = tell.send(News::Ended(handle.ended().await));
+}
+
+/// How one task ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    end: TaskEnd,
+    interrupted: bool,
+}
+
+fn one_of(watched: Watched) -> Result<Ended, Failure> {
+    let Watched { mut ended, interrupted } = watched;
+    let none = || Failure::new(codes::INTERNAL, "the task ended without saying how");
+    ended.pop().map(|end| Ended { end, interrupted }).ok_or_else(none)
+}
+
+impl Ended {
+    /// What `--json` says.
+    pub(crate) fn json(&self) -> Value {
+        end_json(&self.end)
+    }
+
+    /// What the task came to, or why it came to nothing.
+    pub(crate) fn answer(&self) -> Result<&str, Failure> {
+        match short_of(&self.end, self.interrupted) {
+            None => Ok(self.end.answer.as_ref().map_or("", |answer| &answer.text)),
+            Some((code, message)) => Err(Failure::new(code, message).help(help(&self.end, code))),
+        }
+    }
+
+    /// For the person who gave it.
+    fn told(&self) -> CommandResult {
+        match self.answer() {
+            Ok(answer) => Ok(Done::new(self.json(), term::block(answer).into_owned())),
+            Err(failure) => Err(failure.data(self.json())),
+        }
+    }
+}
+
+fn told_all(context: &Context, watched: Watched) -> CommandResult {
+    let Watched { ended, interrupted } = watched;
+    let (mut text, mut rows) = (String::new(), Vec::new());
+    let mut failed = None;
+    for end in ended {
+        let word = match short_of(&end, interrupted) {
+            None => context.screen.good("completed"),
+            Some((code, message)) => {
+                failed.get_or_insert((code, end.task.clone()));
+                format!("{} {}", context.screen.bad(code.id), term::inline(&message))
+            }
+        };
+        text.push_str(&format!("{}  {word}\n", end.task));
+        rows.push(end_json(&end));
+    }
+    let data = json!({"tasks": rows});
+    match failed {
+        None => Ok(Done::new(data, text)),
+        Some((code, task)) => {
+            context.screen.say(&text);
+            Err(Failure::new(code, format!("not all have ended well; the first is `{task}`"))
+                .help(format!("`regent task show {task}` says more"))
+                .data(data))
+        }
+    }
+}
+
+/// Why a task has no answer, in a code and a sentence.
+fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
+    let stop = match (&end.answer, &end.why) {
+        (Some(_), _) => return None,
+        (None, Some(stop)) => stop,
+        (None, None) => {
+            return Some((codes::TASK_FAILED, format!("task `{}` ended without an answer", end.task)));
+        }
+    };
+    let code = match (&**stop, stop.outlook()) {
+        (Stop::Waiting { .. }, _) => codes::TASK_WAITS,
+        (Stop::Used(_), _) => codes::TASK_BUDGET,
+        (_, Outlook::Paused) => codes::TASK_PAUSED,
+        (_, Outlook::Cancelled) if !interrupted => codes::TASK_CANCELLED,
+        // Calls that run are stopped by taking the kernel down, and that is a fault to whoever made them.
+        _any if interrupted => codes::TASK_PAUSED,
+        (_, Outlook::Again | Outlook::Later | Outlook::Never | Outlook::Cancelled) => codes::TASK_FAILED,
+    };
+    Some((code, format!("task `{}`: {stop}", end.task)))
+}
+
+fn help(end: &TaskEnd, code: Code) -> String {
+    let task = &end.task;
+    match end.why.as_deref() {
+        Some(Stop::Waiting { ticket, .. }) => format!(
+            "answer with `regent approve {ticket}` or `regent deny {ticket}`, then `regent task resume {task}`"
+        ),
+        Some(Stop::Used(_)) => format!("give it more, e.g. `regent task resume {task} --budget 1usd`"),
+        _other if code == codes::TASK_PAUSED => {
+            format!("`regent task resume {task}` goes on, `regent task cancel {task}` gives it up")
+        }
+        _other => format!("`regent task show {task}` shows its steps"),
+    }
+}
+
+fn end_json(end: &TaskEnd) -> Value {
+    let question = match end.why.as_deref() {
+        Some(Stop::Waiting { ticket, .. }) => Some(ticket.to_string()),
+        _other => None,
+    };
+    json!({
+        "task": end.task,
+        "state": end.state,
+        "answer": end.answer.as_ref().map(|answer| &answer.text),
+        "turns": end.answer.as_ref().map(|answer| answer.turns),
+        "why": end.why.as_ref().map(ToString::to_string),
+        "question": question,
+        "spent": end.spent,
+    })
+}

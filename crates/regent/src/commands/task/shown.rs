@@ -1,0 +1,147 @@
+//! `task list` and `task show`: what the ledger tells of tasks.
+
+use regent_kernel::Budget;
+use regent_runtime::task::Recorded;
+use regent_runtime::{TaskState, TaskView};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::output::{CommandResult, Done, Screen};
+use crate::past::Past;
+use crate::{money, term};
+
+pub(super) fn list(context: &Context, views: &[TaskView]) -> Done {
+    let screen = &context.screen;
+    let mut text = String::new();
+    if views.is_empty() {
+        text.push_str("no tasks yet; `regent task run \"GOAL\"` starts one\n");
+    } else {
+        let head =
+            format!("{:<14} {:<10} {:>5} {:>10} {:>14}  GOAL\n", "ID", "STATE", "STEPS", "TOKENS", "COST");
+        text.push_str(&screen.strong(&head));
+    }
+    let room = screen.width.saturating_sub(60).max(20);
+    for view in views {
+        text.push_str(&format!(
+            "{:<14} {} {:>5} {:>10} {:>14}  {}\n",
+            view.record.task.as_str(),
+            painted(screen, view, 10),
+            view.steps,
+            money::grouped(view.spent.tokens),
+            money::usd(view.spent.money_microusd),
+            term::short(&view.record.spec.goal, room)
+        ));
+    }
+    Done::new(json!({"tasks": views.iter().map(brief).collect::<Vec<_>>()}), text)
+}
+
+pub(super) fn show(context: &Context, id: &str) -> CommandResult {
+    let (screen, past) = (&context.screen, Past::open(context)?);
+    let view = &past.task(&past.find(id)?)?;
+    let steps = past.steps(view)?;
+    let steps: Vec<&Recorded> = in_order(steps.values());
+    let spec = &view.record.spec;
+    let mut text = format!("{}  {}\n", screen.strong(view.record.task.as_str()), painted(screen, view, 0));
+    let mut row = |name: &str, value: &str| {
+        if !value.is_empty() {
+            text.push_str(&format!("  {}  {value}\n", screen.faint(&format!("{name:<9}"))));
+        }
+    };
+    row("goal", &term::block(&spec.goal).replace('\n', "\n             "));
+    row("model", &term::inline(&spec.model));
+    row("agent", &term::inline(&spec.agent));
+    row("why", &view.why.as_deref().map(|why| term::inline(why).into_owned()).unwrap_or_default());
+    row("used", &money::spent(&view.spent));
+    let budget = money::percent_used(&spec.budget, &money::counted(&view.used)).map(|percent| {
+        let near = money::Nearness::of(percent).painted(screen);
+        format!("{}: {percent} % used, {near}", money::limits(&spec.budget))
+    });
+    row("budget", &budget.unwrap_or_default());
+    row("runs", &view.runs.saturating_sub(1).to_string());
+    for one in &view.record.ancestors {
+        row("forked", &format!("from {} at {}", one.task, term::inline(&one.at)));
+    }
+    for (id, after) in &view.snapshots {
+        row("snapshot", &format!("{id} after step {}", term::inline(after)));
+    }
+    for step in &steps {
+        text.push_str(&step_line(screen, step));
+    }
+    if let Some(answer) = &view.answer {
+        text.push_str(&format!("\n{}\n", term::block(answer)));
+    }
+    let data =
+        json!({"task": brief(view), "record": view.record, "snapshots": view.snapshots, "steps": steps});
+    Ok(Done::new(data, text))
+}
+
+fn step_line(screen: &Screen, step: &Recorded) -> String {
+    let what = step.tool.as_ref().unwrap_or(&step.op);
+    let word = match (step.verdict.as_str(), status(step)) {
+        ("deny", _) => screen.bad("denied"),
+        (_, "ok") => screen.good("done"),
+        (_, other) => screen.warn(other),
+    };
+    let spent = step.end.as_ref().map(|end| &end.spent);
+    let used = match spent {
+        Some(spent) if spent.tokens > 0 => format!("  {}", money::spent(spent)),
+        Some(_) | None => String::new(),
+    };
+    let why = match step.verdict.as_str() {
+        "deny" => step.why.as_deref().map(|why| format!("  {}", term::short(why, 80))).unwrap_or_default(),
+        _made => String::new(),
+    };
+    format!(
+        "  {:<14} {:<14} {word}{}{why}\n",
+        term::inline(&step.step),
+        term::inline(what),
+        screen.faint(&used)
+    )
+}
+
+/// How a step ended, in a word.
+fn status(step: &Recorded) -> &str {
+    match step.end.as_ref().map(|end| &end.status) {
+        Some(Value::String(word)) => word,
+        Some(Value::Object(fields)) => fields.keys().next().map_or("ended", String::as_str),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) => "ended",
+        None => "open",
+    }
+}
+
+fn in_order<'a>(steps: impl Iterator<Item = &'a Recorded>) -> Vec<&'a Recorded> {
+    let mut steps: Vec<&Recorded> = steps.collect();
+    steps.sort_by_key(|step| step.at_ms);
+    steps
+}
+
+/// The state as a person means it: a task that is put away has been completed, or cancelled.
+pub(super) fn word(view: &TaskView) -> &'static str {
+    match (view.state, &view.answer) {
+        (TaskState::Finalized, Some(_)) => TaskState::Completed.word(),
+        (TaskState::Finalized, None) => TaskState::Cancelled.word(),
+        (state, _) => state.word(),
+    }
+}
+
+fn painted(screen: &Screen, view: &TaskView, width: usize) -> String {
+    let word = word(view);
+    let padded = format!("{word:<width$}");
+    match word {
+        "completed" => screen.good(&padded),
+        "failed" | "cancelled" => screen.bad(&padded),
+        "pending" | "retrying" => screen.warn(&padded),
+        _other => padded,
+    }
+}
+
+/// What lists say of a task.
+pub(super) fn brief(view: &TaskView) -> Value {
+    let spec = &view.record.spec;
+    let budget = (spec.budget != Budget::default()).then_some(spec.budget);
+    json!({
+        "task": view.record.task, "state": view.state, "word": word(view), "why": view.why, "goal": spec.goal, "model": spec.model,
+        "agent": spec.agent, "answer": view.answer, "steps": view.steps, "runs": view.runs.saturating_sub(1), "spent": view.spent,
+        "budget": budget, "created_ms": view.created_ms, "changed_ms": view.changed_ms, "ancestors": view.record.ancestors,
+    })
+}

@@ -1,0 +1,157 @@
+//! What the ledger tells, without a kernel: through the look-up index, so that a question about one task doesn't read all of history.
+//!
+//! The index proves nothing. Whoever goes on with a task reads the ledger itself.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use regent_kernel::{Digest, Fault, TaskId};
+use regent_ledger::{Entry, PayloadKey, ReadError, Reader};
+use regent_lookup::{By, Cost, Lookup, LookupError, Span};
+use regent_runtime::TaskView;
+use regent_runtime::task::{self, Recorded, Tape};
+
+use crate::codes;
+use crate::commands::audit;
+use crate::compose::{self, error_chain};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::paths::make_private;
+use crate::{secrets, term};
+
+/// More tasks with one beginning need not be told apart.
+const ALIKE_MAX: u32 = 1_000;
+
+/// A project's ledger and its index, up to date.
+pub(crate) struct Past<'c> {
+    context: &'c Context,
+    reader: Reader,
+    /// None where nothing has happened yet.
+    lookup: Option<Lookup>,
+    key: OnceCell<Option<PayloadKey>>,
+}
+
+impl<'c> Past<'c> {
+    /// The ledger of the project that the command was given in.
+    pub(crate) fn open(context: &'c Context) -> Result<Self, Failure> {
+        let folder = context.project()?.audit();
+        let lookup = if folder.is_dir() { Some(refreshed(context, &folder)?) } else { None };
+        Ok(Self { context, reader: Reader::new(&folder), lookup, key: OnceCell::new() })
+    }
+
+    /// The one task whose id begins like this.
+    pub(crate) fn find(&self, id: &str) -> Result<TaskId, Failure> {
+        let unknown = |message: String| Failure::new(codes::TASK_UNKNOWN, message);
+        let none = || {
+            unknown(format!("there is no task `{}`", term::short(id, 80)))
+                .help("`regent task list` shows them")
+        };
+        let Some(lookup) = self.lookup.as_ref().filter(|_| !id.is_empty()) else { return Err(none()) };
+        let alike = lookup.tasks(id, ALIKE_MAX).map_err(|error| failed(&error))?;
+        // A whole id is meant even if another begins with it.
+        let meant = match alike.as_slice() {
+            [one] => Some(one),
+            many => many.iter().find(|one| *one == id),
+        };
+        match meant.and_then(|id| TaskId::new(id)) {
+            Some(task) => Ok(task),
+            None if alike.is_empty() => Err(none()),
+            None => Err(unknown(format!("{} tasks begin with `{}`", alike.len(), term::inline(id)))
+                .help("give more of the id")),
+        }
+    }
+
+    /// The newest tasks, the oldest of them first.
+    pub(crate) fn newest(&self, count_max: u32) -> Result<Vec<TaskView>, Failure> {
+        let Some(lookup) = &self.lookup else { return Ok(Vec::new()) };
+        let ids = lookup.tasks("", count_max).map_err(|error| failed(&error))?;
+        let mut views = Vec::new();
+        for tape in self.tapes(&ids)?.values() {
+            views.extend(tape.view(&|digest| self.payload(digest))?);
+        }
+        views.sort_by(|one, other| {
+            (one.created_ms, &one.record.task).cmp(&(other.created_ms, &other.record.task))
+        });
+        Ok(views)
+    }
+
+    /// One task.
+    pub(crate) fn task(&self, task: &TaskId) -> Result<TaskView, Failure> {
+        let tapes = self.tapes(&[task.to_string()])?;
+        let view =
+            tapes.get(task).map(|tape| tape.view(&|digest| self.payload(digest))).transpose()?.flatten();
+        view.ok_or_else(|| Failure::new(codes::TASK_UNKNOWN, format!("task `{task}` was never recorded")))
+    }
+
+    /// The steps of a task, its own and those it shares, by name.
+    pub(crate) fn steps(&self, view: &TaskView) -> Result<BTreeMap<String, Recorded>, Failure> {
+        let family = view.record.ancestors.iter().map(|one| &one.task).chain([&view.record.task]);
+        let family: Vec<String> = family.map(ToString::to_string).collect();
+        Ok(Tape::whole(&view.record, &self.tapes(&family)?))
+    }
+
+    /// What was used, as receipts say.
+    pub(crate) fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, Failure> {
+        let Some(lookup) = &self.lookup else { return Ok(Vec::new()) };
+        lookup.costs(by, since_ms).map_err(|error| failed(&error))
+    }
+
+    fn tapes(&self, ids: &[String]) -> Result<BTreeMap<TaskId, Tape>, Failure> {
+        let Some(lookup) = &self.lookup else { return Ok(BTreeMap::new()) };
+        let mut entries: Vec<(i64, Result<Entry, Fault>)> = Vec::new();
+        for Span { lane, first, last } in lookup.spans_of(ids).map_err(|error| failed(&error))? {
+            let piece = self.reader.lane_since(lane, first).map_err(Fault::from)?;
+            let inside =
+                |entry: &Result<Entry, ReadError>| entry.as_ref().map_or(true, |entry| entry.seq <= last);
+            // A lane stays in its order, whatever the clock did.
+            let mut reached_ms = i64::MIN;
+            for entry in piece.take_while(inside) {
+                reached_ms = entry.as_ref().map_or(reached_ms, |entry| reached_ms.max(entry.at_ms));
+                entries.push((reached_ms, entry.map_err(Fault::from)));
+            }
+        }
+        let wanted = |task: &TaskId| ids.iter().any(|id| id == task.as_str());
+        // Pieces come lane by lane; a task that moved to another lane goes on there.
+        entries.sort_by_key(|(reached_ms, _)| *reached_ms);
+        Ok(task::read_from(entries.into_iter().map(|(_, entry)| entry), wanted)?)
+    }
+
+    fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Fault> {
+        match self.reader.payload(digest, None) {
+            // Spoilt, or encrypted: the vault's key tells.
+            Err(ReadError::Payload(spoilt)) => match self.key() {
+                Some(key) => Ok(self.reader.payload(digest, Some(key))?),
+                None => Err(ReadError::Payload(spoilt).into()),
+            },
+            read => Ok(read?),
+        }
+    }
+
+    fn key(&self) -> Option<&PayloadKey> {
+        let opened = || {
+            let vault = secrets::vault(self.context).ok()?;
+            compose::payload_key(&vault).ok()
+        };
+        self.key.get_or_init(opened).as_ref()
+    }
+}
+
+/// A ledger's index, up to date.
+pub(crate) fn refreshed(context: &Context, folder: &Path) -> Result<Lookup, Failure> {
+    let folder = folder.canonicalize().map_err(|error| Failure::io("enter", folder, &error))?;
+    let path = context.paths.lookup(&folder);
+    make_private(path.parent().unwrap_or(Path::new(".")))?;
+    let mut lookup = Lookup::open(&path).map_err(|error| failed(&error))?;
+    lookup.refresh(&Reader::new(&folder)).map_err(|error| failed(&error))?;
+    Ok(lookup)
+}
+
+/// Why nothing can be looked up.
+pub(crate) fn failed(error: &LookupError) -> Failure {
+    match error {
+        LookupError::Ledger(error) => audit::unreadable(error),
+        LookupError::Index(_) | LookupError::Io(_) => Failure::new(codes::STATE_UNUSABLE, error_chain(error))
+            .help("it is derived from the ledger: remove it and it is made anew"),
+    }
+}

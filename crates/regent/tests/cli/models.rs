@@ -1,0 +1,143 @@
+//! Models as people set them up and try them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::world::World;
+
+fn set_up(world: &World, more: &str) {
+    let script = world.home("turns.json");
+    std::fs::write(&script, r#"{"turns":[{"text":"ready"}]}"#).unwrap();
+    let text = format!(
+        "[models.play]\nkind = 'scripted'\nfile = '{}'\nmodels = ['m']\n\n[models.far]\nkind = 'anthropic'\nkey = 'secret://a'\nmodels = ['claude-sonnet-5-5', 'x']\n{more}",
+        script.display()
+    );
+    std::fs::write(world.home(".config/regent/config.toml"), text).unwrap();
+}
+
+#[test]
+fn models_are_listed_chosen_and_tested_under_policy_and_ledger() {
+    let world = World::ready();
+    assert!(world.run(&["model", "list"]).stdout.contains("No models are set up"));
+    assert_eq!(world.run(&["--json", "model", "test"]).error_code(), "model.none");
+    set_up(&world, "");
+    let listed = world.run(&["--json", "model", "list"]).json();
+    let models: Vec<(&str, bool, bool)> = listed["data"]["models"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            (one["model"].as_str().unwrap(), one["remote"].is_string(), one["priced"].as_bool().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        models,
+        [("far/claude-sonnet-5-5", true, true), ("far/x", true, false), ("play/m", false, true)]
+    );
+    let tested = world.run(&["model", "test", "auto"]);
+    assert_eq!(tested.code, 0, "{tested:?}");
+    assert!(tested.stdout.starts_with("play/m answered \"ready\""), "{tested:?}");
+    let why = world.run(&["model", "why"]);
+    assert!(why.stdout.starts_with("play/m") && why.stdout.contains("on this machine"), "{why:?}");
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+    let tail = world.run(&["audit", "tail"]);
+    assert!(tail.stdout.contains("model.infer"), "{tail:?}");
+}
+
+#[test]
+fn mistakes_are_named_with_their_line_and_a_project_has_no_say() {
+    let world = World::ready();
+    set_up(&world, "colour = 'red'\n");
+    let ended = world.run(&["--json", "model", "list"]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
+    assert!(ended.stdout.contains("colour"), "{ended:?}");
+    set_up(&world, "");
+    let unknown = world.run(&["--json", "model", "test", "nobody/m"]);
+    assert_eq!((unknown.code, unknown.error_code().as_str()), (5, "model.unknown"), "{unknown:?}");
+    let denied = world.run(&["--json", "model", "test", "far"]);
+    assert_eq!(denied.error_code(), "secret.not_found", "{denied:?}");
+    world.write(".regent/config.toml", "[models.mine]\nkind = 'ollama'\nurl = 'http://evil.example'\n");
+    assert_eq!(world.run(&["trust"]).code, 0);
+    let ended = world.run(&["--json", "model", "list"]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
+    assert!(ended.stdout.contains("can't be set by a project"), "{ended:?}");
+}
+
+/// A model server on this machine that says one thing to whoever has the key, and what it heard.
+fn server(key: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let serving = std::thread::spawn(move || {
+        let mut heads = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = bytes.trim().parse().unwrap();
+                }
+                head.push_str(&line);
+                if line.trim().is_empty() {
+                    break;
+                }
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            if head.starts_with("GET /stop ") {
+                return heads;
+            }
+            let call = json!({"index": 0, "id": "c1", "type": "function",
+                "function": {"name": "task_finish", "arguments": json!({"answer": "known here"}).to_string()}});
+            let choice = json!({"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}, "finish_reason": null});
+            let last = json!({"index": 0, "delta": {}, "finish_reason": "tool_calls"});
+            let mut body = String::new();
+            for choice in [choice, last] {
+                body.push_str(&format!(
+                    "data: {}\n\n",
+                    json!({"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [choice]})
+                ));
+            }
+            body.push_str("data: [DONE]\n\n");
+            let is_known = head
+                .to_ascii_lowercase()
+                .contains(&format!("authorization: bearer {}", key.to_ascii_lowercase()));
+            let status = if is_known { "200 OK" } else { "401 Unauthorized" };
+            heads.push(head);
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).unwrap();
+        }
+        heads
+    });
+    (url, serving)
+}
+
+#[test]
+fn a_providers_key_comes_from_the_vault_and_is_seen_nowhere_else() {
+    const KEY: &str = "sk-Test-0123456789abcdef";
+    let world = World::ready();
+    let (url, serving) = server(KEY);
+    let settings = format!(
+        "[models.lab]\nkind = 'compatible'\nurl = '{url}'\nkey = 'secret://lab/key'\nmodels = ['m']\n"
+    );
+    std::fs::write(world.home(".config/regent/config.toml"), settings).unwrap();
+    let without = world.run(&["--json", "task", "run", "say it", "--tools", "fs.read"]);
+    assert_ne!(without.code, 0, "{without:?}");
+    assert_eq!(world.run_with(&["vault", "add", "lab/key"], &[], KEY.as_bytes()).code, 0);
+    let ran = world.run(&["task", "run", "say it", "--tools", "fs.read"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "known here\n"), "{ran:?}");
+    let address = url.trim_start_matches("http://").trim_end_matches("/v1");
+    std::net::TcpStream::connect(address).unwrap().write_all(b"GET /stop HTTP/1.1\r\n\r\n").unwrap();
+    let heads = serving.join().unwrap();
+    assert!(heads.iter().any(|head| head.contains(&format!("Bearer {KEY}"))), "{heads:?}");
+    for entry in world.entries() {
+        assert!(!entry.to_string().contains(KEY), "{entry}");
+    }
+    assert!(!ran.stderr.contains(KEY));
+}

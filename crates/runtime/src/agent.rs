@@ -1,0 +1,431 @@
+//! The loop: reason, act, observe, until the agent says that it is done. A program without a clock or chance: every call has a step,
+//! so the same answers lead to the same calls.
+
+mod circles;
+mod hooks;
+mod observe;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use regent_kernel::{
+    Completion, Inference, Message, Nonce, Offer, Op, Role, Sampling, SideEffect, Signal, Status, StopReason,
+    ToolCall, ToolUse,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::context::{Estimator, Finding, Guardrails, Layer, Prompts, Turn, Variables, Window, estimate};
+use crate::door::{Door, Heard, Patience, is_not_now};
+use crate::event::{Event, shown};
+use crate::stop::Stop;
+use circles::Circles;
+pub use hooks::{Hooks, NoHooks, Tick};
+
+/// The tool by which an agent says that it is done. The loop answers it; the kernel never hears of it.
+pub const FINISH: &str = "task.finish";
+/// The file with a project's notes for agents.
+const NOTES_FILE: &str = "AGENTS.md";
+const NOTES_BYTES_MAX: u64 = 32 << 10;
+/// Turns in a row in which a model may say nothing of use.
+const IDLE_TURNS_MAX: u32 = 3;
+
+/// What an agent may take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentLimits {
+    /// Turns until it must have an answer.
+    pub turns_max: u32,
+    /// Tokens of one conversation.
+    pub window_tokens_max: u64,
+    /// Tokens of one answer.
+    pub answer_tokens_max: u64,
+    /// Calls side by side.
+    pub parallel_max: u32,
+    /// How often the same turns may follow each other before that is a circle.
+    pub circles_max: u32,
+    /// How often a model that fails is asked again within one run.
+    pub tries_max: u32,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self {
+            turns_max: 50,
+            window_tokens_max: 24_000,
+            answer_tokens_max: 2_048,
+            parallel_max: 8,
+            circles_max: 3,
+            tries_max: 3,
+        }
+    }
+}
+
+/// How agents work here, whatever they work on.
+#[derive(Debug, Clone)]
+pub struct Craft {
+    /// The templates.
+    pub prompts: Arc<Prompts>,
+    /// The last look before anything is sent.
+    pub guardrails: Guardrails,
+    /// Who is told, and may add a word.
+    pub hooks: Arc<dyn Hooks>,
+    /// How tokens are counted.
+    pub estimator: Estimator,
+}
+
+impl Default for Craft {
+    fn default() -> Self {
+        Self {
+            prompts: Arc::new(Prompts::default()),
+            guardrails: Guardrails::default(),
+            hooks: Arc::new(NoHooks),
+            estimator: estimate,
+        }
+    }
+}
+
+/// One piece of work for one agent.
+#[derive(Debug, Clone)]
+pub struct Work {
+    /// What is to be done.
+    pub goal: String,
+    /// Who the agent is.
+    pub role: String,
+    /// The tools that it is offered.
+    pub offers: Vec<Offer>,
+    /// A line for each skill.
+    pub skills: Vec<String>,
+    /// What this builds on.
+    pub findings: Vec<Finding>,
+    /// For templates.
+    pub vars: BTreeMap<String, String>,
+    /// How answers are drawn.
+    pub sampling: Sampling,
+    /// What it may take.
+    pub limits: AgentLimits,
+    /// Marks what tools bring.
+    pub nonce: Nonce,
+}
+
+/// What an agent came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// In its words.
+    pub text: String,
+    /// How many turns it took.
+    pub turns: u32,
+}
+
+/// Lets an agent work until it is done or has to stop.
+pub async fn work(door: &Door, craft: &Craft, work: &Work) -> Result<Answer, Stop> {
+    let mut agent = Agent::prepare(door, craft, work).await?;
+    craft.hooks.on_bootstrap(door.task(), &work.goal).await;
+    let ended = agent.turns().await;
+    craft.hooks.on_shutdown(door.task(), &ended).await;
+    ended
+}
+
+struct Agent<'a> {
+    door: &'a Door,
+    craft: &'a Craft,
+    work: &'a Work,
+    window: Window,
+    circles: Circles,
+    warned: bool,
+    idle: u32,
+}
+
+impl<'a> Agent<'a> {
+    async fn prepare(door: &'a Door, craft: &'a Craft, work: &'a Work) -> Result<Self, Stop> {
+        let tools: Vec<String> = work.offers.iter().map(|offer| offer.name.clone()).collect();
+        let variables = Variables {
+            goal: &work.goal,
+            role: &work.role,
+            nonce: work.nonce.as_str(),
+            tools: &tools,
+            skills: &work.skills,
+            findings: &work.findings,
+            vars: &work.vars,
+        };
+        let offered = serde_json::to_string(&work.offers).unwrap_or_default();
+        let taken = (craft.estimator)(&offered).saturating_add(work.limits.answer_tokens_max);
+        let mut window = Window::new(work.limits.window_tokens_max.saturating_sub(taken), craft.estimator);
+        let render = |layer| craft.prompts.render(layer, &variables);
+        let system = [render(Layer::System)?, render(Layer::Role)?];
+        window.pin(
+            Role::System,
+            system.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"),
+        );
+        window.pin(Role::User, render(Layer::Task)?);
+        let mut agent =
+            Self { door, craft, work, window, circles: Circles::default(), warned: false, idle: 0 };
+        agent.read_notes(&tools).await?;
+        Ok(agent)
+    }
+
+    /// Picks up the project's notes for agents, if there are some and policy lets the agent read them.
+    async fn read_notes(&mut self, tools: &[String]) -> Result<(), Stop> {
+        if !tools.iter().any(|tool| tool == "fs.read") {
+            return Ok(());
+        }
+        let args = json!({"path": NOTES_FILE, "bytes_max": NOTES_BYTES_MAX});
+        let op = Op::RunTool(ToolCall { tool: "fs.read".to_owned(), args });
+        let (heard, _) = self.door.persist("0/notes", op, Patience::Refusals).await?;
+        if let Heard::Done(outcome) = heard
+            && outcome.status == Status::Ok
+        {
+            let quoted = outcome.output.for_model(&self.work.nonce);
+            // Notes that don't fit are left out; the agent can read the file.
+            let _fits =
+                self.window.pin_if_it_fits(Role::User, format!("The project's {NOTES_FILE}:\n{quoted}"));
+        }
+        Ok(())
+    }
+
+    async fn turns(&mut self) -> Result<Answer, Stop> {
+        for turn in 1..=self.work.limits.turns_max {
+            if let Some(stop) = self.door.is_to_stop() {
+                return Err(stop);
+            }
+            match self.craft.hooks.on_tick(self.door.task(), turn).await {
+                Tick::GoOn => {}
+                Tick::Say(text) => self.window.push(Turn::told(text)),
+                Tick::Cancel => return Err(Stop::Cancelled),
+            }
+            if let Some(text) = self.turn(turn).await? {
+                return Ok(Answer { text, turns: turn });
+            }
+        }
+        Err(Stop::Turns(self.work.limits.turns_max))
+    }
+
+    /// One turn: reason, act, observe. Gives back the answer if there is one.
+    async fn turn(&mut self, turn: u32) -> Result<Option<String>, Stop> {
+        let step = format!("{turn}/think");
+        self.door.events().tell(Event::Turn { step: self.door.name_of(&step) });
+        let (mut completion, retold) = self.think(&step).await?;
+        name_calls(&mut completion.message.calls, turn);
+        let message = completion.message;
+        let news = Event::Said {
+            step: self.door.name_of(&step),
+            text: shown(&message.text),
+            model: completion.model,
+        };
+        self.door.events().tell(news);
+        self.craft.hooks.on_message(self.door.task(), &message).await;
+        if message.calls.is_empty() {
+            return self.said(message, completion.stop);
+        }
+        self.idle = 0;
+        if let [only] = message.calls.as_slice()
+            && only.tool == FINISH
+        {
+            return Ok(Some(answer_in(&only.args)));
+        }
+        self.look_for_circles(&message.calls, retold).await?;
+        let (answers, changed) = self.act(turn, &message.calls).await?;
+        if changed {
+            self.door.milestone(&format!("{turn}")).await;
+        }
+        let mut messages = vec![message];
+        messages.extend(answers);
+        self.window.push(Turn::new(messages));
+        Ok(None)
+    }
+
+    async fn think(&self, step: &str) -> Result<(Completion, bool), Stop> {
+        let messages = self.window.messages()?;
+        self.craft.guardrails.check(&messages, &self.work.nonce)?;
+        let inference = Inference {
+            model: self.door.model_at(step).to_owned(),
+            messages,
+            tools: self.work.offers.iter().cloned().chain([finish_offer()]).collect(),
+            tokens_max: self.work.limits.answer_tokens_max,
+            sampling: self.work.sampling.clone(),
+        };
+        infer(self.door, step, inference, self.work.limits.tries_max).await
+    }
+
+    /// Words without a call: an answer, or nothing of use.
+    fn said(&mut self, message: Message, stop: StopReason) -> Result<Option<String>, Stop> {
+        let is_said = !message.text.trim().is_empty();
+        match stop {
+            StopReason::Refusal => return Err(Stop::Model("it refuses".to_owned())),
+            StopReason::End | StopReason::ToolUse if is_said => return Ok(Some(message.text)),
+            StopReason::End | StopReason::ToolUse | StopReason::Length => {}
+        }
+        self.idle = self.idle.saturating_add(1);
+        if self.idle >= IDLE_TURNS_MAX {
+            return Err(Stop::Model(format!("{IDLE_TURNS_MAX} turns without a call or an answer")));
+        }
+        let mut turn = if is_said { vec![message] } else { Vec::new() };
+        let nudge = if stop == StopReason::Length {
+            format!("[your answer was cut off; be shorter: call one tool, or {FINISH}]")
+        } else {
+            format!("[you said nothing; call a tool, or {FINISH} with the answer]")
+        };
+        turn.extend_from_slice(Turn::told(nudge).messages());
+        self.window.push(Turn::new(turn));
+        Ok(None)
+    }
+
+    /// The first circle brings the signal and a word to the model; a second one is the end.
+    async fn look_for_circles(&mut self, uses: &[ToolUse], retold: bool) -> Result<(), Stop> {
+        let calls: Vec<ToolCall> = uses.iter().map(call_of).collect();
+        let times = usize::try_from(self.work.limits.circles_max).unwrap_or(usize::MAX);
+        let Some(length) = self.circles.turn(&calls, times) else { return Ok(()) };
+        let why = format!("the same {length} turns, {times} times over");
+        if !retold && let Some(agent) = self.door.who().agent_id() {
+            self.door.kernel().raise(agent, Signal::Loop, &why).await?;
+        }
+        if self.warned {
+            return Err(Stop::Circles(why));
+        }
+        (self.warned, self.circles) = (true, Circles::default());
+        Ok(())
+    }
+
+    /// Makes the calls of a turn side by side. The answers come in the order of the calls, whichever ends first. Says also whether
+    /// something was really done, not only read or retold.
+    async fn act(&mut self, turn: u32, uses: &[ToolUse]) -> Result<(Vec<Message>, bool), Stop> {
+        let room =
+            Arc::new(Semaphore::new(usize::try_from(self.work.limits.parallel_max.max(1)).unwrap_or(1)));
+        let mut running = JoinSet::new();
+        let mut texts: BTreeMap<usize, String> = BTreeMap::new();
+        for (index, asked) in uses.iter().enumerate() {
+            if let Some(text) = self.held_back(asked) {
+                texts.insert(index, text);
+                continue;
+            }
+            let (door, call, room) = (self.door.clone(), call_of(asked), Arc::clone(&room));
+            let (step, nonce) = (format!("{turn}/tool/{index}"), self.work.nonce.clone());
+            running.spawn(async move {
+                let _place = room.acquire().await;
+                let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
+                door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
+                let heard = door.persist(&step, Op::RunTool(call), Patience::Refusals).await;
+                let told = heard.and_then(|(heard, retold)| Ok((observe::told(&heard, &nonce)?, retold)));
+                (index, told)
+            });
+        }
+        let (mut stopped, mut changed) = (None, false);
+        while let Some(ended) = running.join_next().await {
+            match ended {
+                Ok((index, Ok((text, retold)))) => {
+                    changed |= !retold && uses.get(index).is_some_and(|asked| self.changes_something(asked));
+                    texts.insert(index, text);
+                }
+                Ok((_, Err(stop))) => stopped = Some(stop),
+                Err(_torn_down) => stopped = Some(Stop::Passing("a call was torn down".to_owned())),
+            }
+        }
+        if let Some(stop) = stopped {
+            return Err(stop);
+        }
+        let last = texts.len().saturating_sub(1);
+        let answer = |(asked, (index, text)): (&ToolUse, (usize, String))| {
+            let hint = if index == last { observe::HINT } else { "" };
+            let text = format!("{text}{hint}");
+            Message { role: Role::Tool, text, calls: Vec::new(), answers: Some(asked.id.clone()) }
+        };
+        Ok((uses.iter().zip(texts).map(answer).collect(), changed))
+    }
+
+    fn changes_something(&self, asked: &ToolUse) -> bool {
+        !matches!(self.effect_of(asked), SideEffect::None | SideEffect::Read)
+    }
+
+    /// What is not in the catalogue is refused by the kernel, and recorded there.
+    fn effect_of(&self, asked: &ToolUse) -> SideEffect {
+        let tool = self.door.kernel().catalogue().get(&asked.tool);
+        tool.map_or(SideEffect::Write, |tool| tool.spec().effect)
+    }
+
+    /// Calls that are answered here, without a system call.
+    fn held_back(&mut self, asked: &ToolUse) -> Option<String> {
+        if asked.tool == FINISH {
+            let text = "[not yet: other calls were made in the same turn; look at their answers first]";
+            return Some(text.to_owned());
+        }
+        let effect = self.effect_of(asked);
+        self.circles
+            .is_repeated(&call_of(asked), effect)
+            .then(|| "[refused: you have made this very call before and nothing has changed since; its answer is above]".to_owned())
+    }
+}
+
+/// Asks a model at a step.
+pub(crate) async fn infer(
+    door: &Door,
+    step: &str,
+    inference: Inference,
+    tries_max: u32,
+) -> Result<(Completion, bool), Stop> {
+    let (heard, retold) = door.persist(step, Op::Infer(inference), Patience::Failures(tries_max)).await?;
+    let outcome = match heard {
+        Heard::Done(outcome) => outcome,
+        Heard::Denied(denial) if denial.reason.code == "agent.ended" => return Err(Stop::Ended),
+        Heard::Denied(denial) if is_not_now(&denial.reason) => return Err(Stop::Used(denial.reason)),
+        Heard::Denied(denial) => return Err(Stop::Denied(denial.reason)),
+        Heard::Broke(message) => return Err(Stop::Passing(message)),
+    };
+    match &outcome.status {
+        Status::Ok => {}
+        Status::Failed(failure) => {
+            return Err(Stop::Passing(format!("{}: {}", failure.code, failure.message)));
+        }
+        Status::TimedOut => return Err(Stop::Passing("the model took too long".to_owned())),
+        Status::Cancelled => return Err(Stop::Passing("the call to the model was stopped".to_owned())),
+        Status::Faulted(message) => return Err(Stop::Passing(message.clone())),
+    }
+    if outcome.truncated {
+        return Err(Stop::Model("it was cut by the limit on output".to_owned()));
+    }
+    let completion = serde_json::from_slice(outcome.output.bytes());
+    completion.map(|completion| (completion, retold)).map_err(|error| Stop::Model(error.to_string()))
+}
+
+fn finish_offer() -> Offer {
+    Offer {
+        name: FINISH.to_owned(),
+        description: "Say that the task is done, with the answer; or that it can't be done, and why."
+            .to_owned(),
+        input: json!({
+            "type": "object",
+            "properties": {"answer": {"type": "string", "description": "the answer"}},
+            "required": ["answer"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// Small models put the answer under many names; any text will do.
+fn answer_in(args: &Value) -> String {
+    let named = args.get("answer").map_or_else(|| args.clone(), Value::clone);
+    match named {
+        Value::String(text) => text,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            other.to_string()
+        }
+    }
+}
+
+fn call_of(asked: &ToolUse) -> ToolCall {
+    ToolCall { tool: asked.tool.clone(), args: asked.args.clone() }
+}
+
+/// Every call has a name of its own, so that answers can be told apart.
+fn name_calls(calls: &mut [ToolUse], turn: u32) {
+    let mut seen = BTreeSet::new();
+    for (index, call) in calls.iter_mut().enumerate() {
+        if call.id.is_empty() || !seen.insert(call.id.clone()) {
+            call.id = format!("call-{turn}-{index}");
+            seen.insert(call.id.clone());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What a model is told of a call: what came of it between markers, or why nothing did and what to do about it.
+
+use regent_kernel::{Denial, Nonce, Outcome, Reason, Status};
+
+use crate::door::{Heard, is_not_now};
+use crate::stop::Stop;
+
+/// Said after the last answer of a turn; small models need it.
+pub(super) const HINT: &str =
+    "\n[if this answers the task, call task.finish with the answer; otherwise call the next tool]";
+
+/// The words for a model, or the reason why the agent can't go on.
+pub(super) fn told(heard: &Heard, nonce: &Nonce) -> Result<String, Stop> {
+    match heard {
+        Heard::Done(outcome) => Ok(done(outcome, nonce)),
+        Heard::Denied(Denial { reason, .. }) if reason.code == "agent.ended" => Err(Stop::Ended),
+        Heard::Denied(Denial { reason, .. }) if is_not_now(reason) => Err(Stop::Used(reason.clone())),
+        Heard::Denied(Denial { reason, .. }) => Ok(denied(reason)),
+        Heard::Broke(_) => Ok("[the tool broke; its outcome is not known]".to_owned()),
+    }
+}
+
+fn done(outcome: &Outcome, nonce: &Nonce) -> String {
+    let quoted = outcome.output.for_model(nonce);
+    let cut = if outcome.truncated { "\n[there was more; it was cut]" } else { "" };
+    match &outcome.status {
+        Status::Ok => format!("{quoted}{cut}"),
+        // A failure's message may quote anything, so it goes between the markers too: as a line of its own before the output.
+        Status::Failed(failure) => {
+            let head = quoted.split_once('\n').map_or("", |(head, _)| head);
+            let message = failure.message.replace("<<", "< <");
+            format!(
+                "[failed: {}]\n{head}\n{message}\n<<end {}>>\n{quoted}{cut}",
+                plain(&failure.code),
+                nonce.as_str()
+            )
+        }
+        Status::TimedOut => format!("[it took too long and was stopped]\n{quoted}{cut}"),
+        Status::Cancelled => format!("[it was stopped]\n{quoted}{cut}"),
+        Status::Faulted(_) => "[the tool broke; its outcome is not known]".to_owned(),
+    }
+}
+
+/// A refusal is the kernel's own word. It may name what the agent asked for, so what could look like a marker is taken out.
+fn denied(reason: &Reason) -> String {
+    let help = reason.help.as_deref().filter(|help| !help.is_empty());
+    let help = help.map(|help| format!("; {}", plain(help))).unwrap_or_default();
+    format!("[denied ({}): {}{help}]", reason.code, plain(&reason.message))
+}
+
+fn plain(text: &str) -> String {
+    const WORDS_CHARS_MAX: usize = 1_000;
+    text.chars()
+        .take(WORDS_CHARS_MAX)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect::<String>()
+        .replace("<<", "< <")
+}

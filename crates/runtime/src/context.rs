@@ -1,0 +1,12 @@
+//! What a model is shown: layered prompts, a window of turns that fits, and the last look before anything is sent.
+//!
+//! Putting a conversation together is a pure function: the same parts give the same bytes, so that a replay can be held against the
+//! ledger by digest. Nothing here reads a clock, a file or the environment.
+
+mod guard;
+mod prompt;
+mod window;
+
+pub use guard::{GuardError, Guardrails};
+pub use prompt::{Finding, Layer, PromptError, Prompts, Variables};
+pub use window::{Estimator, Turn, Window, WindowError, estimate};

@@ -1,0 +1,536 @@
+//! The runtime's only way to act: system calls of one agent, each at a step of one task.
+//!
+//! A step's name is made of where the program is, never of time or chance: `3/think`, `3/tool/1`. A call at a step that has an end in
+//! the ledger is answered from there, so running the program again from the start is how a task is resumed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use regent_kernel::{
+    Answered, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, Outcome, Principal, Reason, Reply,
+    Signal, Spent, Status, TaskId, Ticket,
+};
+use tokio::sync::watch;
+
+use crate::event::{Event, Events, shown};
+use crate::stop::{Stop, Wish};
+
+/// How often a call is made again because a person was asked about it.
+const ASKED_TIMES_MAX: u32 = 3;
+/// How many names one step can have, over all runs of a task.
+const TRIES_MAX: u32 = 64;
+/// Codes of refusals that say "not now".
+const NOT_NOW: [&str; 2] = ["budget.", "rate."];
+
+/// The code with which the kernel suspends an agent.
+const USED_UP: &str = "budget.exhausted";
+/// The code of a budget that running calls hold: it passes when they have settled.
+const HELD: &str = "budget.held";
+/// How often a call is made again because running calls hold the budget.
+const HELD_TIMES_MAX: u32 = 8;
+
+/// What is worth another try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Only refusals that say "not now", and only in a later run. For calls with effects.
+    Refusals,
+    /// Failures of the far side as well, this often in one run. For calls without effects, such as asking a model.
+    Failures(u32),
+}
+
+impl Patience {
+    fn is_over(self, tries: u32) -> bool {
+        match self {
+            Self::Refusals => true,
+            Self::Failures(tries_max) => tries >= tries_max,
+        }
+    }
+
+    fn with_failures(self) -> Option<Passing> {
+        match self {
+            Self::Refusals => None,
+            Self::Failures(_) => Some(Passing::Failed),
+        }
+    }
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub enum Heard {
+    /// It was done, or failed; this came of it.
+    Done(Outcome),
+    /// It was refused.
+    Denied(Denial),
+    /// The executor broke; the ledger says so.
+    Broke(String),
+}
+
+/// Whoever asks a person while a task waits. The default asks nobody: the task stops and can be resumed when there is an answer.
+pub trait Asker: Send + Sync + std::fmt::Debug {
+    /// Puts the question, and comes back when it is answered (in the kernel, by `Op::Answer`) or nobody will.
+    fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking>;
+}
+
+/// How asking ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// There is an answer: make the call again.
+    Answered,
+    /// Nobody answers now: stop, and resume later.
+    Later,
+}
+
+/// Waits for an answer from another terminal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WaitForAnswer;
+
+impl Asker for WaitForAnswer {
+    fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
+        Box::pin(async move {
+            match kernel.answered(&ticket.id).await {
+                Ok(Answered::Approved | Answered::Denied { .. }) => Asking::Answered,
+                Ok(Answered::Waiting { .. } | Answered::Gone) | Err(_) => Asking::Later,
+            }
+        })
+    }
+}
+
+/// A task that this one was forked from: its steps before `at` are this task's too.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ancestor {
+    /// Which task.
+    pub task: TaskId,
+    /// The first step that is not shared.
+    pub at: String,
+    /// The model that it used.
+    pub model: String,
+}
+
+/// What all agents of one run of a task have in common.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) kernel: Kernel,
+    pub(crate) task: TaskId,
+    pub(crate) model: String,
+    pub(crate) ancestors: Vec<Ancestor>,
+    /// Only these steps may be asked for: a replay makes no call.
+    pub(crate) recorded: Option<BTreeSet<String>>,
+    pub(crate) asker: Option<Arc<dyn Asker>>,
+    pub(crate) wish: watch::Receiver<Wish>,
+    pub(crate) events: Events,
+    pub(crate) budget: Budget,
+    /// Where the ledger stood when the run began: what is older is retold.
+    pub(crate) began: (String, u64),
+    /// What the task has used: what the ledger said when the run began, and what was done since.
+    pub(crate) used: Mutex<Used>,
+    pub(crate) backoff_ms: u64,
+    pub(crate) milestones: Option<Arc<dyn Milestones>>,
+}
+
+/// Whoever takes pictures of the workspace.
+pub(crate) trait Milestones: Send + Sync + std::fmt::Debug {
+    /// Something was changed, and nothing runs.
+    fn reached<'a>(&'a self, step: &'a str) -> BoxFuture<'a, ()>;
+}
+
+impl Run {
+    pub(crate) fn used(&self) -> Used {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge(&self, more: Used) {
+        {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            *used = used.plus(more);
+        }
+        self.tell_used();
+    }
+
+    /// Tells what was used and what is left.
+    pub(crate) fn tell_used(&self) {
+        let used = self.used();
+        self.events.tell(Event::Used { spent: used.spent, left: used.left_of(self.budget) });
+    }
+}
+
+/// What a task has used of everything that a budget counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Used {
+    /// As receipts state it.
+    pub spent: Spent,
+    /// Calls that were made.
+    pub calls: u64,
+    /// Questions that were put to people.
+    pub questions: u64,
+}
+
+impl Used {
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            spent: sum(self.spent, other.spent),
+            calls: self.calls.saturating_add(other.calls),
+            questions: self.questions.saturating_add(other.questions),
+        }
+    }
+
+    /// What is left of a budget after this.
+    pub(crate) fn left_of(self, budget: Budget) -> Budget {
+        let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        let Spent { bytes_out, money_microusd, tokens, wall_ms } = self.spent;
+        Budget {
+            approvals: less(budget.approvals, self.questions),
+            bytes_out: less(budget.bytes_out, bytes_out),
+            calls: less(budget.calls, self.calls),
+            money_microusd: less(budget.money_microusd, money_microusd),
+            tokens: less(budget.tokens, tokens),
+            wall_ms: less(budget.wall_ms, wall_ms),
+        }
+    }
+}
+
+/// Both together.
+pub(crate) fn sum(one: Spent, other: Spent) -> Spent {
+    Spent {
+        bytes_out: one.bytes_out.saturating_add(other.bytes_out),
+        money_microusd: one.money_microusd.saturating_add(other.money_microusd),
+        tokens: one.tokens.saturating_add(other.tokens),
+        wall_ms: one.wall_ms.saturating_add(other.wall_ms),
+    }
+}
+
+/// The door of one agent in one task. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Door {
+    run: Arc<Run>,
+    who: Principal,
+    /// What the names of its steps begin with.
+    prefix: Arc<str>,
+}
+
+impl Door {
+    pub(crate) fn new(run: Arc<Run>, who: Principal) -> Self {
+        Self { run, who, prefix: "".into() }
+    }
+
+    /// The same for another agent, whose steps lie below `prefix`.
+    pub(crate) fn below(&self, who: Principal, prefix: &str) -> Self {
+        Self { run: Arc::clone(&self.run), who, prefix: format!("{}{prefix}", self.prefix).into() }
+    }
+
+    /// The kernel behind it.
+    pub fn kernel(&self) -> &Kernel {
+        &self.run.kernel
+    }
+
+    /// Who calls.
+    pub fn who(&self) -> &Principal {
+        &self.who
+    }
+
+    /// The task that the calls belong to.
+    pub fn task(&self) -> &TaskId {
+        &self.run.task
+    }
+
+    /// Where news go.
+    pub fn events(&self) -> &Events {
+        &self.run.events
+    }
+
+    /// The full name of a step.
+    pub fn name_of(&self, step: &str) -> String {
+        format!("{}{step}", self.prefix)
+    }
+
+    /// The model that a step asks: a fork keeps the old one for what it shares.
+    pub fn model_at(&self, step: &str) -> &str {
+        let step = self.name_of(step);
+        let owner = self.run.ancestors.iter().find(|one| is_before(&step, &one.at));
+        owner.map_or(&self.run.model, |one| &one.model)
+    }
+
+    /// Why the task is to stop, if it is. Looked at between steps, so that no step is torn.
+    pub fn is_to_stop(&self) -> Option<Stop> {
+        self.run.wish.borrow().stop()
+    }
+
+    /// Says that something was changed, between two steps.
+    pub(crate) async fn milestone(&self, step: &str) {
+        if let Some(milestones) = &self.run.milestones {
+            milestones.reached(&self.name_of(step)).await;
+        }
+    }
+
+    /// Whether calls are only retold.
+    pub fn is_replay(&self) -> bool {
+        self.run.recorded.is_some()
+    }
+
+    /// Makes the call of a step, or hears again what came of it.
+    pub async fn call(&self, step: &str, op: Op) -> Result<Heard, Stop> {
+        self.call_and_tell(step, op).await.map(|(heard, _)| heard)
+    }
+
+    /// The same for what may pass: a "not now" of an earlier run is tried again under the step's next name, and one of now as often
+    /// as there is patience for it, after a pause. Says also whether the answer was only retold.
+    pub async fn persist(&self, step: &str, op: Op, patience: Patience) -> Result<(Heard, bool), Stop> {
+        let mut now = 0_u32;
+        let mut last = None;
+        for number in 0..TRIES_MAX {
+            let name = if number == 0 { step.to_owned() } else { format!("{step}~{number}") };
+            // In a replay there is nothing after the last try.
+            if let (Some(recorded), true) = (&self.run.recorded, last.is_some())
+                && !recorded.contains(&self.name_of(&name))
+            {
+                break;
+            }
+            let (heard, retold) = self.call_and_tell(&name, op.clone()).await?;
+            let Some(passing) = passing(&heard, patience) else { return Ok((heard, retold)) };
+            last = Some((heard, retold));
+            if retold {
+                continue;
+            }
+            now = now.saturating_add(1);
+            let is_over = match passing {
+                Passing::Used => true,
+                Passing::Held => now >= HELD_TIMES_MAX,
+                Passing::Failed => patience.is_over(now),
+            };
+            if is_over {
+                break;
+            }
+            self.pause(now).await?;
+        }
+        last.ok_or_else(|| Stop::Step(self.name_of(step)))
+    }
+
+    /// A call that is no step: what belongs to this run of the program only, such as starting an agent.
+    pub async fn aside(&self, op: Op) -> Result<Heard, Stop> {
+        match self.run.kernel.syscall(&self.who, op).await {
+            Ok(Reply::Done(outcome)) => Ok(Heard::Done(outcome)),
+            Ok(Reply::Denied(denial)) => {
+                self.carry_on(&denial.reason).await?;
+                Ok(Heard::Denied(denial))
+            }
+            Ok(Reply::Pending(ticket)) => Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }),
+            Err(fault) => broke(fault).map(Heard::Broke),
+        }
+    }
+
+    async fn call_and_tell(&self, step: &str, op: Op) -> Result<(Heard, bool), Stop> {
+        let name = self.name_of(step);
+        let (heard, retold) = self.make(&name, op).await?;
+        // What is retold was counted when the run began, or is another task's.
+        if let (Heard::Done(outcome), false) = (&heard, retold) {
+            self.run.charge(Used { spent: outcome.spent, calls: 1, questions: 0 });
+        }
+        let (word, text) = told(&heard);
+        self.run.events.tell(Event::Verdict { step: name, word, text, retold });
+        Ok((heard, retold))
+    }
+
+    async fn make(&self, name: &str, op: Op) -> Result<(Heard, bool), Stop> {
+        if let Some(recorded) = &self.run.recorded
+            && !recorded.contains(name)
+        {
+            return Err(Stop::NotRecorded(name.to_owned()));
+        }
+        let owner = self.run.ancestors.iter().find(|one| is_before(name, &one.at));
+        let task = owner.map_or(&self.run.task, |one| &one.task);
+        let who = self.who.at_step(task, name).ok_or_else(|| Stop::Step(name.to_owned()))?;
+        for _ in 0..ASKED_TIMES_MAX {
+            let ticket = match self.run.kernel.syscall(&who, op.clone()).await {
+                Ok(Reply::Done(outcome)) => {
+                    let retold = self.is_older(&outcome.intent.lane.to_string(), outcome.intent.seq);
+                    return Ok((Heard::Done(outcome), retold));
+                }
+                Ok(Reply::Denied(denial)) => {
+                    let retold = self.is_older(&denial.intent.lane.to_string(), denial.intent.seq);
+                    if !retold {
+                        self.carry_on(&denial.reason).await?;
+                    }
+                    return Ok((Heard::Denied(denial), retold));
+                }
+                Err(fault) => return broke(fault).map(|message| (Heard::Broke(message), false)),
+                Ok(Reply::Pending(ticket)) => ticket,
+            };
+            let Ticket { id, summary, reason, .. } = &ticket;
+            let news =
+                Event::Asked { ticket: id.to_string(), summary: summary.clone(), reason: reason.clone() };
+            self.run.events.tell(news);
+            self.run.charge(Used { questions: 1, ..Used::default() });
+            let asking = match &self.run.asker {
+                Some(asker) => tokio::select! {
+                    asking = asker.ask(&self.run.kernel, &ticket) => asking,
+                    stop = self.told_to_stop() => return Err(stop),
+                },
+                None => Asking::Later,
+            };
+            if asking == Asking::Later {
+                return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary });
+            }
+        }
+        Err(Stop::Passing(format!("step `{name}` was asked about {ASKED_TIMES_MAX} times")))
+    }
+
+    /// The kernel suspends an agent whose budget is used up. A task stops in order instead: calls beside this one end, the agent
+    /// exits, and the task waits to be resumed.
+    async fn carry_on(&self, reason: &Reason) -> Result<(), Stop> {
+        if reason.code == USED_UP
+            && let Some(agent) = self.who.agent_id()
+        {
+            self.run.kernel.raise(agent, Signal::Cont, "its task stops in order").await?;
+        }
+        Ok(())
+    }
+
+    fn is_older(&self, lane: &str, seq: u64) -> bool {
+        let (own, since) = &self.run.began;
+        own != lane || seq < *since
+    }
+
+    /// Waits before another try: longer each time.
+    async fn pause(&self, tries: u32) -> Result<(), Stop> {
+        let pause_ms = backoff_ms(self.run.backoff_ms, tries);
+        tokio::select! {
+            () = tokio::time::sleep(std::time::Duration::from_millis(pause_ms)) => Ok(()),
+            stop = self.told_to_stop() => Err(stop),
+        }
+    }
+
+    async fn told_to_stop(&self) -> Stop {
+        wished(self.run.wish.clone()).await
+    }
+}
+
+/// Waits until it is to stop.
+pub(crate) async fn wished(mut wish: watch::Receiver<Wish>) -> Stop {
+    if let Ok(wish) = wish.wait_for(|wish| *wish != Wish::GoOn).await
+        && let Some(stop) = wish.stop()
+    {
+        return stop;
+    }
+    // Whoever could say so is gone, so nobody will.
+    std::future::pending().await
+}
+
+/// Doubles with each try, up to a minute.
+pub(crate) fn backoff_ms(first_ms: u64, tries: u32) -> u64 {
+    const BACKOFF_MS_MAX: u64 = 60_000;
+    first_ms.saturating_mul(1_u64 << tries.saturating_sub(1).min(16)).min(BACKOFF_MS_MAX)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passing {
+    /// Used up: trying again at once is of no use.
+    Used,
+    /// Running calls hold it: they will settle.
+    Held,
+    /// The far side failed.
+    Failed,
+}
+
+fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
+    match heard {
+        Heard::Denied(Denial { reason, .. }) if reason.code == HELD => Some(Passing::Held),
+        Heard::Denied(Denial { reason, .. }) => is_not_now(reason).then_some(Passing::Used),
+        Heard::Done(outcome) => match &outcome.status {
+            Status::Failed(_) | Status::TimedOut => patience.with_failures(),
+            Status::Ok | Status::Cancelled | Status::Faulted(_) => None,
+        },
+        Heard::Broke(_) => patience.with_failures(),
+    }
+}
+
+/// A no that time or money can change.
+pub(crate) fn is_not_now(reason: &Reason) -> bool {
+    NOT_NOW.iter().any(|prefix| reason.code.starts_with(prefix))
+}
+
+/// The executor broke: the agent hears it. Anything else stops the task.
+fn broke(fault: Fault) -> Result<String, Stop> {
+    match fault {
+        Fault::Executor { message, .. } => Ok(message),
+        other @ (Fault::TooDeep
+        | Fault::NotRunning(_)
+        | Fault::Ledger(_)
+        | Fault::Record(_)
+        | Fault::Read(_)
+        | Fault::State(_)
+        | Fault::Diverged { .. }
+        | Fault::Erased(_)
+        | Fault::TornDown) => Err(Stop::Fault(other)),
+    }
+}
+
+fn told(heard: &Heard) -> (&'static str, String) {
+    match heard {
+        Heard::Done(outcome) => match &outcome.status {
+            Status::Ok => ("done", shown(&outcome.output.text())),
+            Status::Failed(Failure { code, message }) => ("failed", format!("{code}: {message}")),
+            Status::TimedOut => ("timed_out", String::new()),
+            Status::Cancelled => ("cancelled", String::new()),
+            Status::Faulted(message) => ("broke", message.clone()),
+        },
+        Heard::Denied(denial) => ("denied", denial.reason.to_string()),
+        Heard::Broke(message) => ("broke", message.clone()),
+    }
+}
+
+/// Whether one step comes before another in the program: name by name, numbers by their value. A step isn't before what it lies
+/// below. What a run writes about itself comes before nothing: it is never shared.
+pub(crate) fn is_before(step: &str, at: &str) -> bool {
+    if step.starts_with("run/") {
+        return false;
+    }
+    let mut parts = at.split('/');
+    for own in step.split('/') {
+        let Some(other) = parts.next() else { return false };
+        let order = match (own.parse::<u64>(), other.parse::<u64>()) {
+            (Ok(own), Ok(other)) => own.cmp(&other),
+            (Ok(_), Err(_)) => std::cmp::Ordering::Less,
+            (Err(_), Ok(_)) => std::cmp::Ordering::Greater,
+            (Err(_), Err(_)) => own.cmp(other),
+        };
+        match order {
+            std::cmp::Ordering::Less => return true,
+            std::cmp::Ordering::Greater => return false,
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+    parts.next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_have_the_order_of_the_program() {
+        let order = [
+            "0/plan",
+            "0/review",
+            "1/think",
+            "1/think~1",
+            "1/tool/0",
+            "1/tool/2",
+            "1/tool/10",
+            "2/think",
+            "10/think",
+        ];
+        for (at, one) in order.iter().enumerate() {
+            for (other_at, other) in order.iter().enumerate() {
+                assert_eq!(is_before(one, other), at < other_at, "{one} {other}");
+            }
+        }
+        assert!(is_before("2/tool/1", "3") && !is_before("3/think", "3") && !is_before("run/0/record", "9"));
+    }
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let pauses: Vec<u64> = (1..=9).map(|tries| backoff_ms(500, tries)).collect();
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+        assert_eq!(backoff_ms(u64::MAX, u32::MAX), 60_000);
+    }
+}

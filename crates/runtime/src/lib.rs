@@ -1,0 +1,49 @@
+//! Who does the work? Agents that reason and act turn by turn, plans, sub-agents, and tasks that survive anything. It holds no power of its
+//! own: everything is done by [`Kernel::syscall`](regent_kernel::Kernel::syscall), as an agent, and judged like anyone's call.
+//!
+//! # A task in a few lines
+//!
+//! ```no_run
+//! # async fn example(kernel: regent_kernel::Kernel) -> Result<(), Box<dyn std::error::Error>> {
+//! use regent_runtime::{Options, Runtime, TaskSpec};
+//!
+//! let runtime = Runtime::new(kernel, Options::default());
+//! let mut task = runtime.run(TaskSpec::new("How many lines has README.md?")).await?;
+//! while let Ok(event) = task.events.recv().await {
+//!     drop(event); // plan, turn, tool, verdict, what was used, what is left: for a live view
+//! }
+//! let end = task.ended().await;
+//! # Ok(()) }
+//! ```
+//!
+//! When [`Runtime::run`] returns, the task is in the ledger. Kill the process at any moment; [`Runtime::resume`] goes on, and nothing with an
+//! effect is done twice: the program runs again from the start, and calls that have an end in the ledger are retold, not made.
+//! [`Runtime::fork`] shares the steps before a turn and goes on with another model, [`Runtime::replay`] runs a task from the ledger
+//! alone, [`Runtime::diff`] shows where two runs part.
+//!
+//! # What you can bring
+//!
+//! - templates, by layer ([`context::Prompts`]), guardrails and hooks ([`agent::Craft`], [`agent::Hooks`]);
+//! - who asks a person while a task waits ([`door::Asker`]);
+//! - a plan of your own ([`plan::Plan`]) instead of the model's, carried out by [`plan::carry_out`];
+//! - tools and models: those are the kernel's (an `Executor`, a `Models`), see `examples/`.
+//!
+//! # The one rule
+//!
+//! A program over a [`door::Door`] must be deterministic: given the same answers it makes the same calls under the same step names. No clock,
+//! no chance, no environment; what depends on those is a call. The kernel finds a program that breaks the rule at the first step that differs.
+
+pub mod agent;
+pub mod context;
+pub mod door;
+pub mod event;
+pub mod plan;
+mod runtime;
+pub mod snapshot;
+pub mod stop;
+pub mod task;
+pub mod team;
+
+pub use runtime::{Checkpoints, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle};
+pub use stop::{Outlook, Stop};
+pub use task::{Mode, Priority, TaskSpec, TaskState, TaskView};

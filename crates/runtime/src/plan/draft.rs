@@ -1,0 +1,72 @@
+//! Making a plan: the model writes one, is told what is wrong with it, and then criticises it once.
+
+use regent_kernel::{Inference, Message, Role, Sampling};
+
+use super::graph::{Graph, Plan};
+use crate::agent::{Work, infer};
+use crate::door::Door;
+use crate::event::Event;
+use crate::stop::Stop;
+
+const ASK: &str = "Take the goal apart into steps. Each step is done by an agent of its own that sees only the step's goal and the answers of \
+    the steps that it needs. Steps that don't need each other are done side by side. Use as few steps as will do. Where a step changes \
+    something, `undo` may name the one tool call that makes up for it. Answer with JSON: {\"steps\": [{\"id\", \"goal\", \"needs\"}]}.";
+const REVIEW: &str = "Look at this plan as someone who has to answer for it. Is a step missing, needless, or not able to be done with these \
+    tools? Does a step need an answer that it doesn't name? Answer with the better plan as JSON, or with the same one if it is good.";
+
+/// Makes a plan for a goal.
+pub async fn draft(door: &Door, work: &Work) -> Result<Graph, Stop> {
+    let tools: Vec<&str> = work.offers.iter().map(|offer| offer.name.as_str()).collect();
+    let goal = format!("{ASK}\n\nTools: {}\n\nGoal:\n{}", tools.join(", "), work.goal);
+    let mut messages = vec![said(Role::System, work.role.clone()), said(Role::User, goal)];
+    messages.retain(|message| !message.text.is_empty());
+    let mut graph = match ask(door, work, "0/plan", &mut messages).await? {
+        Ok(graph) => graph,
+        Err(why) => {
+            messages.push(said(Role::User, format!("That is no plan: {why}. Answer with JSON only.")));
+            ask(door, work, "0/plan-again", &mut messages).await?.map_err(Stop::Plan)?
+        }
+    };
+    messages.push(said(Role::User, REVIEW.to_owned()));
+    // A review that is no plan leaves the plan as it is.
+    if let Ok(better) = ask(door, work, "0/review", &mut messages).await? {
+        graph = better;
+    }
+    let steps = graph.steps().iter().map(|step| (step.id.clone(), step.goal.clone())).collect();
+    door.events().tell(Event::Plan { steps });
+    Ok(graph)
+}
+
+async fn ask(
+    door: &Door,
+    work: &Work,
+    step: &str,
+    messages: &mut Vec<Message>,
+) -> Result<Result<Graph, String>, Stop> {
+    let inference = Inference {
+        model: door.model_at(step).to_owned(),
+        messages: messages.clone(),
+        tools: Vec::new(),
+        tokens_max: work.limits.answer_tokens_max,
+        sampling: Sampling { schema: Some(Plan::schema()), must_call: false, ..work.sampling.clone() },
+    };
+    let (completion, _) = infer(door, step, inference, work.limits.tries_max).await?;
+    let text = completion.message.text;
+    messages.push(said(Role::Assistant, text.clone()));
+    let plan: Result<Plan, _> = serde_json::from_str(json_in(&text));
+    Ok(plan
+        .map_err(|error| error.to_string())
+        .and_then(|plan| plan.order().map_err(|error| error.to_string())))
+}
+
+/// Models like to put JSON between words or fences.
+fn json_in(text: &str) -> &str {
+    match (text.find('{'), text.rfind('}')) {
+        (Some(from), Some(to)) => text.get(from..=to).unwrap_or(text),
+        (Some(_) | None, _) => text,
+    }
+}
+
+fn said(role: Role, text: String) -> Message {
+    Message { role, text, calls: Vec::new(), answers: None }
+}

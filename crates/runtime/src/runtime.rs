@@ -1,0 +1,504 @@
+//! The runtime: takes tasks, queues them, runs them, and brings them back after anything.
+
+mod attempt;
+mod drive;
+mod held;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{Budget, Digest, FROM_PROGRAM, Fault, Kernel, Reason, Spent, TaskId, Workspace};
+use tokio::sync::{broadcast, watch};
+
+use crate::agent::{Answer, Craft};
+use crate::door::{Ancestor, Asker, Used, is_before};
+use crate::event::{Event, Events};
+use crate::snapshot::{Restored, SnapshotError, Snapshots};
+use crate::stop::{Stop, Wish};
+use crate::task::{self, Difference, Tape, TaskRecord, TaskSpec, TaskState, TaskView};
+use attempt::Replaying;
+use drive::Start;
+use held::{Held, Hold};
+use queue::Queue;
+
+/// How large a goal may be.
+const GOAL_BYTES_MAX: usize = 256 << 10;
+
+/// How a runtime is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How agents work.
+    pub craft: Craft,
+    /// Who asks a person while a task waits; without one, a task stops there and can be resumed.
+    pub asker: Option<Arc<dyn Asker>>,
+    /// How many tasks run at once; the others wait in the queue.
+    pub running_max: usize,
+    /// How many may wait.
+    pub waiting_max: usize,
+    /// A folder for locks, so that two processes don't run one task at once.
+    pub locks: Option<PathBuf>,
+    /// Where pictures of the workspace are kept, and how often they are taken.
+    pub snapshots: Option<Checkpoints>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            craft: Craft::default(),
+            asker: None,
+            running_max: 1_000,
+            waiting_max: 100_000,
+            locks: None,
+            snapshots: None,
+        }
+    }
+}
+
+/// When pictures of the workspace are taken: before the first turn, and after a turn that changed something if that many turns or that
+/// much time have passed since the last.
+#[derive(Debug, Clone)]
+pub struct Checkpoints {
+    /// Where they are kept.
+    pub store: Arc<Snapshots>,
+    /// A milestone: this many turns with changes.
+    pub every_turns: u32,
+    /// Or this much time, if anything has changed.
+    pub every_ms: u64,
+}
+
+/// A task can't be taken, or not be found.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// No such task in the ledger.
+    #[error("there is no task `{0}`")]
+    Unknown(String),
+    /// It is over.
+    #[error("the task is {0} and won't run again")]
+    Over(TaskState),
+    /// It runs already, here or in another process.
+    #[error("the task `{0}` is running already")]
+    Busy(TaskId),
+    /// The queue is full.
+    #[error("{0} tasks wait already")]
+    Full(usize),
+    /// The goal is empty or too large.
+    #[error("a task needs a goal of at most {GOAL_BYTES_MAX} bytes")]
+    Goal,
+    /// A tool that the task names isn't there.
+    #[error("there is no tool `{0}`")]
+    NoTool(String),
+    /// A tool is not what it was when the task began.
+    #[error("the tool `{0}` has changed since the task began, so the task can't go on as it was")]
+    ToolChanged(String),
+    /// Policy doesn't let the task be recorded, or its agent be started.
+    #[error("denied: {0}")]
+    Denied(Reason),
+    /// The machine gives no randomness.
+    #[error("the machine gives no randomness: {0}")]
+    Random(String),
+    /// The lock can't be taken.
+    #[error("the lock can't be used: {0}")]
+    Lock(std::io::Error),
+    /// A picture of the workspace can't be taken or put back.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The work stopped.
+    #[error(transparent)]
+    Stop(#[from] Stop),
+    /// The kernel could not do its part.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// How a run of a task ended.
+#[derive(Debug, Clone)]
+pub struct TaskEnd {
+    /// Which task.
+    pub task: TaskId,
+    /// The state it is in now.
+    pub state: TaskState,
+    /// Its answer, if it has one.
+    pub answer: Option<Answer>,
+    /// Why it stopped, if it did.
+    pub why: Option<Arc<Stop>>,
+    /// What it has used, all runs together.
+    pub spent: Spent,
+}
+
+/// A task that was taken.
+#[derive(Debug)]
+pub struct TaskHandle {
+    /// Which task.
+    pub task: TaskId,
+    /// What happens to it, from the beginning.
+    pub events: broadcast::Receiver<Event>,
+    reins: Reins,
+    ended: watch::Receiver<Option<TaskEnd>>,
+}
+
+/// Stops a running task. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Reins(watch::Sender<Wish>);
+
+impl Reins {
+    /// Stops it before its next step, for good.
+    pub fn cancel(&self) {
+        self.0.send_replace(Wish::Cancel);
+    }
+
+    /// Stops it before its next step; it can be resumed.
+    pub fn pause(&self) {
+        self.0.send_replace(Wish::Pause);
+    }
+}
+
+impl TaskHandle {
+    /// What stops it.
+    pub fn reins(&self) -> Reins {
+        self.reins.clone()
+    }
+
+    /// Waits until it has ended or stopped; `None` if the runtime is gone.
+    pub async fn ended(&mut self) -> Option<TaskEnd> {
+        self.ended.wait_for(Option::is_some).await.ok().and_then(|end| end.clone())
+    }
+}
+
+/// What a replay came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// The answer that it led to.
+    pub answer: Answer,
+    /// How many steps were retold.
+    pub steps: usize,
+    /// The answer is the recorded one. That each prompt and call is, byte for byte, is what the kernel checks at every step.
+    pub same: bool,
+}
+
+/// Runs tasks. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Runtime(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kernel: Kernel,
+    options: Options,
+    queue: Queue,
+    live: Mutex<BTreeMap<TaskId, watch::Sender<Wish>>>,
+    held: Held,
+}
+
+impl Inner {
+    fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<Wish>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runtime {
+    /// A runtime over a kernel.
+    pub fn new(kernel: Kernel, options: Options) -> Self {
+        let queue = Queue::new(options.running_max, options.waiting_max);
+        Self(Arc::new(Inner { kernel, options, queue, live: Mutex::default(), held: Held::default() }))
+    }
+
+    /// Takes a task. When this returns it is in the ledger, so it is not lost whatever happens next.
+    pub async fn run(&self, spec: TaskSpec) -> Result<TaskHandle, TaskError> {
+        let tools = self.tools_of(&spec)?;
+        let record =
+            TaskRecord { task: fresh_id()?, spec, seed: fresh_seed()?, tools, ancestors: Vec::new() };
+        self.begin(record).await
+    }
+
+    /// Goes on with a task: what was done is retold, the rest is done.
+    pub async fn resume(&self, task: &TaskId) -> Result<TaskHandle, TaskError> {
+        let view = self.task(task)?;
+        if view.state.is_over() {
+            return Err(TaskError::Over(view.state));
+        }
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        self.check_tools(&view.record)?;
+        let hold = self.0.held.take(&self.0.kernel, &[&view.record], false)?.pop();
+        self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, hold)
+    }
+
+    /// Goes on with every task that isn't over and waits for nobody, the most urgent first, then the oldest.
+    pub async fn resume_all(&self) -> Result<Vec<TaskHandle>, TaskError> {
+        let mut views: Vec<TaskView> = self.tasks()?.into_iter().filter(is_left_over).collect();
+        views.sort_by_key(|view| (std::cmp::Reverse(view.record.spec.priority), view.created_ms));
+        views.retain(|view| !self.0.live().contains_key(&view.record.task));
+        let records: Vec<&TaskRecord> = views.iter().map(|view| &view.record).collect();
+        let holds = self.0.held.take(&self.0.kernel, &records, false)?;
+        let mut handles = Vec::new();
+        for (view, hold) in views.into_iter().zip(holds) {
+            let start = Start { state: view.state, run: view.runs, used: view.used };
+            match self.check_tools(&view.record).and_then(|()| self.enqueue(view.record, start, Some(hold))) {
+                Ok(handle) => handles.push(handle),
+                // One that runs elsewhere, or can't go on, doesn't keep the others.
+                Err(TaskError::Busy(_) | TaskError::ToolChanged(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(handles)
+    }
+
+    /// Takes a new task that shares the steps of another before `at` (a turn such as `3`, or a step), and may go on with another model.
+    pub async fn fork(
+        &self,
+        task: &TaskId,
+        at: &str,
+        model: Option<String>,
+    ) -> Result<TaskHandle, TaskError> {
+        let view = self.task(task)?;
+        self.check_tools(&view.record)?;
+        let TaskRecord { mut spec, seed, tools, ancestors, .. } = view.record;
+        // What lies after the new fork is not shared with anyone.
+        let mut line: Vec<Ancestor> = ancestors
+            .into_iter()
+            .map(|one| if is_before(at, &one.at) { Ancestor { at: at.to_owned(), ..one } } else { one })
+            .collect();
+        line.push(Ancestor { task: task.clone(), at: at.to_owned(), model: spec.model.clone() });
+        if let Some(model) = model {
+            spec.model = model;
+        }
+        self.begin(TaskRecord { task: fresh_id()?, spec, seed, tools, ancestors: line }).await
+    }
+
+    /// Runs a task again from the ledger alone: no model is asked and no tool is run; a step that isn't recorded stops it, and a prompt
+    /// that isn't the recorded one to the byte is a fault.
+    pub async fn replay(&self, task: &TaskId) -> Result<Replayed, TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let (view, whole) = self.whole(task)?;
+        self.check_tools(&view.record)?;
+        let steps = whole.len();
+        let answer = self.0.attempt_replay(&view.record, Replaying(whole.into_keys().collect())).await?;
+        let same = view.answer.as_ref().is_none_or(|recorded| *recorded == answer.text);
+        Ok(Replayed { answer, steps, same })
+    }
+
+    /// Stops a task: before its next step if it runs here, for good if it runs nowhere.
+    pub async fn cancel(&self, task: &TaskId) -> Result<(), TaskError> {
+        if let Some(wish) = self.0.live().get(task) {
+            wish.send_replace(Wish::Cancel);
+            return Ok(());
+        }
+        let view = self.task(task)?;
+        if view.state.is_over() {
+            return Err(TaskError::Over(view.state));
+        }
+        let _lock = self.0.lock(task)?;
+        self.0.put_away(task, view.runs).await
+    }
+
+    /// Gives a task another budget: what all its runs together may use, from the next run on.
+    pub async fn set_budget(&self, task: &TaskId, budget: Budget) -> Result<(), TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let view = self.task(task)?;
+        if view.state.is_over() {
+            return Err(TaskError::Over(view.state));
+        }
+        let _lock = self.0.lock(task)?;
+        self.0.note_budget(&view, budget).await
+    }
+
+    /// Which picture of the workspace is meant: `to` is a snapshot's id, or a step of the task, and then the last picture before that
+    /// step is meant. Gives back its id and the step that it was taken after.
+    pub fn picture(&self, task: &TaskId, to: &str) -> Result<(String, String), TaskError> {
+        let view = self.task(task)?;
+        let taken = view.snapshots.iter();
+        // A picture after turn 2 was taken after all that lies below it.
+        let earlier = |after: &str| is_before(after, to) && !to.starts_with(&format!("{after}/"));
+        let found =
+            taken.clone().find(|(id, _)| id == to).or_else(|| taken.rev().find(|(_, after)| earlier(after)));
+        found.cloned().ok_or_else(|| SnapshotError::Unknown(to.to_owned()).into())
+    }
+
+    /// What [`rollback`](Self::rollback) would do now.
+    pub async fn foresee(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        let (id, _) = self.picture(task, to)?;
+        self.with_pictures(move |store, workspace| store.foresee(workspace, &id)).await
+    }
+
+    /// Puts the workspace back to a [`picture`](Self::picture). What was there is kept as a picture. The task must not be running.
+    pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
+        if self.0.live().contains_key(task) {
+            return Err(TaskError::Busy(task.clone()));
+        }
+        let _lock = self.0.lock(task)?;
+        let (id, after) = self.picture(task, to)?;
+        let wanted = id.clone();
+        let restored = self.with_pictures(move |store, workspace| store.restore(workspace, &wanted)).await?;
+        self.0.note_rollback(&self.task(task)?, (&id, &after), &restored.before).await?;
+        Ok(restored)
+    }
+
+    async fn with_pictures<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Snapshots, &Workspace) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, TaskError> {
+        let Some(checkpoints) = &self.0.options.snapshots else {
+            return Err(SnapshotError::Unknown("none are kept".to_owned()).into());
+        };
+        let (store, workspace) = (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone());
+        let done = tokio::task::spawn_blocking(move || work(&store, &workspace)).await;
+        Ok(done.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??)
+    }
+
+    /// All tasks of the ledger, the oldest first.
+    pub fn tasks(&self) -> Result<Vec<TaskView>, TaskError> {
+        let tapes = task::read(&self.0.kernel, |_| true)?;
+        let mut views = Vec::new();
+        for tape in tapes.values() {
+            views.extend(tape.view(&self.payloads())?);
+        }
+        views.sort_by(|one, other| {
+            (one.created_ms, &one.record.task).cmp(&(other.created_ms, &other.record.task))
+        });
+        Ok(views)
+    }
+
+    /// One task.
+    pub fn task(&self, task: &TaskId) -> Result<TaskView, TaskError> {
+        let tapes = task::read(&self.0.kernel, |one| one == task)?;
+        let view = tapes.get(task).map(|tape| tape.view(&self.payloads())).transpose()?.flatten();
+        view.ok_or_else(|| TaskError::Unknown(task.to_string()))
+    }
+
+    /// The steps of a task, its own and those it shares, by name.
+    pub fn steps(&self, task: &TaskId) -> Result<BTreeMap<String, task::Recorded>, TaskError> {
+        self.whole(task).map(|(_, steps)| steps)
+    }
+
+    /// Where two runs part.
+    pub fn diff(&self, left: &TaskId, right: &TaskId) -> Result<Vec<Difference>, TaskError> {
+        Ok(task::diff(&self.steps(left)?, &self.steps(right)?))
+    }
+
+    fn payloads(&self) -> impl Fn(&Digest) -> Result<Option<Vec<u8>>, Fault> {
+        |digest| Ok(self.0.kernel.ledger().payload(digest)?)
+    }
+
+    fn whole(&self, task: &TaskId) -> Result<(TaskView, BTreeMap<String, task::Recorded>), TaskError> {
+        let view = self.task(task)?;
+        let family =
+            |one: &TaskId| one == task || view.record.ancestors.iter().any(|older| older.task == *one);
+        let tapes = task::read(&self.0.kernel, family)?;
+        let whole = Tape::whole(&view.record, &tapes);
+        Ok((view, whole))
+    }
+
+    /// Records a new task and puts it into the queue.
+    async fn begin(&self, record: TaskRecord) -> Result<TaskHandle, TaskError> {
+        if record.spec.goal.trim().is_empty() || record.spec.goal.len() > GOAL_BYTES_MAX {
+            return Err(TaskError::Goal);
+        }
+        if self.0.queue.is_full() {
+            return Err(TaskError::Full(self.0.options.waiting_max));
+        }
+        let hold = self.0.held.take(&self.0.kernel, &[&record], true)?.pop();
+        self.0.write_record(&record).await?;
+        self.enqueue(record, Start { state: TaskState::Initialized, run: 1, used: Used::default() }, hold)
+    }
+
+    fn enqueue(&self, record: TaskRecord, start: Start, hold: Option<Hold>) -> Result<TaskHandle, TaskError> {
+        let task = record.task.clone();
+        let (wish, wished) = watch::channel(Wish::GoOn);
+        {
+            let mut live = self.0.live();
+            if live.contains_key(&task) {
+                return Err(TaskError::Busy(task));
+            }
+            live.insert(task.clone(), wish.clone());
+        }
+        let lock = match self.0.lock(&task) {
+            Ok(lock) => lock,
+            Err(error) => {
+                self.0.live().remove(&task);
+                return Err(error);
+            }
+        };
+        let (told, ended) = watch::channel(None);
+        let events = Events::default();
+        let handle = TaskHandle { task: task.clone(), events: events.listen(), reins: Reins(wish), ended };
+        let (inner, priority) = (Arc::clone(&self.0), record.spec.priority);
+        let job = Box::pin(async move {
+            let end = inner.drive(record, start, wished, events).await;
+            drop(hold);
+            inner.live().remove(&task);
+            drop(lock);
+            told.send_replace(Some(end));
+        });
+        if !self.0.queue.add(priority, job) {
+            self.0.live().remove(&handle.task);
+            return Err(TaskError::Full(self.0.options.waiting_max));
+        }
+        Ok(handle)
+    }
+
+    /// The tools that a task is offered, with what each is now.
+    fn tools_of(&self, spec: &TaskSpec) -> Result<BTreeMap<String, String>, TaskError> {
+        let catalogue = self.0.kernel.catalogue();
+        let Some(names) = &spec.tools else {
+            let runs = |tool: &regent_kernel::Tool| {
+                let spec = tool.spec();
+                let is_for_programs = spec.capabilities.iter().any(|capability| capability == FROM_PROGRAM);
+                !is_for_programs && spec.tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
+            };
+            let all = catalogue.all();
+            let offered = all.iter().filter(|tool| runs(tool));
+            return Ok(offered.map(|tool| (tool.spec().name.clone(), tool.digest().to_string())).collect());
+        };
+        let find = |name: &String| {
+            let tool = catalogue.get(name).ok_or_else(|| TaskError::NoTool(name.clone()))?;
+            Ok((name.clone(), tool.digest().to_string()))
+        };
+        names.iter().map(find).collect()
+    }
+
+    /// A task goes on with the tools that it began with, or not at all.
+    fn check_tools(&self, record: &TaskRecord) -> Result<(), TaskError> {
+        let catalogue = self.0.kernel.catalogue();
+        let same = |(name, digest): &(&String, &String)| {
+            catalogue.get(name).is_some_and(|tool| tool.digest().to_string() == **digest)
+        };
+        match record.tools.iter().find(|tool| !same(tool)) {
+            Some((name, _)) => Err(TaskError::ToolChanged(name.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A process died under it, or it never came to its turn.
+fn is_left_over(view: &TaskView) -> bool {
+    match view.state {
+        TaskState::Initialized | TaskState::Running | TaskState::Retrying => true,
+        // It waits for someone.
+        TaskState::Pending => view.why.is_none(),
+        TaskState::Completed | TaskState::Failed | TaskState::Cancelled | TaskState::Finalized => false,
+    }
+}
+
+fn fresh_seed() -> Result<String, TaskError> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| TaskError::Random(error.to_string()))?;
+    Ok(hex(&bytes))
+}
+
+fn fresh_id() -> Result<TaskId, TaskError> {
+    let mut bytes = [0_u8; 5];
+    getrandom::fill(&mut bytes).map_err(|error| TaskError::Random(error.to_string()))?;
+    TaskId::new(&format!("t-{}", hex(&bytes))).ok_or_else(|| TaskError::Random("no name".to_owned()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,251 @@
+//! One run of a task's program: an agent is started, works, and ends.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use regent_kernel::{AgentId, BoxFuture, Budget, Nonce, Offer, Op, Principal, Reason, Reply, SpawnSpec};
+use serde_json::Value;
+use tokio::sync::{Mutex, watch};
+
+use super::drive::Chronicle;
+use super::{Checkpoints, Inner, TaskError};
+use crate::agent::{self, Answer, Work};
+use crate::door::{Door, Heard, Milestones, Run, Used, is_not_now};
+use crate::event::Events;
+use crate::plan;
+use crate::stop::{Stop, Wish};
+use crate::task::{self, Mode, Said, TaskRecord, TaskState};
+
+/// The steps that a replay may ask for.
+#[derive(Debug)]
+pub(super) struct Replaying(pub(super) BTreeSet<String>);
+
+impl Inner {
+    /// Runs the program of a task once. `known` is what the task has used, if the kernel knows its steps already. Gives back also what the task has used, all runs together.
+    pub(super) async fn attempt(
+        self: &Arc<Self>,
+        record: &TaskRecord,
+        known: Option<Used>,
+        book: Arc<Mutex<Chronicle>>,
+        wish: watch::Receiver<Wish>,
+        events: &Events,
+    ) -> (Result<Answer, Stop>, Used) {
+        let before = match known.map_or_else(|| self.remembered(record), Ok) {
+            Ok(before) => before,
+            Err(stop) => return (Err(stop), Used::default()),
+        };
+        let who = match self.start_agent(record, before).await {
+            Ok(who) => who,
+            Err(stop) => return (Err(stop), before),
+        };
+        let running =
+            Said { agent: who.agent_id().map(ToString::to_string), ..Said::state(TaskState::Running) };
+        let begun = book.lock().await.state(running).await;
+        if let Err(error) = begun {
+            return (Err(stop_of(error)), before);
+        }
+        let milestones = self.options.snapshots.as_ref().map(|checkpoints| {
+            Arc::new(Keeper::new(Arc::clone(self), checkpoints.clone(), book)) as Arc<dyn Milestones>
+        });
+        let used = std::sync::Mutex::new(before);
+        let run = Arc::new(Run { milestones, used, ..self.new_run(record, wish, events.clone()) });
+        run.tell_used();
+        let door = Door::new(Arc::clone(&run), who);
+        let ended = self.program(&door, record).await;
+        let exited = door.aside(Op::Exit { code: i32::from(ended.is_err()) }).await;
+        (told_apart(ended, &exited), run.used())
+    }
+
+    /// The same from the ledger alone.
+    pub(super) async fn attempt_replay(
+        self: &Arc<Self>,
+        record: &TaskRecord,
+        steps: Replaying,
+    ) -> Result<Answer, TaskError> {
+        let _hold = self.held.take(&self.kernel, &[record], false)?;
+        let who = self.start_agent(record, Used::default()).await?;
+        let (_keep, wish) = watch::channel(Wish::GoOn);
+        let run = Run { recorded: Some(steps.0), ..self.new_run(record, wish, Events::default()) };
+        let door = Door::new(Arc::new(run), who);
+        let ended = self.program(&door, record).await;
+        let _ended = door.aside(Op::Exit { code: 0 }).await.is_ok();
+        Ok(ended?)
+    }
+
+    /// Takes in what the ledger has of the task, and says what the task has used so far.
+    fn remembered(&self, record: &TaskRecord) -> Result<Used, Stop> {
+        self.kernel.adopt(std::slice::from_ref(&record.task))?;
+        let tapes = task::read(&self.kernel, |one| *one == record.task)?;
+        Ok(tapes.get(&record.task).map(task::Tape::used).unwrap_or_default())
+    }
+
+    fn new_run(&self, record: &TaskRecord, wish: watch::Receiver<Wish>, events: Events) -> Run {
+        let head = self.kernel.ledger().head();
+        Run {
+            kernel: self.kernel.clone(),
+            task: record.task.clone(),
+            model: record.spec.model.clone(),
+            ancestors: record.ancestors.clone(),
+            recorded: None,
+            asker: self.options.asker.clone(),
+            wish,
+            events,
+            budget: record.spec.budget,
+            began: (head.lane.to_string(), head.size),
+            used: std::sync::Mutex::default(),
+            backoff_ms: record.spec.backoff_ms,
+            milestones: None,
+        }
+    }
+
+    /// Starts the agent, as the person whose task it is. What earlier runs used is gone from its budget.
+    async fn start_agent(&self, record: &TaskRecord, before: Used) -> Result<Principal, Stop> {
+        let spec = &record.spec;
+        let limited = spec.budget != Budget::default();
+        let spawn = SpawnSpec {
+            name: spec.agent.clone(),
+            roles: spec.roles.clone(),
+            new_group: true,
+            trust: None,
+            budget: limited.then(|| before.left_of(spec.budget)),
+        };
+        let operator = self.kernel.operator();
+        let outcome = match self.kernel.syscall(&operator, Op::Spawn(spawn)).await? {
+            Reply::Done(outcome) => outcome,
+            Reply::Denied(denial) => return Err(refused(denial.reason)),
+            Reply::Pending(ticket) => {
+                return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary });
+            }
+        };
+        let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
+        let id = born.get("agent").and_then(Value::as_str).map(AgentId::from);
+        let who = id.and_then(|id| self.kernel.principal_of(&operator, &id));
+        who.ok_or_else(|| Stop::Passing(format!("no agent can be started: {:?}", outcome.status)))
+    }
+
+    async fn program(&self, door: &Door, record: &TaskRecord) -> Result<Answer, Stop> {
+        let spec = &record.spec;
+        let work = Work {
+            goal: spec.goal.clone(),
+            role: spec.role.clone(),
+            offers: self.offers(record),
+            skills: spec.skills.clone(),
+            findings: Vec::new(),
+            vars: spec.vars.clone(),
+            sampling: spec.sampling.clone(),
+            limits: spec.limits.clone(),
+            nonce: Nonce::of_secret(record.seed.as_bytes()),
+        };
+        door.milestone("0").await;
+        match spec.mode {
+            Mode::React => agent::work(door, &self.options.craft, &work).await,
+            Mode::Plan => {
+                let graph = plan::draft(door, &work).await?;
+                plan::carry_out(door, &self.options.craft, &work, &graph, None).await
+            }
+        }
+    }
+
+    fn offers(&self, record: &TaskRecord) -> Vec<Offer> {
+        let tools = record.tools.keys().filter_map(|name| self.kernel.catalogue().get(name));
+        tools
+            .map(|tool| Offer {
+                name: tool.spec().name.clone(),
+                description: tool.spec().description.clone(),
+                input: tool.spec().input.clone(),
+            })
+            .collect()
+    }
+}
+
+/// A call that was stopped looks like one that failed for now. If the agent can't even exit, someone has ended it.
+fn told_apart(ended: Result<Answer, Stop>, exited: &Result<Heard, Stop>) -> Result<Answer, Stop> {
+    let is_ended = matches!(exited, Ok(Heard::Denied(denial)) if denial.reason.code == "agent.ended");
+    match ended {
+        Err(Stop::Passing(_)) if is_ended => Err(Stop::Ended),
+        other => other,
+    }
+}
+
+/// A no that time or money can change is not the end of a task.
+fn refused(reason: Reason) -> Stop {
+    if is_not_now(&reason) { Stop::Used(reason) } else { Stop::Denied(reason) }
+}
+
+pub(super) fn stop_of(error: TaskError) -> Stop {
+    match error {
+        TaskError::Stop(stop) => stop,
+        TaskError::Denied(reason) => refused(reason),
+        TaskError::Fault(fault) => Stop::Fault(fault),
+        other @ (TaskError::Unknown(_)
+        | TaskError::Over(_)
+        | TaskError::Busy(_)
+        | TaskError::Full(_)
+        | TaskError::Goal
+        | TaskError::NoTool(_)
+        | TaskError::ToolChanged(_)
+        | TaskError::Random(_)
+        | TaskError::Lock(_)
+        | TaskError::Snapshot(_)) => Stop::Passing(other.to_string()),
+    }
+}
+
+/// Takes pictures of the workspace at milestones.
+#[derive(Debug)]
+struct Keeper {
+    inner: Arc<Inner>,
+    checkpoints: Checkpoints,
+    book: Arc<Mutex<Chronicle>>,
+    turns: AtomicU32,
+    /// When the next is due by time; 0 before the first.
+    due_ms: AtomicU64,
+    /// Until when none is taken, however much has changed: in a large workspace a picture takes time, and the work comes first.
+    rest_ms: AtomicU64,
+}
+
+/// A picture that took this long is followed by a rest of so many times that.
+const PICTURE_LONG_MS: u64 = 250;
+const REST_TIMES: u64 = 10;
+
+impl Keeper {
+    fn new(inner: Arc<Inner>, checkpoints: Checkpoints, book: Arc<Mutex<Chronicle>>) -> Self {
+        Self {
+            inner,
+            checkpoints,
+            book,
+            turns: AtomicU32::new(0),
+            due_ms: AtomicU64::new(0),
+            rest_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Milestones for Keeper {
+    fn reached<'a>(&'a self, step: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let turns = self.turns.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+            let now_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
+            let is_due = now_ms >= self.due_ms.load(Ordering::Acquire);
+            let is_resting = now_ms < self.rest_ms.load(Ordering::Acquire);
+            if is_resting || (turns < self.checkpoints.every_turns && !is_due) {
+                return;
+            }
+            self.turns.store(0, Ordering::Release);
+            self.due_ms.store(now_ms.saturating_add(self.checkpoints.every_ms), Ordering::Release);
+            let (store, workspace) =
+                (Arc::clone(&self.checkpoints.store), self.inner.kernel.workspace().clone());
+            let taken = tokio::task::spawn_blocking(move || store.take(&workspace)).await;
+            let done_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
+            let took_ms = done_ms.saturating_sub(now_ms);
+            if took_ms >= PICTURE_LONG_MS {
+                let pause_ms = took_ms.saturating_mul(REST_TIMES);
+                self.rest_ms.store(done_ms.saturating_add(pause_ms), Ordering::Release);
+            }
+            // A picture that can't be taken doesn't stop the work: the ledger is what the task resumes from.
+            if let Ok(Ok(id)) = taken {
+                let _noted = self.book.lock().await.snapshot(&id, step).await.is_ok();
+            }
+        })
+    }
+}

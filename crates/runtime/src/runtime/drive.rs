@@ -1,0 +1,228 @@
+//! From the first run of a task to its end: states, retries, locks.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regent_kernel::{Budget, Memory, Op, Region, Reply, TaskId};
+use rustix::fs::FlockOperation;
+use tokio::sync::{Mutex, watch};
+
+use super::{Inner, TaskEnd, TaskError};
+use crate::agent::Answer;
+use crate::door::{Used, backoff_ms, wished};
+use crate::event::{Event, Events};
+use crate::stop::{Outlook, Stop, Wish};
+use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
+
+/// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
+const KEY: &str = "task";
+
+/// Where a task stands when it is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    pub(super) state: TaskState,
+    /// The number of the run that begins.
+    pub(super) run: u32,
+    /// What earlier runs used.
+    pub(super) used: Used,
+}
+
+/// Writes what a run says of itself, each at a step of its own.
+#[derive(Debug)]
+pub(super) struct Chronicle {
+    inner: Arc<Inner>,
+    task: TaskId,
+    run: u32,
+    written: u32,
+    state: TaskState,
+    events: Events,
+}
+
+impl Chronicle {
+    /// Goes over to another state, and writes that down.
+    pub(super) async fn state(&mut self, said: Said) -> Result<(), TaskError> {
+        // One that has failed is being tried again before it runs.
+        if (self.state, said.state) == (TaskState::Failed, TaskState::Running) {
+            self.state = TaskState::Retrying;
+            self.write(&Said::state(TaskState::Retrying)).await?;
+        }
+        let news = Event::State { task: self.task.clone(), state: said.state, why: said.why.clone() };
+        // What the machine doesn't allow is a fault of ours and is not written.
+        if self.state.may_become(said.state) {
+            self.write(&said).await?;
+            self.state = said.state;
+            self.events.tell(news);
+        }
+        Ok(())
+    }
+
+    fn next_run(&mut self) {
+        (self.run, self.written) = (self.run.saturating_add(1), 0);
+    }
+
+    /// Notes a picture of the workspace.
+    pub(super) async fn snapshot(&mut self, id: &str, after: &str) -> Result<(), TaskError> {
+        let said =
+            Said { snapshot: Some(id.to_owned()), after: Some(after.to_owned()), ..Said::state(self.state) };
+        self.write(&said).await?;
+        self.events.tell(Event::Snapshot { id: id.to_owned(), step: after.to_owned() });
+        Ok(())
+    }
+
+    async fn write(&mut self, said: &Said) -> Result<(), TaskError> {
+        let step = format!("run/{}/{}", self.run, self.written);
+        self.written = self.written.saturating_add(1);
+        self.inner.remember(&self.task, &step, said).await
+    }
+}
+
+impl Inner {
+    pub(super) async fn write_record(&self, record: &TaskRecord) -> Result<(), TaskError> {
+        self.remember(&record.task, RECORD_STEP, record).await
+    }
+
+    /// Writes something down as the person whose task it is, by a system call like any other.
+    async fn remember(
+        &self,
+        task: &TaskId,
+        step: &str,
+        what: &impl serde::Serialize,
+    ) -> Result<(), TaskError> {
+        let content =
+            serde_json::to_string(what).map_err(|error| TaskError::Stop(Stop::Plan(error.to_string())))?;
+        let op = Op::Remember(Memory { region: Region::Working, key: KEY.to_owned(), content });
+        let who = self.kernel.operator().at_step(task, step).ok_or_else(|| Stop::Step(step.to_owned()))?;
+        match self.kernel.syscall(&who, op).await? {
+            Reply::Done(outcome) if outcome.status == regent_kernel::Status::Ok => Ok(()),
+            Reply::Done(outcome) => {
+                Err(Stop::Passing(format!("it can't be recorded: {:?}", outcome.status)).into())
+            }
+            Reply::Denied(denial) => Err(TaskError::Denied(denial.reason)),
+            Reply::Pending(ticket) => {
+                Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }.into())
+            }
+        }
+    }
+
+    /// One process at a time runs a task. The lock goes with the process, however that ends.
+    pub(super) fn lock(&self, task: &TaskId) -> Result<Option<File>, TaskError> {
+        let Some(folder) = &self.options.locks else { return Ok(None) };
+        std::fs::create_dir_all(folder).map_err(TaskError::Lock)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join(format!("{task}.lock")))
+            .map_err(TaskError::Lock)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(TaskError::Busy(task.clone())),
+            Err(errno) => Err(TaskError::Lock(errno.into())),
+        }
+    }
+
+    /// Cancels a task that runs nowhere.
+    pub(super) async fn put_away(&self, task: &TaskId, run: u32) -> Result<(), TaskError> {
+        let said = [Said::state(TaskState::Cancelled), Said::state(TaskState::Finalized)];
+        for (number, said) in said.iter().enumerate() {
+            self.remember(task, &format!("run/{run}/{number}"), said).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the workspace was put back; the task's state stays what it is.
+    pub(super) async fn note_rollback(
+        &self,
+        view: &TaskView,
+        (id, after): (&str, &str),
+        before: &str,
+    ) -> Result<(), TaskError> {
+        let task = &view.record.task;
+        // What was there is a picture of the task too, so that this can be undone.
+        let (snapshot, named) = (Some(before.to_owned()), Some("rollback".to_owned()));
+        let kept = Said { snapshot, after: named, ..Said::state(view.state) };
+        self.remember(task, &format!("run/{}/before", view.runs), &kept).await?;
+        let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`");
+        let said = Said { why: Some(why), ..Said::state(view.state) };
+        self.remember(task, &format!("run/{}/rollback", view.runs), &said).await
+    }
+
+    /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.
+    pub(super) async fn note_budget(&self, view: &TaskView, budget: Budget) -> Result<(), TaskError> {
+        let said = Said { budget: Some(budget), ..Said::state(view.state) };
+        self.remember(&view.record.task, &format!("run/{}/budget", view.runs), &said).await
+    }
+
+    /// Runs a task until it has ended, or stops for someone.
+    pub(super) async fn drive(
+        self: &Arc<Self>,
+        record: TaskRecord,
+        from: Start,
+        wish: watch::Receiver<Wish>,
+        events: Events,
+    ) -> TaskEnd {
+        let task = record.task.clone();
+        let Start { state, run, used } = from;
+        let inner = Arc::clone(self);
+        let book = Chronicle { inner, task: task.clone(), run, written: 0, state, events: events.clone() };
+        let book = Arc::new(Mutex::new(book));
+        let (mut tries, mut known) = (0_u32, Some(used));
+        let (answer, stop, used) = loop {
+            let (ended, used) =
+                self.attempt(&record, known.take(), Arc::clone(&book), wish.clone(), &events).await;
+            let stop = match ended {
+                Ok(answer) => break (Some(answer), None, used),
+                Err(stop) => stop,
+            };
+            if stop.outlook() != Outlook::Again || tries >= record.spec.retries_max {
+                break (None, Some(stop), used);
+            }
+            tries = tries.saturating_add(1);
+            let failed = Said { why: Some(stop.to_string()), ..Said::state(TaskState::Failed) };
+            if book.lock().await.state(failed).await.is_err() {
+                break (None, Some(stop), used);
+            }
+            if let Some(stop) = paused(backoff_ms(record.spec.backoff_ms, tries), wish.clone()).await {
+                break (None, Some(stop), used);
+            }
+            book.lock().await.next_run();
+        };
+        let mut book = book.lock().await;
+        self.close(&mut book, answer.as_ref(), stop.as_ref()).await;
+        TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent: used.spent }
+    }
+
+    /// Writes how it ended. If that can't be written the kernel has sealed itself; the task can be resumed all the same.
+    async fn close(&self, book: &mut Chronicle, answer: Option<&Answer>, stop: Option<&Stop>) {
+        let said = match (answer, stop) {
+            (Some(answer), _) => {
+                Said { answer: Some(answer.text.clone()), ..Said::state(TaskState::Completed) }
+            }
+            (None, Some(stop)) => {
+                let state = match stop.outlook() {
+                    Outlook::Later | Outlook::Paused => TaskState::Pending,
+                    Outlook::Cancelled => TaskState::Cancelled,
+                    Outlook::Again | Outlook::Never => TaskState::Failed,
+                };
+                // One that waits for nobody is taken up again with all others that were left over.
+                let why = (stop.outlook() != Outlook::Paused).then(|| stop.to_string());
+                Said { why, ..Said::state(state) }
+            }
+            (None, None) => return,
+        };
+        let is_over = said.state.is_over();
+        let written = book.state(said).await.is_ok();
+        if written && is_over {
+            let _finalized = book.state(Said::state(TaskState::Finalized)).await.is_ok();
+        }
+    }
+}
+
+/// Waits, unless it is to stop meanwhile.
+async fn paused(pause_ms: u64, wish: watch::Receiver<Wish>) -> Option<Stop> {
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(pause_ms)) => None,
+        stop = wished(wish) => Some(stop),
+    }
+}

@@ -1,0 +1,16 @@
+//! Durable tasks: what one is, the states it goes through, and how the ledger tells of them.
+//!
+//! A task is a program over system calls. Everything about it is in the ledger: what it is (its *record*), each call it made with
+//! what came of it, and each state it was in. There is no other file: resuming a task reads the ledger and runs the program again,
+//! and calls that have an end are retold instead of made.
+
+mod diff;
+mod spec;
+mod state;
+mod tape;
+
+pub use diff::{Brief, Difference, diff};
+pub use spec::{Mode, Priority, TaskRecord, TaskSpec};
+pub use state::TaskState;
+pub use tape::{End, Payloads, Recorded, Tape, TaskView, read, read_from};
+pub(crate) use tape::{RECORD_STEP, Said};

@@ -1,0 +1,113 @@
+//! What a task is to be, and the record that the ledger keeps of it.
+
+use std::collections::BTreeMap;
+
+use regent_kernel::{Budget, Sampling, TaskId};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::AgentLimits;
+use crate::door::Ancestor;
+
+/// What a task is to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskSpec {
+    /// What is to be done.
+    pub goal: String,
+    /// Which model, as `provider/name`, `auto` or `auto:CLASS`.
+    pub model: String,
+    /// The name that policy knows the agent by.
+    pub agent: String,
+    /// The agent's roles, as policy knows them.
+    pub roles: Vec<String>,
+    /// Who the agent is, for the prompt.
+    pub role: String,
+    /// The tools that it is offered; all that can be run, if absent.
+    pub tools: Option<Vec<String>>,
+    /// A line for each skill that it is offered.
+    pub skills: Vec<String>,
+    /// For templates, as `vars.name`.
+    pub vars: BTreeMap<String, String>,
+    /// How answers are drawn.
+    pub sampling: Sampling,
+    /// What each agent may take.
+    pub limits: AgentLimits,
+    /// What the whole task may use, all runs together.
+    pub budget: Budget,
+    /// How it goes about it.
+    pub mode: Mode,
+    /// Who goes first in the queue.
+    pub priority: Priority,
+    /// How often it is run again by itself when something failed for now.
+    pub retries_max: u32,
+    /// The pause before the first of these; it doubles each time.
+    pub backoff_ms: u64,
+}
+
+impl Default for TaskSpec {
+    fn default() -> Self {
+        Self {
+            goal: String::new(),
+            model: "auto".to_owned(),
+            agent: "worker".to_owned(),
+            roles: Vec::new(),
+            role: String::new(),
+            tools: None,
+            skills: Vec::new(),
+            vars: BTreeMap::new(),
+            sampling: Sampling { temperature: Some(0.0), must_call: true, ..Sampling::default() },
+            limits: AgentLimits::default(),
+            budget: Budget::default(),
+            mode: Mode::React,
+            priority: Priority::Normal,
+            retries_max: 2,
+            backoff_ms: 1_000,
+        }
+    }
+}
+
+impl TaskSpec {
+    /// A task with this goal, and everything else as usual.
+    pub fn new(goal: impl Into<String>) -> Self {
+        Self { goal: goal.into(), ..Self::default() }
+    }
+}
+
+/// How a task is gone about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// One agent, turn by turn.
+    React,
+    /// A plan first, then each step by an agent of its own.
+    Plan,
+}
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// When nothing else waits.
+    Low,
+    /// As usual.
+    Normal,
+    /// Before the others.
+    High,
+}
+
+/// What the ledger keeps of a task: the whole input of the program, so that running it again does the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskRecord {
+    /// Which task.
+    pub task: TaskId,
+    /// What it is to be.
+    pub spec: TaskSpec,
+    /// What its nonce is made of. Tools don't see it: it is in no prompt, no argument and no environment.
+    pub seed: String,
+    /// The tools that it is offered, each with the digest of what was agreed to.
+    pub tools: BTreeMap<String, String>,
+    /// The tasks that it was forked from, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<Ancestor>,
+}

@@ -1,0 +1,294 @@
+//! What the ledger tells of tasks, read back: steps, states, what it all cost.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use regent_kernel::{Budget, Digest, Entry, Fault, Kernel, Kind, Reader, Spent, TaskId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::spec::TaskRecord;
+use super::state::TaskState;
+use crate::door::{Used, is_before};
+
+/// The step at which a task is recorded.
+pub(crate) const RECORD_STEP: &str = "run/0/record";
+
+/// One step, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Recorded {
+    /// Its name.
+    pub step: String,
+    /// When it began.
+    pub at_ms: i64,
+    /// What was asked for, e.g. `tool.run`.
+    pub op: String,
+    /// Which tool, if it was one.
+    pub tool: Option<String>,
+    /// The digest of the call as it was asked for: the whole prompt, if it was a call to a model.
+    pub call: String,
+    /// `allow`, `ask` or `deny`.
+    pub verdict: String,
+    /// Why not, if the answer was no.
+    pub why: Option<String>,
+    /// Where its arguments are.
+    pub args: Option<Digest>,
+    /// How it ended, if that is known.
+    pub end: Option<End>,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct End {
+    /// When.
+    pub at_ms: i64,
+    /// How, as the ledger has it.
+    pub status: Value,
+    /// The digest of what came back.
+    pub output: Option<Digest>,
+    /// What it used.
+    pub spent: Spent,
+}
+
+impl Recorded {
+    /// Whether there is something to retell.
+    pub fn is_over(&self) -> bool {
+        let cancelled = |end: &End| end.status == "cancelled" || end.status == "in_doubt";
+        self.verdict == "deny" || self.end.as_ref().is_some_and(|end| !cancelled(end))
+    }
+}
+
+/// What a run of a task wrote about its state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Said {
+    pub(crate) state: TaskState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshot: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Option<Budget>,
+}
+
+impl Said {
+    pub(crate) fn state(state: TaskState) -> Self {
+        Self { state, why: None, answer: None, agent: None, snapshot: None, after: None, budget: None }
+    }
+}
+
+/// A task's part of the ledger, in the order in which it was written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Tape {
+    /// The steps. One that was asked about and then made is there twice.
+    pub steps: Vec<Recorded>,
+}
+
+/// A task, as a list shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskView {
+    /// What it is.
+    pub record: TaskRecord,
+    /// Where it is.
+    pub state: TaskState,
+    /// Why it is there, if that needs saying.
+    pub why: Option<String>,
+    /// Its answer, if it has one.
+    pub answer: Option<String>,
+    /// The agent that ran it last.
+    pub agent: Option<String>,
+    /// When it was recorded.
+    pub created_ms: i64,
+    /// When something was last written of it.
+    pub changed_ms: i64,
+    /// How many of its own steps have an end.
+    pub steps: usize,
+    /// How often it was run.
+    pub runs: u32,
+    /// What it has used itself, as its receipts say; what it shares with the task it was forked from is that one's.
+    pub spent: Spent,
+    /// The same with calls and questions, as its budget counts.
+    #[serde(skip)]
+    pub used: Used,
+    /// Pictures of the workspace: id and the step after which each was taken.
+    pub snapshots: Vec<(String, String)>,
+}
+
+/// What a digest in the ledger stands for.
+pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
+
+/// Reads the whole ledger once and gives back the tapes of the tasks that are wanted.
+pub fn read(kernel: &Kernel, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
+    let reader = Reader::on(kernel.ledger().storage());
+    read_from(reader.entries()?.map(|entry| Ok(entry?)), wanted)
+}
+
+/// The same from some entries: all that belong to those tasks have to be among them.
+pub fn read_from(
+    entries: impl Iterator<Item = Result<Entry, Fault>>,
+    wanted: impl Fn(&TaskId) -> bool,
+) -> Result<BTreeMap<TaskId, Tape>, Fault> {
+    let mut tapes: BTreeMap<TaskId, Tape> = BTreeMap::new();
+    let mut places: HashMap<(String, u64), (TaskId, usize)> = HashMap::new();
+    // An end can be in another lane than its beginning, and that lane may come first.
+    let mut ends: Vec<Entry> = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.kind == Kind::Outcome && entry.proven {
+            ends.push(entry);
+        } else if entry.kind == Kind::Intent
+            && entry.proven
+            && let Some((task, step)) = begun(&entry)
+            && wanted(&task)
+        {
+            let tape = tapes.entry(task.clone()).or_default();
+            places.insert((entry.lane.to_string(), entry.seq), (task, tape.steps.len()));
+            tape.steps.push(step);
+        }
+    }
+    for entry in ends {
+        let Some(seq) = entry.body.get("intent").and_then(Value::as_u64) else { continue };
+        let lane = entry.body.get("lane").and_then(Value::as_str).map(str::to_owned);
+        let place = (lane.unwrap_or_else(|| entry.lane.to_string()), seq);
+        let Some((task, at)) = places.get(&place) else { continue };
+        if let Some(step) = tapes.get_mut(task).and_then(|tape| tape.steps.get_mut(*at)) {
+            step.end = Some(ended(&entry));
+        }
+    }
+    Ok(tapes)
+}
+
+fn begun(entry: &Entry) -> Option<(TaskId, Recorded)> {
+    let text = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let task = TaskId::new(&text("/step/task")?)?;
+    let step = Recorded {
+        step: text("/step/name")?,
+        at_ms: entry.at_ms,
+        op: text("/op").unwrap_or_default(),
+        tool: text("/tool/name"),
+        call: text("/step/call").unwrap_or_default(),
+        verdict: text("/verdict/effect").unwrap_or_default(),
+        why: text("/verdict/reason"),
+        args: text("/args/sha256").and_then(|digest| digest.parse().ok()),
+        end: None,
+    };
+    Some((task, step))
+}
+
+fn ended(entry: &Entry) -> End {
+    let spent = entry.body.get("spent").and_then(|spent| Spent::deserialize(spent).ok());
+    let output = entry.body.pointer("/output/sha256").and_then(Value::as_str);
+    End {
+        at_ms: entry.at_ms,
+        status: entry.body.get("status").cloned().unwrap_or(Value::Null),
+        output: output.and_then(|digest| digest.parse().ok()),
+        spent: spent.unwrap_or_default(),
+    }
+}
+
+impl Tape {
+    /// What the task is, read from the arguments of the call that recorded it.
+    pub fn record(&self, payloads: Payloads<'_>) -> Result<Option<TaskRecord>, Fault> {
+        let Some(step) = self.steps.iter().find(|step| step.step == RECORD_STEP && step.end.is_some()) else {
+            return Ok(None);
+        };
+        Ok(content(payloads, step)?.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// The task as a list shows it, if it was recorded.
+    pub fn view(&self, payloads: Payloads<'_>) -> Result<Option<TaskView>, Fault> {
+        let Some(record) = self.record(payloads)? else { return Ok(None) };
+        let mut view = TaskView {
+            record,
+            state: TaskState::Initialized,
+            why: None,
+            answer: None,
+            agent: None,
+            created_ms: self.steps.first().map_or(0, |step| step.at_ms),
+            changed_ms: self
+                .steps
+                .last()
+                .map_or(0, |step| step.end.as_ref().map_or(step.at_ms, |end| end.at_ms)),
+            steps: self.recorded().iter().filter(|step| !step.starts_with("run/")).count(),
+            runs: self.runs(),
+            spent: self.used().spent,
+            used: self.used(),
+            snapshots: Vec::new(),
+        };
+        for step in self.steps.iter().filter(|step| step.step.starts_with("run/") && step.step != RECORD_STEP)
+        {
+            let Some(text) = content(payloads, step)? else { continue };
+            let Ok(said) = serde_json::from_str::<Said>(&text) else { continue };
+            if let (Some(id), Some(after)) = (said.snapshot, said.after) {
+                view.snapshots.push((id, after));
+                continue;
+            }
+            if let Some(budget) = said.budget {
+                view.record.spec.budget = budget;
+                continue;
+            }
+            (view.state, view.why) = (said.state, said.why);
+            view.answer = said.answer.or(view.answer);
+            view.agent = said.agent.or(view.agent);
+        }
+        Ok(Some(view))
+    }
+
+    /// How often it was run: the number of the next run.
+    pub fn runs(&self) -> u32 {
+        let number = |step: &Recorded| step.step.strip_prefix("run/")?.split('/').next()?.parse::<u32>().ok();
+        self.steps.iter().filter_map(number).max().map_or(0, |last| last.saturating_add(1))
+    }
+
+    /// The names of the steps that have an end.
+    pub fn recorded(&self) -> BTreeSet<String> {
+        self.steps.iter().filter(|step| step.is_over()).map(|step| step.step.clone()).collect()
+    }
+
+    /// What all its calls used. What a run writes about itself costs, but is no call of the agent's.
+    pub fn used(&self) -> Used {
+        let mut used = Used::default();
+        // A question that is still open is met again by each run, and was put once.
+        let mut asked = BTreeSet::new();
+        for step in &self.steps {
+            let is_agents = !step.step.starts_with("run/");
+            let spent = step.end.as_ref().map_or_else(Spent::default, |end| end.spent);
+            let calls = u64::from(is_agents && step.end.is_some());
+            let questions = u64::from(is_agents && step.verdict == "ask" && asked.insert(&step.step));
+            used = used.plus(Used { spent, calls, questions });
+        }
+        used
+    }
+
+    /// The steps that count, by name: those of this task, and of its ancestors what it shares with them.
+    pub fn whole(record: &TaskRecord, tapes: &BTreeMap<TaskId, Self>) -> BTreeMap<String, Recorded> {
+        let mut whole = BTreeMap::new();
+        let mut take = |task: &TaskId, wanted: &dyn Fn(&str) -> bool| {
+            for step in tapes.get(task).into_iter().flat_map(|tape| &tape.steps) {
+                if step.is_over() && !step.step.starts_with("run/") && wanted(&step.step) {
+                    whole.insert(step.step.clone(), step.clone());
+                }
+            }
+        };
+        let mut from: Option<&str> = None;
+        for one in &record.ancestors {
+            let since = from;
+            take(&one.task, &|step| is_before(step, &one.at) && since.is_none_or(|at| !is_before(step, at)));
+            from = Some(&one.at);
+        }
+        take(&record.task, &|step| record.ancestors.iter().all(|one| !is_before(step, &one.at)));
+        whole
+    }
+}
+
+/// What a call to remember something carried.
+fn content(payloads: Payloads<'_>, step: &Recorded) -> Result<Option<String>, Fault> {
+    let Some(digest) = &step.args else { return Ok(None) };
+    let Some(bytes) = payloads(digest)? else { return Ok(None) };
+    let args: Option<Value> = serde_json::from_slice(&bytes).ok();
+    Ok(args.and_then(|args| args.get("content").and_then(Value::as_str).map(str::to_owned)))
+}

@@ -1,0 +1,85 @@
+//! Sub-agents: work that is given to a child, which has no more power than its parent and answers through a pipe.
+//!
+//! Starting the child, the pipe and its end belong to one run of the program and are no steps: a resumed task starts the child anew, and
+//! the child's own steps, which lie below its prefix, are retold.
+
+use regent_kernel::{AgentId, Budget, Op, Outcome, PipeId, PipeSpec, SpawnSpec, Status};
+use serde_json::{Value, json};
+
+use crate::agent::{self, Craft, Work};
+use crate::door::{Door, Heard};
+use crate::stop::Stop;
+
+const ANSWER_BYTES_MAX: u32 = 1 << 20;
+/// The answer is in the pipe before it is asked for.
+const WAIT_MS_MAX: u64 = 1_000;
+
+/// What a child is to be.
+#[derive(Debug, Clone)]
+pub struct Child {
+    /// Its name below its parent's.
+    pub name: String,
+    /// What the names of its steps begin with, e.g. `1/0/`.
+    pub prefix: String,
+    /// Its roles; the parent's if absent. Never more.
+    pub roles: Option<Vec<String>>,
+    /// How much of the parent's budget it may use.
+    pub budget: Option<Budget>,
+}
+
+/// Gives work to a child and waits for its answer, which comes labelled as another agent's and between markers.
+pub async fn delegate(door: &Door, craft: &Craft, work: &Work, child: &Child) -> Result<String, Stop> {
+    let spec = SpawnSpec {
+        name: child.name.clone(),
+        roles: child.roles.clone().unwrap_or_else(|| door.who().roles().to_vec()),
+        new_group: false,
+        trust: None,
+        budget: child.budget,
+    };
+    let born = json_of(door.aside(Op::Spawn(spec)).await?)?;
+    let id = born.get("agent").and_then(Value::as_str).map(AgentId::from).ok_or(Stop::Ended)?;
+    let who = door.kernel().principal_of(door.who(), &id).ok_or(Stop::Ended)?;
+    let own = door.below(who, &child.prefix);
+    let worked = agent::work(&own, craft, work).await;
+    let passed = match &worked {
+        Ok(answer) => pass_on(door, &own, &answer.text, work).await,
+        Err(_) => Ok(String::new()),
+    };
+    // However it went, the child ends and is waited for: nobody is left behind.
+    let code = i32::from(worked.is_err());
+    let _ended = own.aside(Op::Exit { code }).await.is_ok();
+    let _waited = door.aside(Op::Wait { agent: id }).await.is_ok();
+    worked?;
+    passed
+}
+
+/// The child writes, the parent reads: the answer's label goes along with it.
+async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<String, Stop> {
+    let reader = door.who().agent_id().cloned().unwrap_or_else(|| AgentId::from("operator"));
+    let spec = PipeSpec {
+        reader,
+        schema: json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}),
+        messages_max: 1,
+        message_bytes_max: ANSWER_BYTES_MAX,
+    };
+    let made = json_of(own.aside(Op::Pipe(spec)).await?)?;
+    let pipe = PipeId(made.get("pipe").and_then(Value::as_u64).ok_or(Stop::Ended)?);
+    json_of(own.aside(Op::Send { pipe, message: json!({"answer": text}) }).await?)?;
+    let heard = door.aside(Op::Recv { pipe, wait_ms_max: WAIT_MS_MAX }).await?;
+    Ok(outcome_of(heard)?.output.for_model(&work.nonce))
+}
+
+fn json_of(heard: Heard) -> Result<Value, Stop> {
+    let outcome = outcome_of(heard)?;
+    serde_json::from_slice(outcome.output.bytes()).map_err(|error| Stop::Passing(error.to_string()))
+}
+
+/// What came of a call that had to work.
+fn outcome_of(heard: Heard) -> Result<Outcome, Stop> {
+    match heard {
+        Heard::Done(outcome) if outcome.status == Status::Ok => Ok(outcome),
+        Heard::Done(outcome) => Err(Stop::Passing(format!("{:?}", outcome.status))),
+        Heard::Denied(denial) => Err(Stop::Denied(denial.reason)),
+        Heard::Broke(message) => Err(Stop::Passing(message)),
+    }
+}

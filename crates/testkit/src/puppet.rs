@@ -1,0 +1,121 @@
+//! A model that says what a test tells it to: a function from the conversation to the next turn.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use regent_kernel::{
+    BoxFuture, Completion, ExecuteError, Executor, Inference, Label, Message, ModelPlan, ModelUsage, Models,
+    Op, Permit, RawOutput, Reason, Role, Spent, StopReason, ToolUse, tier,
+};
+use serde_json::Value;
+
+/// Tokens that every turn of a puppet costs.
+pub const PUPPET_TOKENS: u64 = 10;
+
+/// What a puppet does next.
+#[derive(Debug, Clone)]
+pub enum Says {
+    /// It asks for tools.
+    Calls(Vec<(String, Value)>),
+    /// It says something.
+    Text(String),
+    /// The provider fails.
+    Fails(String),
+}
+
+impl Says {
+    /// It asks for one tool.
+    pub fn call(tool: &str, args: Value) -> Self {
+        Self::Calls(vec![(tool.to_owned(), args)])
+    }
+}
+
+type Head = Arc<dyn Fn(&Inference) -> Says + Send + Sync>;
+
+/// The model. Cloning shares it.
+#[derive(Clone)]
+pub struct Puppet {
+    head: Head,
+    asked: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<Inference>>>,
+}
+
+impl Puppet {
+    /// A puppet that does what the function says.
+    pub fn new(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> Self {
+        Self { head: Arc::new(head), asked: Arc::default(), heard: Arc::default() }
+    }
+
+    /// A puppet with a script: its next turn is the one after as many as it has spoken in this conversation.
+    pub fn script(turns: Vec<Says>) -> Self {
+        Self::new(move |inference| {
+            let spoken = inference.messages.iter().filter(|message| message.role == Role::Assistant).count();
+            turns.get(spoken).cloned().unwrap_or_else(|| Says::Text("the script is over".to_owned()))
+        })
+    }
+
+    /// How often it was really asked.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// What it was asked, in order.
+    pub fn heard(&self) -> Vec<Inference> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl std::fmt::Debug for Puppet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Puppet").field("asked", &self.asked()).finish_non_exhaustive()
+    }
+}
+
+impl Models for Puppet {
+    fn plan(&self, inference: &Inference, _label: Label) -> Result<ModelPlan, Reason> {
+        let model = inference.model.clone();
+        Ok(ModelPlan {
+            secret: None,
+            model,
+            remote: None,
+            tokens_in: PUPPET_TOKENS,
+            money_microusd_max: Some(PUPPET_TOKENS),
+        })
+    }
+}
+
+impl Executor<tier::Host> for Puppet {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            let Op::Infer(inference) = permit.call().op() else {
+                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+            };
+            let number = self.asked.fetch_add(1, Ordering::AcqRel);
+            self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(inference.clone());
+            let (text, calls, stop) = match (self.head)(inference) {
+                Says::Fails(why) => return Ok(RawOutput::failed("model.unavailable", why)),
+                Says::Text(text) => (text, Vec::new(), StopReason::End),
+                Says::Calls(calls) => (String::new(), calls, StopReason::ToolUse),
+            };
+            let named = |(index, (tool, args)): (usize, (String, Value))| ToolUse {
+                id: format!("c{number}-{index}"),
+                tool,
+                args,
+            };
+            let calls = calls.into_iter().enumerate().map(named).collect();
+            let completion = Completion {
+                model: inference.model.clone(),
+                message: Message { role: Role::Assistant, text, calls, answers: None },
+                stop,
+                usage: ModelUsage { input: PUPPET_TOKENS, cached: 0, output: 0, reasoning: 0 },
+            };
+            let body =
+                serde_json::to_vec(&completion).map_err(|error| ExecuteError::Broken(error.to_string()))?;
+            let spent = Spent { tokens: PUPPET_TOKENS, money_microusd: PUPPET_TOKENS, ..Spent::default() };
+            Ok(RawOutput::new(body).with_spent(spent))
+        })
+    }
+}
