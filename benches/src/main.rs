@@ -11,6 +11,7 @@ mod models;
 mod peers;
 mod policy;
 mod program;
+mod provenance;
 mod redact;
 mod report;
 mod sandbox;
@@ -26,6 +27,7 @@ type Topic = fn(&mut Report) -> Result<()>;
 
 const TOPICS: &[(&str, Topic)] = &[
     ("policy", policy::measure),
+    ("policy", provenance::measure),
     ("policy", evidence::measure),
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),

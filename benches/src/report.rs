@@ -24,6 +24,8 @@ const BARS: &[(&str, Bar)] = &[
     ("policy.decide.rules1000", Bar::AtMost(1_000.0)),
     ("policy.cedar.rules1000.ratio", Bar::AtLeast(100.0)),
     ("policy.regorus.rules1000.ratio", Bar::AtLeast(100.0)),
+    ("policy.provenance.decide", Bar::AtMost(20.0)),
+    ("policy.provenance.decide.flatness", Bar::AtMost(1.5)),
     ("policy.sequence.decide", Bar::AtMost(2_000.0)),
     ("policy.rego.indexed1000", Bar::AtMost(20_000.0)),
     ("policy.cedar.indexed1000", Bar::AtMost(20_000.0)),

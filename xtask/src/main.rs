@@ -5,6 +5,7 @@ mod ci;
 mod difference;
 mod eval;
 mod fuzz;
+mod injection;
 mod machine;
 mod tidy;
 
@@ -21,7 +22,8 @@ cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on 
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
 cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
-cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes";
+cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
+cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +42,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "ci" => ci::run(rest),
         "tidy" => tidy_up(),
         "bench" => bench::run(rest),
+        "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
         "eval" => eval::run(rest),
         "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(

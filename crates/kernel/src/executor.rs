@@ -91,6 +91,14 @@ impl RawOutput {
         more
     }
 
+    /// Raises the label by what the kernel knows of what was read.
+    pub(crate) fn raise(&mut self, by: Option<Label>) {
+        self.label = match (self.label, by) {
+            (Some(own), Some(by)) => Some(own.join(by)),
+            (own, by) => own.or(by),
+        };
+    }
+
     /// A JSON result.
     pub fn json(value: &Value) -> Self {
         Self::new(value.to_string().into_bytes())

@@ -5,7 +5,7 @@ mod approval;
 mod budget;
 mod call;
 mod cancel;
-mod catalogue;
+mod carried;
 mod clock;
 mod drivers;
 pub mod endpoint;
@@ -31,13 +31,12 @@ mod tests;
 mod vfs;
 mod within;
 
+pub(crate) use regent_catalogue as catalogue;
+
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{Answer, Answered, Approved, Asked, OpenQuestion, Scope, Ticket, TicketId};
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
-pub use catalogue::{
-    AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,
-};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
 pub use identity::{Did, DidError};
@@ -49,6 +48,9 @@ pub use model::{
 };
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
+pub use regent_catalogue::{
+    AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,
+};
 pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,

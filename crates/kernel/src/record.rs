@@ -1,10 +1,12 @@
 //! What the ledger is told. Fields are declared in the order that canonical JSON has them in.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Draft, Kind, LaneId, Payload, PayloadRef};
 use regent_policy::{Label, Tier, Verdict};
+use regent_provenance::Ruling;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -38,6 +40,8 @@ struct IntentBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<u64>,
     policy: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provenance: Option<BTreeMap<&'a str, &'static str>>,
     session: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<StepBody<'a>>,
@@ -149,6 +153,7 @@ pub(crate) fn intent(
         op: call.op.name(),
         parent: call.parent,
         policy: &stamp.policy.digest,
+        provenance: sheet.ruling.as_ref().map(Ruling::words),
         session: call.principal.session(),
         step,
         targets: shown(&*stamp.secrets, &sheet.resources),

@@ -4,15 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_policy::{Confidentiality, Integrity, Label, Layer, Question, Reason, RuleRef, Tier, Verdict};
-use regent_provenance::{
-    Begin, Declared, Effect, FieldLabels, Observed, Origin, Ruling, Session, Stance, Taint, Whole,
-};
+use regent_policy::{Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
+use regent_provenance::{Begin, FieldLabels, Observed, Origin, Ruling, Session, Stance};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
 use crate::call::{Call, Op};
-use crate::catalogue::{SideEffect, Tool, ToolSpec};
+use crate::catalogue::{Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
@@ -68,11 +66,11 @@ impl Core {
             .catalogue
             .all()
             .iter()
-            .map(|tool| (tool.spec().name.clone(), labels_of(tool.spec())))
+            .map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()))
             .collect();
         let mut tools = HashMap::new();
         for (name, declared) in &begin.tools {
-            match Tool::new(spec_of(name, declared)) {
+            match Tool::new(ToolSpec::elsewhere(name, declared)) {
                 Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
                 Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
             }
@@ -167,54 +165,5 @@ pub(crate) fn ruled(verdict: Verdict, ruling: Option<&Ruling>) -> Verdict {
             grant,
             approvers: 1,
         }),
-    }
-}
-
-/// A tool that the host performs: nothing of ours runs, so it has the weakest tier that isn't only shown.
-fn spec_of(name: &str, declared: &Declared) -> ToolSpec {
-    let labels = declared.field_labels();
-    let (capability, effect) = match labels.effect {
-        Effect::Read => ("elsewhere.read", SideEffect::Read),
-        Effect::Egress => ("elsewhere.egress", SideEffect::Network),
-        Effect::Write => ("elsewhere.write", SideEffect::Write),
-    };
-    let integrity = if labels.taint == Taint::Whole(Whole::None) { Integrity::Tool } else { Integrity::Web };
-    let confidentiality = if labels.secret { Confidentiality::Private } else { Confidentiality::Internal };
-    let mut input = if declared.schema.is_null() { json!({}) } else { declared.schema.clone() };
-    // What the schema doesn't name was not declared, so nobody has said what it does.
-    if let Value::Object(schema) = &mut input
-        && schema.contains_key("properties")
-    {
-        schema.entry("additionalProperties").or_insert(Value::Bool(false));
-    }
-    ToolSpec {
-        name: name.to_owned(),
-        description: declared.description.clone(),
-        input,
-        capabilities: vec![capability.to_owned()],
-        effect,
-        idempotent: labels.effect == Effect::Read,
-        tiers: vec![Tier::Host],
-        output: Label { integrity, confidentiality },
-        ..ToolSpec::default()
-    }
-}
-
-/// The labels of a tool of ours, from its manifest: whatever it resolves (a path, a host, a program) is a sink.
-fn labels_of(spec: &ToolSpec) -> FieldLabels {
-    let effect = match spec.effect {
-        SideEffect::None | SideEffect::Read => Effect::Read,
-        SideEffect::Write | SideEffect::Delete => Effect::Write,
-        SideEffect::Network => Effect::Egress,
-    };
-    let sinks = spec.arguments.keys().filter(|_| effect != Effect::Read);
-    let taint = if spec.output.integrity <= Integrity::OwnModel { Whole::None } else { Whole::All };
-    FieldLabels {
-        effect,
-        sinks: sinks.filter_map(|pointer| pointer.split('/').nth(1)).map(str::to_owned).collect(),
-        taint: Taint::Whole(taint),
-        secret: spec.output.confidentiality >= Confidentiality::Private,
-        readers: Default::default(),
-        inferred: false,
     }
 }

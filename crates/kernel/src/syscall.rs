@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use regent_ledger::{AppendError, Receipt};
-use regent_policy::{Question, Reason, Verdict};
+use regent_policy::{ArgLabels, Question, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Consulted, Ticket};
@@ -255,6 +255,8 @@ impl Core {
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained) = (raw.spent, raw.obtained.take());
+        let carried = self.carry(&frame, &facts, &status).and_then(|()| self.carried(&frame));
+        raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let output = Labelled::new(raw, facts.output_floor(), masked);
         self.hear(&frame, &facts, &output, &status);
 
@@ -273,6 +275,7 @@ impl Core {
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);
+        carried?;
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }

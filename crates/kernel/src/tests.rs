@@ -1,4 +1,5 @@
 //! Kernels to test with: one that is alone in the world, and one that shares its state with others.
 
 pub(crate) mod alone;
+mod requests;
 pub(crate) mod shared;

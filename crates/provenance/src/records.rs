@@ -1,7 +1,7 @@
 //! Outputs that are lists of records, so that "the largest", "the latest" and "the one whose name is …" can be evaluated here rather than
 //! believed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ const CELLS_MAX: usize = 100_000;
 /// Rows and fields of one list.
 const ROWS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 64;
+/// Places of one value that are kept.
+const CELLS_ALIKE_MAX: usize = 64;
 /// Longer text is content, not a value to select.
 const CELL_BYTES_MAX: usize = 256;
 
@@ -23,6 +25,7 @@ pub(crate) struct Records {
     /// Where a value is, by tool and spelling.
     at: HashMap<(Box<str>, Box<str>), Vec<Cell>>,
     cells: usize,
+    tools: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -95,7 +98,10 @@ impl Records {
             for (field, value) in row.iter().take(FIELDS_MAX) {
                 let Some(scalar) = scalar_of(value, trusted(&format!("[].{field}"))) else { continue };
                 let cell = Cell { list: number, row: row_number, field: field.as_str().into() };
-                self.at.entry((tool.into(), scalar.spelt.clone())).or_default().push(cell);
+                let alike = self.at.entry((tool.into(), scalar.spelt.clone())).or_default();
+                if alike.len() < CELLS_ALIKE_MAX {
+                    alike.push(cell);
+                }
                 if let Some(order) = scalar.order {
                     list.widen(field, order);
                 }
@@ -103,6 +109,7 @@ impl Records {
             }
             list.rows.push(kept);
         }
+        self.tools.insert(tool.into());
         self.lists.push(list);
     }
 
@@ -117,18 +124,16 @@ impl Records {
 
     /// The same, in the outputs of any tool; and nothing says otherwise.
     pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme]) -> bool {
-        let mut tools: Vec<&str> = self.lists.iter().map(|list| &*list.tool).collect();
-        tools.sort_unstable();
-        tools.dedup();
-        let told: Vec<bool> =
-            tools.into_iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).collect();
-        !told.is_empty() && told.iter().all(|told| *told)
+        let mut told = self.tools.iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
+        told.peek().is_some() && told.all(|told| told)
     }
 
     /// Whether a value is in a record that stands at one of these ends of its list, by any field but ids. `None`: no list says.
     pub(crate) fn is_extreme(&self, tool: &str, spelt: &str, ends: &[Extreme]) -> Option<bool> {
+        let cells = self.cells(tool, spelt);
         let mut told = None;
-        for cell in self.cells(tool, spelt) {
+        // A value that is all over the place singles nothing out.
+        for cell in cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX) {
             let Some(list) = self.lists.get(cell.list).filter(|list| list.rows.len() > 1) else { continue };
             let Some(row) = list.rows.get(cell.row) else { continue };
             for (field, scalar) in row.iter().filter(|(field, _)| **field != cell.field && !is_id(field)) {

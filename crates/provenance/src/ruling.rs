@@ -1,5 +1,7 @@
 //! What provenance says to a call, and why.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::transcript::Origin;
@@ -47,6 +49,11 @@ pub struct Ruling {
 }
 
 impl Ruling {
+    /// Where each declared argument comes from, in a word.
+    pub fn words(&self) -> BTreeMap<&str, &'static str> {
+        self.found.iter().map(|found| (found.argument.as_str(), found.origin.word())).collect()
+    }
+
     pub(crate) fn new(point: Point) -> Self {
         let Point { stance, code, reason } = point;
         Self { stance, code, reason, found: Vec::new(), step: None, act: None }

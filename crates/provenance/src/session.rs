@@ -2,6 +2,8 @@
 
 mod grounds;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

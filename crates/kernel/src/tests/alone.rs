@@ -33,7 +33,7 @@ const TOOLS: &[&str] = &[
 pub(crate) struct World {
     pub(crate) kernel: Kernel,
     pub(crate) tools: Arc<Scripted>,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 /// Runs the tools. `started` gets a permit when a tool that hangs has begun.
@@ -92,6 +92,15 @@ impl World {
     }
 
     pub(crate) async fn with(policy: &str) -> Self {
+        Self::made(policy, None).await
+    }
+
+    /// One whose calls elsewhere are performed by this host.
+    pub(crate) async fn elsewhere(policy: &str, host: Arc<dyn Executor<tier::Host>>) -> Self {
+        Self::made(policy, Some(host)).await
+    }
+
+    async fn made(policy: &str, elsewhere: Option<Arc<dyn Executor<tier::Host>>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tools = Arc::new(Scripted { started: Semaphore::new(0) });
         let catalogue = Catalogue::default();
@@ -101,7 +110,7 @@ impl World {
         let kernel = Kernel::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors::new(tools.clone()),
+            executors: Executors { elsewhere, ..Executors::new(tools.clone()) },
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
@@ -110,7 +119,7 @@ impl World {
             sponsor: "ada".to_owned(),
             session: "s-1".to_owned(),
         });
-        Self { kernel: kernel.await.unwrap(), tools, _folder: folder }
+        Self { kernel: kernel.await.unwrap(), tools, folder }
     }
 
     pub(crate) fn person(&self) -> Principal {

@@ -8,7 +8,7 @@ use crate::finding::{Place, choices};
 use crate::glob::NameGlob;
 use crate::json_path::JsonPath;
 use crate::tree::{Content, Node};
-use crate::words::{OPS, Tier, Word};
+use crate::words::{Integrity, OPS, Tier, Word};
 
 type Branches = Box<[Box<[Clause]>]>;
 
@@ -32,6 +32,7 @@ const KEYS: &[&str] = &[
     "secret",
     "args",
     "labels",
+    "provenance",
     "tier",
     "time",
     "budget_left",
@@ -272,6 +273,15 @@ fn contents(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) 
             ));
         }
     }
+    if let Some(node) = fields.get("provenance") {
+        for entry in reader.mapping(node, "`provenance`").entries() {
+            let pointer =
+                (entry.key != "*").then(|| format!("/{}", entry.key.trim_start_matches('/')).into());
+            let test = LabelTest { integrity: Some(origins(reader, &entry.value)), ..LabelTest::default() };
+            let key = format!("provenance {}", entry.key);
+            out.push(clause(reader, &key, &entry.value, Condition::Label { pointer, test }));
+        }
+    }
     if let Some(node) = fields.get("args") {
         for entry in reader.mapping(node, "`args`").entries() {
             match JsonPath::new(&entry.key) {
@@ -294,6 +304,32 @@ fn contents(reader: &mut Reader<'_>, fields: Fields<'_>, out: &mut Vec<Clause>) 
             }
         }
     }
+}
+
+/// Where an argument comes from, in three words: the request (or a person), something trusted, or what others can write. What is found
+/// nowhere is untrusted.
+const ORIGINS: &[(&str, &[Integrity])] = &[
+    ("request", &[Integrity::System, Integrity::Operator, Integrity::User]),
+    ("trusted", &[Integrity::SignedSkill, Integrity::OwnModel, Integrity::Tool]),
+    ("untrusted", &[Integrity::File, Integrity::Memory, Integrity::Peer, Integrity::Web]),
+];
+
+fn origins(reader: &mut Reader<'_>, node: &Node) -> Box<[Integrity]> {
+    let mut all = Vec::new();
+    for (text, at) in reader.texts(node) {
+        match ORIGINS.iter().find(|(word, _)| *word == text) {
+            Some((_, integrity)) => all.extend_from_slice(integrity),
+            None => {
+                let words: Vec<&str> = ORIGINS.iter().map(|(word, _)| *word).collect();
+                reader.findings.error_with_help(
+                    at,
+                    format!("unknown provenance `{text}`"),
+                    choices(text, &words),
+                );
+            }
+        }
+    }
+    all.into()
 }
 
 const LABEL_KEYS: &[&str] = &[

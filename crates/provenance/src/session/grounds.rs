@@ -12,20 +12,17 @@ use crate::transcript::Origin;
 impl Session {
     pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, args: &Value) -> Point {
         let tainted = self.transcript.is_tainted();
-        let mut so_far = Point::fine();
-        for (name, value) in
-            args.as_object().into_iter().flatten().filter(|(_, value)| !text::is_empty(value))
-        {
-            let point = match (labels.is_sink(name, value), labels.acts()) {
-                (true, _) => self.is_grounded(name, value),
-                // Before anything untrusted was heard, what the agent writes is its own.
-                (false, true) if tainted => self.is_covered(name, value),
-                (false, true | false) => Point::fine(),
-            };
-            so_far = so_far.or(point);
-            if so_far.stance == Stance::Ask {
-                return so_far;
-            }
+        let given = || args.as_object().into_iter().flatten().filter(|(_, value)| !text::is_empty(value));
+        // Who is affected comes first: that is what a person should hear.
+        let sinks = given().filter(|(name, value)| labels.is_sink(name, value));
+        let so_far =
+            sinks.fold(Point::fine(), |so_far, (name, value)| so_far.or(self.is_grounded(name, value)));
+        // Before anything untrusted was heard, what the agent writes is its own.
+        let content =
+            given().filter(|(name, value)| tainted && labels.acts() && !labels.is_sink(name, value));
+        let so_far = content.fold(so_far, |so_far, (name, value)| so_far.or(self.is_covered(name, value)));
+        if so_far.stance != Stance::Allow {
+            return so_far;
         }
         if tainted && labels.acts() && self.acts.contains(&act_of(tool, args)) {
             return Point::ask("provenance.repeated", "exactly this has been done already".to_owned());

@@ -148,7 +148,13 @@ impl Session {
         if self.ends.is_empty() {
             return Point::fine();
         }
-        let told = from.iter().filter_map(|one| self.transcript.records.is_extreme(one, spelt, &self.ends));
+        let tool_of = |one: &String| match one.rsplit_once('.') {
+            Some((tool, _)) if !self.tools.contains_key(one) => tool.to_owned(),
+            Some(_) | None => one.clone(),
+        };
+        let told = from
+            .iter()
+            .filter_map(|one| self.transcript.records.is_extreme(&tool_of(one), spelt, &self.ends));
         match told.reduce(|one, other| one || other) {
             None | Some(true) => Point::fine(),
             Some(false) => {

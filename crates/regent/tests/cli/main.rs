@@ -18,6 +18,8 @@ mod envelopes;
 mod exit_codes;
 mod generated;
 #[cfg(test)]
+mod judging;
+#[cfg(test)]
 mod models;
 #[cfg(test)]
 mod network;

@@ -1,4 +1,6 @@
-//! The tools that exist, each with a digest of what was agreed to. A tool that isn't here can't be called.
+//! Which tools are there? Each with a digest of what was agreed to. A tool that isn't here can't be called.
+
+mod labels;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -149,7 +151,7 @@ pub struct Tool {
 
 impl Tool {
     /// A tool with its schema compiled. Whether its name is fit is for whoever keeps it to say.
-    pub(crate) fn new(spec: ToolSpec) -> Result<Self, AdmitError> {
+    pub fn new(spec: ToolSpec) -> Result<Self, AdmitError> {
         let digest = Digest::of(CanonicalJson::of(&spec)?.as_str().as_bytes());
         let schema = jsonschema::validator_for(&spec.input)
             .map_err(|error| AdmitError::Schema { tool: spec.name.clone(), why: error.to_string() })?;
@@ -167,12 +169,12 @@ impl Tool {
     }
 
     /// The digest as entries carry it.
-    pub(crate) fn digest_hex(&self) -> &str {
+    pub fn digest_hex(&self) -> &str {
         &self.digest_hex
     }
 
     /// Says what is wrong with the arguments, if anything.
-    pub(crate) fn check(&self, args: &Value) -> Result<(), String> {
+    pub fn check(&self, args: &Value) -> Result<(), String> {
         self.schema.validate(args).map_err(|error| {
             // Without the values: what an agent passes may be secret or huge, and this goes into the ledger, which forgets nothing.
             let (what, place) = (error.masked().to_string(), error.instance_path().to_string());
@@ -186,7 +188,7 @@ impl Tool {
     }
 
     /// The weakest tier it can run at that is at least `floor`.
-    pub(crate) fn tier_at_least(&self, floor: Tier) -> Option<Tier> {
+    pub fn tier_at_least(&self, floor: Tier) -> Option<Tier> {
         self.spec.tiers.iter().copied().filter(|tier| *tier >= floor).min()
     }
 }

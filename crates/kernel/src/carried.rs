@@ -1,0 +1,56 @@
+//! Labels that files carry, by what is in them. What an agent wrote is as tainted as the agent was, whoever reads it, under whatever name:
+//! laundering through a scratch file cleans nothing. What a program in a sandbox writes by itself isn't seen here; its files count as files.
+
+use regent_policy::{Access, Confidentiality, Integrity, Label};
+use regent_store as store;
+
+use crate::facts::{Sheet, Target};
+use crate::kernel::Core;
+use crate::syscall::{Fault, Frame, Status};
+
+/// How long a label is kept for a file that nobody reads.
+const KEPT_MS: i64 = 365 * 24 * 60 * 60 * 1000;
+
+impl Core {
+    /// The labels of the files that a call has read, joined.
+    pub(crate) fn carried(&self, frame: &Frame) -> Result<Option<Label>, Fault> {
+        let mut all: Option<Label> = None;
+        for key in self.keys(frame, &[Access::Read]) {
+            if let Some(bytes) = self.state.get(&key)? {
+                let label: Label = store::parse(&key, &bytes)?;
+                all = Some(all.map_or(label, |so_far| so_far.join(label)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Notes the label of what a call has written. It only rises.
+    pub(crate) fn carry(&self, frame: &Frame, sheet: &Sheet, status: &Status) -> Result<(), Fault> {
+        let label = sheet.labels.default;
+        let plain =
+            label.integrity <= Integrity::OwnModel && label.confidentiality <= Confidentiality::Internal;
+        if plain || *status != Status::Ok {
+            return Ok(());
+        }
+        let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
+        for key in self.keys(frame, &[Access::Write]) {
+            store::change(&*self.state, |records| {
+                let before: Option<Label> = store::load(records, &key)?;
+                store::save(records, &key, &before.map_or(label, |before| before.join(label)), until_ms)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where the labels of the files are that an agent's call reached for in this way.
+    fn keys(&self, frame: &Frame, ways: &[Access]) -> Vec<String> {
+        let is_wanted = |target: &Target| match target {
+            Target::Path { path, access } if ways.contains(access) && !path.starts_with("vfs:") => {
+                self.workspace.digest_of(path).map(|digest| format!("label/{digest}"))
+            }
+            Target::Path { .. } | Target::Endpoint { .. } | Target::Argv(_) | Target::Secret(_) => None,
+        };
+        let agents_only = frame.call.principal.life().map(|_| frame.targets.iter());
+        agents_only.into_iter().flatten().filter_map(is_wanted).collect()
+    }
+}
