@@ -114,8 +114,13 @@ forbid(principal, action == Action::"pay", resource) when { context.args.amount 
         // A forbid that can't be evaluated holds.
         ("{ tool: pay, args: {} }", "deny policy.denied"),
         ("{ tool: pay, args: { amount: 1.5 } }", "deny policy.denied"),
-        // The marks of another language don't come in through arguments: nothing can be said of such a call.
-        ("{ tool: mail, args: { to: { __entity: { type: Agent, id: ada } } } }", "deny policy.denied"),
+        // The marks of another language don't come in through arguments: nothing can be said of such a call by whoever looks
+        // at them, and nobody else gets to see them.
+        (
+            "{ tool: pay, args: { amount: 5, to: { __entity: { type: Agent, id: ada } } } }",
+            "deny policy.denied",
+        ),
+        ("{ tool: mail, args: { to: { __entity: { type: Agent, id: ada } } } }", "allow"),
         ("{ tool: mail, secret: aws }", "deny policy.no_rule"),
     ];
     for (text, expected) in cases {
