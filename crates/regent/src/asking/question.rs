@@ -105,7 +105,7 @@ impl Asked {
                 self.targets.iter().filter_map(|target| target.pointer(place)).collect();
             values.dedup();
             // What would be read as a pattern can't be said exactly in a line; it is a person's to write.
-            if values.iter().any(|value| value.to_string().contains(['*', '?', '{', '['])) && key != "argv" {
+            if !values.iter().all(|value| is_plain(value)) {
                 return None;
             }
             match values.as_slice() {
@@ -116,6 +116,15 @@ impl Asked {
             }
         }
         Some(format!("unless: {}", Value::Object(when)))
+    }
+}
+
+/// Whether a policy would read it as itself.
+fn is_plain(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.contains(['*', '?', '{', '[', '\\']) && text != "...",
+        Value::Array(items) => items.iter().all(is_plain),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     }
 }
 
@@ -177,4 +186,60 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(tool: &str, targets: Value) -> Asked {
+        let targets = targets.as_array().cloned().unwrap_or_default();
+        Asked { tool: tool.to_owned(), agent: "worker".to_owned(), args: json!({}), targets }
+    }
+
+    #[test]
+    fn the_exception_names_exactly_what_was_asked_about_or_nothing_is_offered() {
+        let path = |path: &str| json!([{"path": {"path": path, "access": "write"}}]);
+        let endpoint = json!([{"endpoint": {"scheme": "https", "host": "a.example", "port": 443, "method": "GET", "path": "/"}}]);
+        for (tool, targets, cover) in [
+            (
+                "fs.write",
+                path("a/b.txt"),
+                Some(r#"unless: {"agent":"worker","path":"a/b.txt","tool":"fs.write"}"#),
+            ),
+            (
+                "http.fetch",
+                endpoint,
+                Some(r#"unless: {"agent":"worker","host":"a.example","tool":"http.fetch"}"#),
+            ),
+            (
+                "process.exec",
+                json!([{"argv": ["git", "push"]}]),
+                Some(r#"unless: {"agent":"worker","argv":["git","push"],"tool":"process.exec"}"#),
+            ),
+            // A name that is a pattern would cover more.
+            ("fs.write", path("a/*.txt"), None),
+            ("fs.write", path("{a,b}"), None),
+            ("process.exec", json!([{"argv": ["git", "..."]}]), None),
+            ("shell.exec", json!([{"argv": ["a"]}, {"argv": ["b"]}]), None),
+        ] {
+            assert_eq!(asked(tool, targets).cover().as_deref(), cover, "{tool}");
+        }
+    }
+
+    #[test]
+    fn borders_between_arguments_are_seen() {
+        for (word, shown) in [
+            ("ls", "ls"),
+            ("-la", "-la"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+        ] {
+            assert_eq!(quoted(word), shown);
+        }
+        let long = "x".repeat(SHOWN_CHARS_MAX + 5);
+        assert!(cut(&long).ends_with("(5 bytes more)"));
+    }
 }

@@ -92,7 +92,8 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
         row("found", line);
     }
     text.push_str(&format!(
-        "\nNext: {}, {}, or read {}.\n",
+        "\nNext: {}, {}, {}, or read {}.\n",
+        screen.strong("regent task run \"GOAL\""),
         screen.strong("regent run -- CMD…"),
         screen.strong("regent tool list"),
         names.join(", ")

@@ -12,7 +12,8 @@ pub(crate) fn run(context: &Context) -> CommandResult {
             "Regent governs what agents do: every act is judged by policy, run in a sandbox, and recorded."
                 .to_owned(),
             &[
-                ("regent demo", "watch it, in a temporary folder"),
+                ("regent demo --task", "watch a model do a task under it, in a temporary folder"),
+                ("regent demo", "watch it stop what harms"),
                 ("regent init", "set it up in this folder"),
                 ("regent doctor", "see what this machine gives"),
             ],
@@ -41,6 +42,7 @@ pub(crate) fn run(context: &Context) -> CommandResult {
                 Standing::Trusted => (
                     format!("{} is under Regent.", project.root.display()),
                     &[
+                        ("regent task run GOAL", "let an agent do something"),
                         ("regent run -- CMD…", "run any program, confined and recorded"),
                         ("regent tool list", "see what agents can call"),
                         ("regent approve list", "see what waits for you"),

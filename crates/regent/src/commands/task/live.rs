@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_kernel::{Budget, Clock, Spent, TaskId};
+use regent_runtime::TaskState;
 use regent_runtime::event::Event;
 use serde_json::{Value, json};
 
@@ -22,6 +23,8 @@ pub(super) struct Live {
     stage: Arc<Stage>,
     clock: Arc<dyn Clock>,
     json: bool,
+    /// Questions are put where this is shown.
+    asks_here: bool,
     width: usize,
     began: Duration,
     ticks: usize,
@@ -87,6 +90,7 @@ impl Live {
             stage,
             clock: Arc::clone(&context.clock),
             json: context.screen.json,
+            asks_here: context.screen.can_ask,
             width: context.screen.width,
             began: context.clock.elapsed(),
             ticks: 0,
@@ -132,10 +136,12 @@ impl Live {
     }
 
     fn lines(&mut self, number: usize, event: Event) -> Vec<String> {
-        let (stage, width) = (Arc::clone(&self.stage), self.width);
+        let (stage, width, asks_here) = (Arc::clone(&self.stage), self.width, self.asks_here);
         let screen = stage.screen();
         let Some(one) = self.tasks.get_mut(number) else { return Vec::new() };
         match event {
+            // That nothing is held any more is nothing to a person.
+            Event::State { state: TaskState::Finalized, .. } => Vec::new(),
             Event::State { state, why, .. } => {
                 one.is_over = state.is_over();
                 let why = why.map(|why| format!(": {}", term::short(&why, 200))).unwrap_or_default();
@@ -165,6 +171,7 @@ impl Live {
                 Vec::new()
             }
             Event::Verdict { step, word, text, retold } => one.ended(screen, &step, (word, &text), retold),
+            Event::Asked { .. } if asks_here => Vec::new(),
             Event::Asked { ticket, summary, reason } => {
                 vec![format!(
                     "  {} {}: {} ({ticket})",
