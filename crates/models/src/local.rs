@@ -176,7 +176,7 @@ fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
         for offer in &inference.tools {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
             let name = shapes.add(Shape::OneOf(vec![name]));
-            let args = shapes.of(&offer.input);
+            let args = shapes.of(&chat::essential(&offer.input));
             let member =
                 |name: &str, shape| grammar::Member { name: format!("\"{name}\""), shape, is_required: true };
             calls.push(shapes.add(Shape::Object(vec![member("name", name), member("arguments", args)])));

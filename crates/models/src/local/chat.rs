@@ -163,13 +163,24 @@ fn folded(messages: &[Message], tools: &[String], names: &Names) -> Vec<Message>
 fn told(offer: &Offer, names: &Names) -> String {
     let text = |text: &str| Value::String(text.to_owned()).to_string();
     let args: Vec<String> =
-        arguments(&offer.input).map(|(name, kind)| format!("{}: {}", text(&name), text(&kind))).collect();
+        arguments(&essential(&offer.input)).map(|(name, kind)| format!("{}: {}", text(&name), text(&kind))).collect();
     format!(
         "{{\"type\": \"function\", \"function\": {{\"name\": {}, \"description\": {}, \"parameters\": {{{}}}}}}}",
         text(names.wire(&offer.name)),
         text(&shortened(&offer.description, TOLD_CHARS_MAX)),
         args.join(", ")
     )
+}
+
+/// What a tool can't be called without. A small model fills whatever it is offered with something, so it is offered no more than that,
+/// unless nothing is demanded.
+pub(super) fn essential(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    if let (false, Some(Value::Object(properties))) = (required.is_empty(), schema.get_mut("properties")) {
+        properties.retain(|name, _| required.iter().any(|one| one == name));
+    }
+    schema
 }
 
 fn arguments(schema: &Value) -> impl Iterator<Item = (String, String)> {
