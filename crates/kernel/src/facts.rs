@@ -100,17 +100,16 @@ impl Core {
             doubt: None,
             named: Vec::new(),
         };
-        match &call.op {
-            Op::RunTool(run) => {
-                self.facts_of_tool(&mut sheet, &run.tool, self.catalogue.get(&run.tool), run.args.clone());
-                self.rule(call, &mut sheet, &run.tool, &run.args);
-            }
-            Op::Elsewhere(run) => {
-                let tool = call.principal.life().and_then(|life| life.work().tool(&run.tool));
-                self.facts_of_tool(&mut sheet, &run.tool, tool, run.args.clone());
-                self.rule(call, &mut sheet, &run.tool, &run.args);
-            }
-            own => self.facts_of_own(&mut sheet, call, own),
+        if let Op::RunTool(run) | Op::Elsewhere(run) = &call.op {
+            let tool = if matches!(call.op, Op::RunTool(_)) {
+                self.catalogue.get(&run.tool)
+            } else {
+                call.principal.life().and_then(|life| life.work().tool(&run.tool))
+            };
+            self.facts_of_tool(&mut sheet, &run.tool, tool, run.args.clone());
+            self.rule(call, &mut sheet, &run.tool, &run.args);
+        } else {
+            self.facts_of_own(&mut sheet, call, &call.op);
         }
         sheet.fix_args();
         Ok(sheet)

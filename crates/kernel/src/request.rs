@@ -128,10 +128,11 @@ impl Core {
         let Some(life) = frame.call.principal.life() else { return };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return };
-        let (tool, ours) = match &frame.call.op {
-            Op::RunTool(run) | Op::Elsewhere(run) => (run.tool.as_str(), false),
+        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(run) = &frame.call.op {
+            (run.tool.as_str(), false)
+        } else {
             // The kernel's own words are trusted; what it only passes on is labelled.
-            other => (other.name(), output.label().integrity <= Integrity::OwnModel),
+            (frame.call.op.name(), output.label().integrity <= Integrity::OwnModel)
         };
         if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
             return;

@@ -164,7 +164,7 @@ impl Transcript {
             self.tainted |= tainted;
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
-            self.take(heard, &path, leaf, !tainted && !(writes && !is_id(&path)));
+            self.take(heard, &path, leaf, !tainted && (!writes || is_id(&path)));
             if writes && !tainted && is_id(&path) {
                 self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
             }

@@ -173,7 +173,9 @@ impl Session {
         };
         let items = match held.value {
             Value::Array(items) => items.as_slice(),
-            one => std::slice::from_ref(one),
+            one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                std::slice::from_ref(one)
+            }
         };
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
             return Point::deny("plan.select", format!("`{name}` is not what the selection gives"));
