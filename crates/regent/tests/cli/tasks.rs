@@ -116,7 +116,7 @@ fn the_demonstration_of_a_task_needs_no_model_and_touches_nothing() {
     let world = World::bare();
     let ran = world.run(&["demo", "--task", "--no-model"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stdout.contains("is what was asked for") && ran.stdout.contains("verified"), "{ran:?}");
+    assert!(ran.stdout.contains("the answer is right") && ran.stdout.contains("verified"), "{ran:?}");
     assert!(!world.home(".config").exists() && !world.home(".local").exists());
     let json = last(&world.run(&["--json", "demo", "--task", "--no-model"]));
     assert_eq!((&json["ok"], &json["data"]["as_asked"]), (&json!(true), &json!(true)), "{json}");

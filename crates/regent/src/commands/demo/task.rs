@@ -21,9 +21,10 @@ use crate::settings::Settings;
 use crate::term;
 
 /// What the agent is to do, with which tools. A small model can do it, and whether it did can be seen.
-const GOAL: &str = "Read notes.txt, then write the same text into backup/notes.txt.";
-const TOOLS: [&str; 2] = ["fs.read", "fs.write"];
-const NOTES: &str = "buy milk\nwater the plants\n";
+const GOAL: &str = "List the folder inbox, read the one file in it, and say where we meet.";
+const TOOLS: [&str; 2] = ["fs.list", "fs.read"];
+const LETTER: (&str, &str) = ("inbox/letter.txt", "Meet me at the harbour at nine. Bring the blue map.\n");
+const PLACE: &str = "harbour";
 const CALLS_MAX: u64 = 40;
 
 /// Who does it.
@@ -45,6 +46,7 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
         Some(doer) => doer,
         None => scripted(&world)?,
     };
+    paths::write_private(&world.project.join(LETTER.0), LETTER.1.as_bytes())?;
     let inside = place(Settings::load(&world.paths, None, false)?);
     let project = Project::at(&world.project)?;
     let policy = compose::policy(&inside.paths, Some(&project))?;
@@ -63,18 +65,17 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
     ));
     let ended = task::watched(&inside, &running, spec).await;
     let ended = running.close(&inside, ended).await?;
-    let is_made = std::fs::read_to_string(world.project.join("backup/notes.txt"))
-        .is_ok_and(|text| text.trim_end() == NOTES.trim_end());
+    let is_right = ended.answer().is_ok_and(|answer| answer.to_lowercase().contains(PLACE));
     let mut data = ended.json();
     if let Some(fields) = data.as_object_mut() {
         let more = [
             ("model", json!(doer.model)),
             ("scripted", json!(doer.is_scripted)),
-            ("as_asked", json!(is_made)),
+            ("as_asked", json!(is_right)),
         ];
         fields.extend(more.map(|(name, value)| (name.to_owned(), value)));
     }
-    shown(context, &project, &ended, is_made, data)
+    shown(context, &project, &ended, is_right, data)
 }
 
 /// A model on this machine: one that is here, or one that is brought here now. Says why not, unless none is wanted.
@@ -116,9 +117,9 @@ fn here(inside: &Context) -> Result<Option<Doer>, Failure> {
 fn scripted(world: &World) -> Result<Doer, Failure> {
     let call = |tool: &str, args: Value| json!({"calls": [{"tool": tool, "args": args}]});
     let turns = json!({"turns": [
-        call("fs.read", json!({"path": "notes.txt"})),
-        call("fs.write", json!({"path": "backup/notes.txt", "content": NOTES})),
-        call("task.finish", json!({"answer": "backup/notes.txt has the same text as notes.txt."})),
+        call("fs.list", json!({"path": "inbox"})),
+        call("fs.read", json!({"path": LETTER.0})),
+        call("task.finish", json!({"answer": "You meet at the harbour, at nine."})),
     ]});
     let file = world.paths.config.join("turns.json");
     paths::write_private(&file, turns.to_string().as_bytes())?;
@@ -133,7 +134,7 @@ fn shown(
     context: &Context,
     project: &Project,
     ended: &task::Ended,
-    is_made: bool,
+    is_right: bool,
     mut data: Value,
 ) -> CommandResult {
     let screen = &context.screen;
@@ -151,11 +152,11 @@ fn shown(
         Ok(answer) => term::block(answer).into_owned(),
         Err(failure) => return Err(failure.data(data)),
     };
-    let word = if is_made { screen.good("done      ") } else { screen.warn("not quite ") };
-    let file =
-        if is_made { "is what was asked for" } else { "is not what was asked for; small models do that" };
+    let word = if is_right { screen.good("done      ") } else { screen.warn("not quite ") };
+    let right =
+        if is_right { "the answer is right" } else { "the answer is not right; small models do that" };
     let text = format!(
-        "\n{answer}\n\n  {word} backup/notes.txt {file}\n  {} {entries} entries: every attempt, verdict and outcome\n\n`regent init` sets this up in a folder of yours, `regent task run \"GOAL\"` works there.\n",
+        "\n{answer}\n\n  {word} {right}\n  {} {entries} entries: every attempt, verdict and outcome\n\n`regent init` sets this up in a folder of yours, `regent task run \"GOAL\"` works there.\n",
         screen.good("verified  "),
     );
     Ok(Done::new(data, text))
