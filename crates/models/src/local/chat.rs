@@ -162,8 +162,9 @@ fn folded(messages: &[Message], tools: &[String], names: &Names) -> Vec<Message>
 /// what they demand the grammar sees to.
 fn told(offer: &Offer, names: &Names) -> String {
     let text = |text: &str| Value::String(text.to_owned()).to_string();
-    let args: Vec<String> =
-        arguments(&essential(&offer.input)).map(|(name, kind)| format!("{}: {}", text(&name), text(&kind))).collect();
+    let args: Vec<String> = arguments(&essential(&offer.input))
+        .map(|(name, kind)| format!("{}: {}", text(&name), text(&kind)))
+        .collect();
     format!(
         "{{\"type\": \"function\", \"function\": {{\"name\": {}, \"description\": {}, \"parameters\": {{{}}}}}}}",
         text(names.wire(&offer.name)),
