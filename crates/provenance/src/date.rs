@@ -135,7 +135,7 @@ fn month_of(word: &str) -> Option<u32> {
             || (word.len() == 3 && month.starts_with(word))
             || (word == "sept" && month.starts_with("sept"))
     };
-    let place = MONTHS.iter().position(|month| is(month))?;
+    let place = MONTHS.iter().position(is)?;
     u32::try_from(place).ok()?.checked_add(1)
 }
 

@@ -224,18 +224,20 @@ impl Judge {
                 session.waiting.insert(key, Waiting { call, state: Judged::Allowed { observe, reply } });
                 Ok(json!({"decision": "allow", "intent": intent, "reason": ""}))
             }
-            Put::Ended(Reply::Denied(denial)) => Ok(json!({
-                "code": denial.reason.code, "decision": "deny", "intent": denial.intent.seq, "reason": denial.reason.message,
-            })),
-            Put::Ended(Reply::Pending(ticket)) => {
-                session.waiting.insert(key, Waiting { call, state: Judged::Asked(ticket.id.clone()) });
-                Ok(json!({
-                    "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
-                }))
-            }
-            Put::Ended(Reply::Done(_)) => {
-                Err(JudgeError::Refused("the call ended before the host performed it".to_owned()))
-            }
+            Put::Ended(reply) => match *reply {
+                Reply::Denied(denial) => Ok(json!({
+                    "code": denial.reason.code, "decision": "deny", "intent": denial.intent.seq, "reason": denial.reason.message,
+                })),
+                Reply::Pending(ticket) => {
+                    session.waiting.insert(key, Waiting { call, state: Judged::Asked(ticket.id.clone()) });
+                    Ok(json!({
+                        "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
+                    }))
+                }
+                Reply::Done(_) => {
+                    Err(JudgeError::Refused("the call ended before the host performed it".to_owned()))
+                }
+            },
         }
     }
 
@@ -254,10 +256,12 @@ impl Judge {
                 self.own(Op::Answer { ticket, answer }).await?;
                 match self.put(&session, &call).await? {
                     Put::Allowed { observe, reply, .. } => performed(observe, reply, observation).await?,
-                    Put::Ended(Reply::Denied(denial)) => {
-                        return Err(JudgeError::Refused(denial.reason.message));
+                    Put::Ended(reply) => {
+                        return Err(match *reply {
+                            Reply::Denied(denial) => JudgeError::Refused(denial.reason.message),
+                            Reply::Pending(_) | Reply::Done(_) => JudgeError::NotJudged,
+                        });
                     }
-                    Put::Ended(Reply::Pending(_) | Reply::Done(_)) => return Err(JudgeError::NotJudged),
                 }
             }
         };
@@ -303,7 +307,7 @@ impl Judge {
             Ok(intent) = &mut was_allowed => Ok(Put::Allowed { intent, observe, reply }),
             ended = &mut reply => {
                 self.host.forget(&session.id);
-                Ok(Put::Ended(ended.map_err(|_torn_down| Fault::TornDown)??))
+                Ok(Put::Ended(Box::new(ended.map_err(|_torn_down| Fault::TornDown)??)))
             }
         }
     }
@@ -326,7 +330,7 @@ impl Judge {
 
 enum Put {
     Allowed { intent: u64, observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
-    Ended(Reply),
+    Ended(Box<Reply>),
 }
 
 /// Gives an observation to the call that waits for it, and waits for its outcome.

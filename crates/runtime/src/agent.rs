@@ -137,6 +137,8 @@ struct Agent<'a> {
     window: Window,
     circles: Circles,
     warned: bool,
+    /// It asks again for what it has: all that is left to it is to finish.
+    stuck: bool,
     idle: u32,
 }
 
@@ -162,8 +164,16 @@ impl<'a> Agent<'a> {
             system.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"),
         );
         window.pin(Role::User, render(Layer::Task)?);
-        let mut agent =
-            Self { door, craft, work, window, circles: Circles::default(), warned: false, idle: 0 };
+        let mut agent = Self {
+            door,
+            craft,
+            work,
+            window,
+            circles: Circles::default(),
+            warned: false,
+            stuck: false,
+            idle: 0,
+        };
         agent.read_notes(&tools).await?;
         Ok(agent)
     }
@@ -227,6 +237,7 @@ impl<'a> Agent<'a> {
         {
             return Ok(Some(answer_in(&only.args)));
         }
+        self.stuck = false;
         self.look_for_circles(&message.calls, retold).await?;
         let (answers, changed) = self.act(turn, &message.calls).await?;
         if changed {
@@ -244,7 +255,7 @@ impl<'a> Agent<'a> {
         let inference = Inference {
             model: self.door.model_at(step).to_owned(),
             messages,
-            tools: self.work.offers.iter().cloned().chain([finish_offer()]).collect(),
+            tools: self.work.offers.iter().filter(|_| !self.stuck).cloned().chain([finish_offer()]).collect(),
             tokens_max: self.work.limits.answer_tokens_max,
             sampling: self.work.sampling.clone(),
         };
@@ -286,19 +297,21 @@ impl<'a> Agent<'a> {
         if self.warned {
             return Err(Stop::Circles(why));
         }
-        (self.warned, self.circles) = (true, Circles::default());
+        (self.warned, self.stuck, self.circles) = (true, true, Circles::default());
         Ok(())
     }
 
     /// Makes the calls of a turn side by side. The answers come in the order of the calls, whichever ends first. Says also whether
     /// something was really done, not only read or retold.
     async fn act(&mut self, turn: u32, uses: &[ToolUse]) -> Result<(Vec<Message>, bool), Stop> {
+        let mut repeated = 0;
         let room =
             Arc::new(Semaphore::new(usize::try_from(self.work.limits.parallel_max.max(1)).unwrap_or(1)));
         let mut running = JoinSet::new();
         let mut texts: BTreeMap<usize, String> = BTreeMap::new();
         for (index, asked) in uses.iter().enumerate() {
             if let Some(text) = self.held_back(asked) {
+                repeated += usize::from(asked.tool != FINISH);
                 texts.insert(index, text);
                 continue;
             }
@@ -327,6 +340,7 @@ impl<'a> Agent<'a> {
         if let Some(stop) = stopped {
             return Err(stop);
         }
+        self.stuck |= repeated == uses.len();
         let last = texts.len().saturating_sub(1);
         let answer = |(asked, (index, text)): (&ToolUse, (usize, String))| {
             let hint = if index == last { observe::HINT } else { "" };

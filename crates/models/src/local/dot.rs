@@ -281,8 +281,7 @@ impl Portable {
             a * i32::from(b.cast_signed())
         };
         // At most 32 × 128 × 127.
-        let sum = row.iter().zip(with).map(one).sum::<i32>() as f32;
-        sum
+        row.iter().zip(with).map(one).sum::<i32>() as f32
     }
 }
 
@@ -301,12 +300,15 @@ impl Dots for Portable {
         with.map(|with| {
             let scales = row.scales.as_flattened().as_chunks::<2>().0.iter().zip(with.scales.as_flattened());
             let parts = row.quants.iter().zip(with.quants).zip(scales);
-            let one = |((row, with), (scales, own)): ((&[u8; BLOCK], &[u8; BLOCK]), (&[f32; 2], &f32))| {
-                let halves = row.chunks_exact(BLOCK / 2).zip(with.chunks_exact(BLOCK / 2)).zip(scales);
-                halves.map(|((row, with), scale)| Self::sum::<false>(row, with) * scale * own).sum::<f32>()
-            };
-            parts.map(one).sum::<f32>()
-                + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
+            let plain: f32 = parts
+                .map(|((row, with), (scales, own))| {
+                    let halves = row.chunks_exact(BLOCK / 2).zip(with.chunks_exact(BLOCK / 2)).zip(scales);
+                    halves
+                        .map(|((row, with), scale)| Self::sum::<false>(row, with) * scale * own)
+                        .sum::<f32>()
+                })
+                .sum();
+            plain + row.factor * along(row.leads.as_flattened(), with.sums.as_flattened())
         })
     }
 }

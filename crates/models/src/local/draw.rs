@@ -66,8 +66,7 @@ impl Draw {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^= z >> 31;
         // 24 bits.
-        let chance = (z >> 40) as f32 / 16_777_216.0;
-        chance
+        (z >> 40) as f32 / 16_777_216.0
     }
 }
 

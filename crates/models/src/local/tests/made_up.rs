@@ -71,7 +71,7 @@ impl Making {
         self.tensors.extend((sides.len() as u32).to_le_bytes());
         sides.iter().for_each(|side| self.tensors.extend(side.to_le_bytes()));
         self.tensors.extend(code.to_le_bytes());
-        while self.bytes.len() % 32 != 0 {
+        while !self.bytes.len().is_multiple_of(32) {
             self.bytes.push(0);
         }
         self.tensors.extend((self.bytes.len() as u64).to_le_bytes());
@@ -115,7 +115,7 @@ impl Making {
         file.extend(self.values_count.to_le_bytes());
         file.extend(&self.values);
         file.extend(&self.tensors);
-        while file.len() % 32 != 0 {
+        while !file.len().is_multiple_of(32) {
             file.push(0);
         }
         file.extend(&self.bytes);
