@@ -381,7 +381,7 @@ mod tests {
         let tokens = Chat::new(Some(WITH_TOOLS)).unwrap().tokens(&vocab, &asked, &names).unwrap();
         assert_eq!(
             text(&vocab, &tokens),
-            "<|im_start|>system\n{\"type\": \"function\", \"function\": {\"name\": \"fs_read\", \"description\": \"Reads\", \"parameters\": {\"n\": \"1 or 2, optional\", \"path\": \"string, Where\"}}}<|im_end|>\n\
+            "<|im_start|>system\n{\"type\": \"function\", \"function\": {\"name\": \"fs_read\", \"description\": \"Reads\", \"parameters\": {\"path\": \"string, Where\"}}}<|im_end|>\n\
              <|im_start|>user\nGo.<|im_end|>\n\
              <|im_start|>assistant\n<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"n\": [1, 2], \"path\": \"a\"}}<|im_end|>\n\
              <|im_start|>tool\nDone.<|im_end|>\n<|im_start|>assistant\n"
