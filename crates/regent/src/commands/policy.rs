@@ -70,7 +70,7 @@ pub(crate) enum PolicyCommand {
     },
     /// The smallest rule that would let a call through, and what else it would have allowed
     Cover {
-        /// The call, as test cases write it: '{ tool: http.fetch, agent: ada, url: "https://example.com/" }'
+        /// The call, as test cases write it: '{ tool: fs.read, agent: ada, path: notes.txt }'
         call: String,
         /// How far back to look for what else it would cover
         #[arg(long, value_name = "TIME", default_value = "7d")]
