@@ -108,7 +108,8 @@ pub(crate) fn publisher(text: &str) -> Result<PublicKey, String> {
 /// Reads a bundle that one of these keys has signed, and checks that every file in it is what it says.
 pub(crate) fn open(text: &str, keys: &[PublicKey]) -> Result<Opened, Failure> {
     let note = Note::parse(text).map_err(|error| refused(format!("this is no bundle: {error}")))?;
-    let (signed, key) = note.verify(NAME, keys).map_err(|error| refused(format!("the bundle can't be believed: {error}")))?;
+    let (signed, key) =
+        note.verify(NAME, keys).map_err(|error| refused(format!("the bundle can't be believed: {error}")))?;
     let bundle: Bundle = serde_json::from_str(signed).map_err(|error| refused(error.to_string()))?;
     if bundle.schema != SCHEMA {
         return Err(refused(format!("`{}` is not a bundle that is known", term::inline(&bundle.schema))));
@@ -170,13 +171,26 @@ pub(crate) fn in_force(paths: &Paths) -> Result<Option<Opened>, Failure> {
 }
 
 /// Whether a bundle may take the place of the one before it.
-pub(crate) fn check_age(paths: &Paths, opened: &Opened, now_ms: i64, allow_older: bool) -> Result<(), Failure> {
+pub(crate) fn check_age(
+    paths: &Paths,
+    opened: &Opened,
+    now_ms: i64,
+    allow_older: bool,
+) -> Result<(), Failure> {
     if opened.bundle.made_at_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
-        return Err(refused(format!("the bundle says that it was made at {}, which is yet to come", opened.made())));
+        return Err(refused(format!(
+            "the bundle says that it was made at {}, which is yet to come",
+            opened.made()
+        )));
     }
     match Applied::load(paths)? {
-        Some(last) if last.digest != opened.digest && last.made_at_ms >= opened.bundle.made_at_ms && !allow_older => {
-            let message = format!("the bundle of {} is older than the one that was applied last", opened.made());
+        Some(last)
+            if last.digest != opened.digest
+                && last.made_at_ms >= opened.bundle.made_at_ms
+                && !allow_older =>
+        {
+            let message =
+                format!("the bundle of {} is older than the one that was applied last", opened.made());
             Err(refused(message).help("`--allow-older` goes back, if you mean it"))
         }
         Some(_) | None => Ok(()),

@@ -263,7 +263,8 @@ pub(crate) fn own_policies(paths: &Paths) -> Result<Policy, Failure> {
 }
 
 fn no_policy() -> Failure {
-    Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny").help("run `regent init`")
+    Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
+        .help("run `regent init`")
 }
 
 /// The project's policies, put together; none if it has none.

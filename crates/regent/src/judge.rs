@@ -3,7 +3,7 @@
 
 mod host;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
@@ -12,6 +12,7 @@ use regent_kernel::{
 };
 use regent_policy::acs::Point;
 use regent_policy::codes;
+use regent_skills::Severity;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -165,7 +166,8 @@ impl Judge {
     /// seems to be in force is worse than none.
     fn unseen(&self, mediates: &[String]) -> Option<String> {
         let elsewhere = [Point::PreModelCall, Point::PostModelCall, Point::Output];
-        let points: Vec<Point> = self.kernel.policy_outline().into_iter().flat_map(|one| one.points).collect();
+        let points: Vec<Point> =
+            self.kernel.policy_outline().into_iter().flat_map(|one| one.points).collect();
         let missed = elsewhere.into_iter().filter(|at| points.contains(at)).map(Point::as_str);
         let missed: Vec<&str> = missed.filter(|at| !mediates.iter().any(|one| one == at)).collect();
         (!missed.is_empty()).then(|| {
@@ -191,6 +193,7 @@ impl Judge {
             Deserialize::deserialize(tools).map_err(unreadable)?
         };
         let begin = Box::new(Begin { request: prompt, tools, trusted });
+        let flagged = flagged(&begin);
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(session) = existing {
             // A second beginning can only narrow: the kernel compares.
@@ -207,7 +210,7 @@ impl Judge {
         let agent = self.kernel.principal_of(&self.kernel.operator(), &id);
         let agent =
             agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
-        let told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
+        let mut told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
             Ok(told) => told,
             Err(error) => {
                 self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
@@ -219,6 +222,9 @@ impl Judge {
         if let Err(error) = kept {
             self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
             return Err(error);
+        }
+        if let (false, Some(fields)) = (flagged.is_empty(), told.as_object_mut()) {
+            fields.insert("flagged".to_owned(), json!(flagged));
         }
         Ok(told)
     }
@@ -363,6 +369,21 @@ impl Judge {
             Reply::Pending(ticket) => Err(JudgeError::Refused(ticket.reason)),
         }
     }
+}
+
+/// Descriptions that speak to the model rather than about the tool, for the host's person to look at. They have no power either way.
+fn flagged(begin: &Begin) -> BTreeMap<String, Vec<String>> {
+    let mut flagged = BTreeMap::new();
+    for (name, tool) in &begin.tools {
+        let found = regent_skills::scan_text(name, tool.description.as_bytes());
+        let mut said: Vec<String> =
+            found.into_iter().filter(|one| one.severity > Severity::Low).map(|one| one.message).collect();
+        said.dedup();
+        if !said.is_empty() {
+            flagged.insert(name.clone(), said);
+        }
+    }
+    flagged
 }
 
 enum Put {

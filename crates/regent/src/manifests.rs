@@ -16,7 +16,10 @@ const DEPTH_MAX: usize = 8;
 
 /// The texts that a policy file refers to, by the names that it has for them.
 pub(crate) fn beside(path: &Path, text: &str) -> Result<BTreeMap<String, String>, Failure> {
-    referred(path, text)?.into_iter().map(|(name, file)| Ok((name, trust::read_control_file(&file)?))).collect()
+    referred(path, text)?
+        .into_iter()
+        .map(|(name, file)| Ok((name, trust::read_control_file(&file)?)))
+        .collect()
 }
 
 /// Where they are. A file that can't be read here is reported by whoever loads the policy.
@@ -27,7 +30,8 @@ pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
 
 fn referred(path: &Path, text: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
     // What can't be read as a manifest is refused when it is loaded, and refers to nothing.
-    let names = if Manifest::is_one(text) { Manifest::load(text).map(|one| one.refers_to()) } else { Ok(Vec::new()) };
+    let names =
+        if Manifest::is_one(text) { Manifest::load(text).map(|one| one.refers_to()) } else { Ok(Vec::new()) };
     let mut found = Vec::new();
     for name in names.unwrap_or_default() {
         let root = path.parent().unwrap_or(Path::new("."));
@@ -38,7 +42,9 @@ fn referred(path: &Path, text: &str) -> Result<Vec<(String, PathBuf)>, Failure> 
 }
 
 fn collect(root: &Path, name: &str, depth: usize, found: &mut Vec<(String, PathBuf)>) -> Result<(), Failure> {
-    let refused = |why: &str| Failure::new(codes::POLICY_INVALID, format!("`{name}`, which the manifest refers to, {why}"));
+    let refused = |why: &str| {
+        Failure::new(codes::POLICY_INVALID, format!("`{name}`, which the manifest refers to, {why}"))
+    };
     let path = root.join(name);
     let path = path.canonicalize().map_err(|error| Failure::io("read", &path, &error))?;
     if !path.starts_with(root) {
@@ -64,7 +70,9 @@ fn collect(root: &Path, name: &str, depth: usize, found: &mut Vec<(String, PathB
             collect(root, &whole, depth + 1, found)?;
         } else if inner.starts_with("data.") {
             // Rules that look for it would find nothing, and might allow because of that.
-            return Err(refused(&format!("holds `{inner}`; data beside the rules isn't read: write it into them")));
+            return Err(refused(&format!(
+                "holds `{inner}`; data beside the rules isn't read: write it into them"
+            )));
         }
     }
     Ok(())
@@ -82,10 +90,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(at("m/rules/deep")).unwrap();
-        for (name, text) in [("m/acs.yml", MANIFEST), ("m/rules/a.rego", "a"), ("m/rules/deep/b.rego", "b"), ("m/rules/a_test.rego", "t"), ("out.rego", "o")] {
+        for (name, text) in [
+            ("m/acs.yml", MANIFEST),
+            ("m/rules/a.rego", "a"),
+            ("m/rules/deep/b.rego", "b"),
+            ("m/rules/a_test.rego", "t"),
+            ("out.rego", "o"),
+        ] {
             std::fs::write(at(name), text).unwrap();
         }
-        let names = |text: &str| beside(&at("m/acs.yml"), text).map(|found| found.into_keys().collect::<Vec<_>>());
+        let names =
+            |text: &str| beside(&at("m/acs.yml"), text).map(|found| found.into_keys().collect::<Vec<_>>());
         assert_eq!(names(MANIFEST).unwrap(), ["rules/a.rego", "rules/deep/b.rego"]);
         assert_eq!(names("version: 1").unwrap(), Vec::<String>::new());
         assert!(names(&MANIFEST.replace("./rules", "./none")).is_err());

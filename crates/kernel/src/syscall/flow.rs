@@ -87,7 +87,9 @@ impl Flow {
 
     /// Passes on the whole where nothing was passed on before.
     pub(super) fn release(&self, output: &Labelled) {
-        if let Some(listener) = self.listener.as_ref().filter(|_| self.whole_only && !output.bytes().is_empty()) {
+        if let Some(listener) =
+            self.listener.as_ref().filter(|_| self.whole_only && !output.bytes().is_empty())
+        {
             // A reader that has gone away misses it; the outcome doesn't. There is room: it is the first.
             let _gone = listener.try_send(output.clone()).is_err();
         }

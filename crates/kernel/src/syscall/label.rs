@@ -102,7 +102,8 @@ impl Core {
         status: &mut Status,
         raw: &mut RawOutput,
     ) -> Vec<Reason> {
-        let failure = if let Status::Failed(failure) = &*status { Some(failure.message.as_str()) } else { None };
+        let failure =
+            if let Status::Failed(failure) = &*status { Some(failure.message.as_str()) } else { None };
         let resources: Vec<_> = frame.targets.iter().map(Target::view).collect();
         let looked_at = self.with_facts(&frame.call, sheet, |policy, facts| {
             let facts = Facts { args: &frame.args, resources: &resources, ..facts };

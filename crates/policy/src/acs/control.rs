@@ -158,7 +158,8 @@ impl Control {
                 // The effect has happened, and nobody can be asked about what nobody has seen.
                 Stance::Ask(reason) => {
                     let help = Some("a person can look at it in the tool's own place".to_owned());
-                    let reason = Reason { code: codes::WITHHELD, message: reason, rule: Some(said.rule), help };
+                    let reason =
+                        Reason { code: codes::WITHHELD, message: reason, rule: Some(said.rule), help };
                     return Err(withheld(reason));
                 }
             }
@@ -193,7 +194,8 @@ impl Control {
         let Some((script, rule)) = self.asked.get(&at) else { return self.unconfigured(at) };
         let request = Request { point: at.as_str(), snapshot, mode: Mode::Enforce };
         let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut Asking(script));
-        let words = verdict.message.clone().or_else(|| verdict.reason.clone()).filter(|text| !text.is_empty());
+        let words =
+            verdict.message.clone().or_else(|| verdict.reason.clone()).filter(|text| !text.is_empty());
         let words = words.unwrap_or_else(|| format!("`{}` of the manifest says so", at.as_str()));
         let mut said = Said {
             rule: rule.clone(),
@@ -317,7 +319,9 @@ fn script(
     let text = |key: &str| definition.get(key).and_then(Value::as_str);
     let parts: Vec<(&str, &str)> = match kind {
         PolicyKind::Rego if definition.get("bundle_url").is_some() => {
-            return wrong("has a `bundle_url`; nothing is fetched: put the files beside and name them by `bundle`");
+            return wrong(
+                "has a `bundle_url`; nothing is fetched: put the files beside and name them by `bundle`",
+            );
         }
         PolicyKind::Rego => match text("bundle").and_then(plain_path) {
             Some(bundle) => {
@@ -354,4 +358,3 @@ pub(crate) fn plain_path(path: &str) -> Option<String> {
     let fine = !path.starts_with('/') && !path.contains('\0') && !parts.is_empty() && !parts.contains(&"..");
     fine.then(|| parts.join("/"))
 }
-

@@ -112,8 +112,9 @@ pub(super) fn put_back(at: Point, changed: Value, output: &mut Value) -> bool {
             .and_then(Value::as_object_mut)
             .map(|message| drop(message.insert("text".to_owned(), text.clone())))
             .is_some(),
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))
-        | None => false,
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) | None => {
+            false
+        }
     };
     match at {
         Point::PostToolCall => {
@@ -214,7 +215,8 @@ fn model_response(output: &Value) -> Value {
 
 fn tool_calls(message: &Value) -> Vec<Value> {
     let calls = message.get("calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let call = |call: &Value| json!({"id": call.get("id"), "name": call.get("tool"), "args": call.get("args")});
+    let call =
+        |call: &Value| json!({"id": call.get("id"), "name": call.get("tool"), "args": call.get("args")});
     calls.iter().map(call).collect()
 }
 

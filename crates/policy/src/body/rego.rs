@@ -68,7 +68,10 @@ impl Module {
         if let Err(error) = engine.eval_rule(query.clone()) {
             let said = error.to_string();
             if said.contains("not a valid rule path") {
-                return Err(invalid(&format!("it has no rule `{}`", query.rsplit('.').next().unwrap_or(&query))));
+                return Err(invalid(&format!(
+                    "it has no rule `{}`",
+                    query.rsplit('.').next().unwrap_or(&query)
+                )));
             }
             if said.contains("could not find function") {
                 return Err(invalid(&error));

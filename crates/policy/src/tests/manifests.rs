@@ -73,11 +73,11 @@ fn the_five_verdicts_become_ours() {
         (json!({"decision": "allow"}), "allow"),
         (json!({"decision": "warn", "message": "careful"}), "allow, warned: careful"),
         (json!({"decision": "escalate", "message": "sure?"}), "ask by acs.pre_tool_call: sure?"),
+        (json!({"decision": "deny", "reason": "too_much"}), "deny policy.manifest: pre_tool_call: too_much"),
         (
-            json!({"decision": "deny", "reason": "too_much"}),
-            "deny policy.manifest: pre_tool_call: too_much",
+            json!({"decision": "maybe"}),
+            "deny policy.manifest: pre_tool_call: runtime_error:policy_output_invalid",
         ),
-        (json!({"decision": "maybe"}), "deny policy.manifest: pre_tool_call: runtime_error:policy_output_invalid"),
         (
             json!({"decision": "allow", "effects": []}),
             "deny policy.manifest: pre_tool_call: runtime_error:policy_output_invalid",
@@ -90,9 +90,11 @@ fn the_five_verdicts_become_ours() {
     for (say, expected) in cases {
         assert_eq!(word(&policy, pay(say.clone())), expected, "{say}");
     }
-    let Verdict::Allow(grant) = ask(&policy, pay(json!({"decision": "transform",
-        "transform": {"path": "$policy_target.text", "value": "u"}, "result_labels": ["confidential"]})))
-    else {
+    let Verdict::Allow(grant) = ask(
+        &policy,
+        pay(json!({"decision": "transform",
+        "transform": {"path": "$policy_target.text", "value": "u"}, "result_labels": ["confidential"]})),
+    ) else {
         panic!("not allowed")
     };
     let mut args = json!({"say": 1, "text": "t"});
@@ -184,11 +186,17 @@ fn what_came_back_is_changed_or_withheld() {
 
 #[test]
 fn a_projects_manifest_only_narrows() {
-    let user = load("version: 1\nrules:\n  - { id: all, effect: allow, match: { tool: read } }\n", &Source::new("u", Layer::User));
+    let user = load(
+        "version: 1\nrules:\n  - { id: all, effect: allow, match: { tool: read } }\n",
+        &Source::new("u", Layer::User),
+    );
     let both = Policy::layered(user.unwrap(), Some(policy(ALL, Layer::Project)));
     assert_eq!(word(&both, json!({"tool": "read", "args": {}})), "allow");
     assert!(word(&both, json!({"tool": "pay", "args": {}})).starts_with("deny policy.no_rule"));
-    assert!(word(&both, json!({"tool": "read", "args": {"text": "forbidden"}})).starts_with("deny policy.manifest"));
+    assert!(
+        word(&both, json!({"tool": "read", "args": {"text": "forbidden"}}))
+            .starts_with("deny policy.manifest")
+    );
     let control_file = json!({"tool": "read", "path": ".regent/policy.yml", "access": "write", "args": {}});
     assert!(word(&policy(ALL, Layer::User), control_file).starts_with("deny policy.denied"));
 }

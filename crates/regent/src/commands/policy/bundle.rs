@@ -101,7 +101,8 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult 
             let keys = context.settings.publishers();
             if keys.is_empty() {
                 let why = "you have named no publisher, so no bundle can be believed";
-                let help = "`regent config set policy.publishers KEY`, with the key that the publisher gives you";
+                let help =
+                    "`regent config set policy.publishers KEY`, with the key that the publisher gives you";
                 return Err(Failure::new(codes::POLICY_BUNDLE, why).help(help));
             }
             let opened = bundles::open(&text, &keys)?;
@@ -154,7 +155,9 @@ async fn put(
             let data = json!({"files": names, "made_at_ms": opened.bundle.made_at_ms, "policy": digest, "publisher": opened.publisher});
             Done::new(data, format!("{good} in force: {}\n", term::inline(&line)))
         }
-        None if was_there => Done::new(json!({"policy": digest, "withdrawn": true}), format!("{good} withdrawn\n")),
+        None if was_there => {
+            Done::new(json!({"policy": digest, "withdrawn": true}), format!("{good} withdrawn\n"))
+        }
         None => Done::new(json!({"policy": digest, "withdrawn": false}), "there was none\n".to_owned()),
     })
 }
