@@ -14,9 +14,8 @@
 //! A tool isn't called and a model isn't asked where the point before it is missing. What can't be evaluated is a deny.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::evaluate::{Evaluation, Host, Limits, Mode, Request};
 use super::manifest::{Manifest, ManifestError, PolicyKind};
@@ -44,8 +43,18 @@ const LIMITS: Limits = Limits {
 #[derive(Debug)]
 pub(crate) struct Control {
     manifest: Manifest,
-    asked: BTreeMap<Point, (Arc<Script>, RuleRef)>,
+    asked: BTreeMap<Point, Asked>,
     layer: Layer,
+}
+
+/// Who answers at a point.
+#[derive(Debug)]
+struct Asked {
+    script: Script,
+    /// Of all that the script consists of.
+    digest: String,
+    /// The point as a rule.
+    rule: RuleRef,
 }
 
 /// What a manifest says to a call.
@@ -102,17 +111,31 @@ impl Control {
             };
             let query = [&point.binding, &policy.definition].into_iter().find_map(|one| one.get("query"));
             let query = query.and_then(Value::as_str).unwrap_or_default();
-            let script = script(&point.policy, policy.kind, &policy.definition, query, files)?;
+            let (script, digest) = script(&point.policy, policy.kind, &policy.definition, query, files)?;
             let line = lines.get(at.as_str()).copied().unwrap_or(1);
             let rule = RuleRef { id: format!("acs.{}", at.as_str()).into(), layer, line };
-            asked.insert(*at, (Arc::new(script), rule));
+            asked.insert(*at, Asked { script, digest, rule });
         }
         Ok(Self { manifest, asked, layer })
     }
 
     /// Its points, each as a rule.
     pub(crate) fn points(&self) -> impl Iterator<Item = (Point, &RuleRef)> {
-        self.asked.iter().map(|(at, (_, rule))| (*at, rule))
+        self.asked.iter().map(|(at, asked)| (*at, &asked.rule))
+    }
+
+    /// What each point says, by its name: where it looks, and the digest of what it asks.
+    pub(crate) fn described(&self) -> impl Iterator<Item = (String, String)> {
+        let tools = super::identity(&Value::Object(self.manifest.tools.clone()));
+        self.asked.iter().map(move |(at, asked)| {
+            let target = self.manifest.points.get(at).map_or("", |point| point.target_text.as_str());
+            (asked.rule.id.to_string(), format!("{target} {} {tools}", asked.digest))
+        })
+    }
+
+    /// The tools that it knows.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &str> {
+        self.manifest.tools.keys().map(String::as_str)
     }
 
     /// What it says to a call before it is made; `None` where it has no point for that.
@@ -191,7 +214,7 @@ impl Control {
 
     /// Evaluates a point. A change has to lie below `changeable` of the snapshot.
     fn said(&self, at: Point, snapshot: &Value, changeable: &[&str]) -> Said {
-        let Some((script, rule)) = self.asked.get(&at) else { return self.unconfigured(at) };
+        let Some(Asked { script, rule, .. }) = self.asked.get(&at) else { return self.unconfigured(at) };
         let request = Request { point: at.as_str(), snapshot, mode: Mode::Enforce };
         let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut Asking(script));
         let words =
@@ -256,7 +279,7 @@ impl Control {
 
     fn rule(&self, at: Point) -> RuleRef {
         let id = || RuleRef { id: format!("acs.{}", at.as_str()).into(), layer: self.layer, line: 1 };
-        self.asked.get(&at).map_or_else(id, |(_, rule)| rule.clone())
+        self.asked.get(&at).map_or_else(id, |asked| asked.rule.clone())
     }
 }
 
@@ -314,7 +337,7 @@ fn script(
     definition: &Value,
     query: &str,
     files: &BTreeMap<String, String>,
-) -> Result<Script, ManifestError> {
+) -> Result<(Script, String), ManifestError> {
     let wrong = |why: &str| Err(ManifestError(format!("policy `{name}` {why}")));
     let text = |key: &str| definition.get(key).and_then(Value::as_str);
     let parts: Vec<(&str, &str)> = match kind {
@@ -349,7 +372,9 @@ fn script(
     if parts.iter().map(|(_, text)| text.len()).sum::<usize>() > BODY_BYTES_MAX {
         return wrong("is too long");
     }
-    Script::new(&parts, query).map_err(|error| ManifestError(format!("policy `{name}`: {error}")))
+    let script =
+        Script::new(&parts, query).map_err(|error| ManifestError(format!("policy `{name}`: {error}")))?;
+    Ok((script, super::identity(&json!([parts, query]))))
 }
 
 /// A path beside the manifest in its one spelling; `None` if it leads elsewhere.

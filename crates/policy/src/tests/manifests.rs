@@ -247,3 +247,20 @@ fn the_files_beside_it_are_part_of_what_it_is() {
     assert_ne!(of(ECHO), of(&format!("{ECHO}\n# other\n")));
     assert_eq!(crate::acs::Manifest::load(&text).unwrap().refers_to(), ["rules"]);
 }
+
+#[test]
+fn a_difference_between_manifests_is_found() {
+    let text = manifest(&[("pre_tool_call", "$.tool_call.args")]);
+    let of = |rules: &str| {
+        let files = BTreeMap::from([("rules/a.rego".to_owned(), rules.to_owned())]);
+        load(&text, &Source::new("acs.yml", Layer::User).beside(files)).unwrap()
+    };
+    let never = "package acs\nverdict := {\"decision\": \"deny\"}\n";
+    let found = crate::diff(&of(ECHO), &of(never));
+    assert_eq!(found.changed, ["user:acs.pre_tool_call"]);
+    assert!(
+        found.losses.iter().any(|shift| shift.call["tool"] == "pay") && found.gains.is_empty(),
+        "{found:?}"
+    );
+    assert_eq!(crate::diff(&of(ECHO), &of(ECHO)).changed, Vec::<String>::new());
+}

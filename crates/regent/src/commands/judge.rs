@@ -10,7 +10,7 @@ use crate::codes;
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{CommandResult, Done, Shown};
+use crate::output::{self, CommandResult, Done, Shown};
 
 /// Judge the calls of an agent that somebody else runs
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(crate) async fn run(context: &Context, _args: JudgeArgs) -> CommandResult {
 
 fn say(answer: &Value) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{answer}")?;
+    stdout.write_all(&output::line(answer))?;
     stdout.flush()
 }
 

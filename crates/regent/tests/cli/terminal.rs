@@ -75,16 +75,22 @@ fn adv_010_output_is_inert_on_a_terminal() {
 #[test]
 fn adv_010_a_question_is_inert_and_shows_what_it_is_about() {
     let world = World::ready();
+    let asks = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: [shell.exec, fs.write] } }\n";
+    std::fs::write(world.home(".config/regent/policy.yml"), asks).unwrap();
     for (what, sequence, left) in HOSTILE {
-        let name = format!(".env.{}", sequence.replace('/', "_"));
-        world.write(&name, "KEY=1");
-        let args = serde_json::json!({"path": name}).to_string();
-        let (code, shown) = world.at_terminal(&["tool", "call", "fs.read", &args], "n\n");
-        assert_eq!(code, 10, "{what}: {shown:?}");
-        assert!(is_inert(&shown), "{what}: {shown:?}");
-        assert!(shown.contains("[y/N]") && shown.contains(&left.replace('/', "_")), "{what}: {shown:?}");
-        // Left open by a run that nobody was at, it is listed by another.
-        assert_eq!(world.run(&["tool", "call", "fs.read", &args]).code, 11, "{what}");
+        let calls = [
+            ("shell.exec", serde_json::json!({"command": format!("echo {sequence}")})),
+            ("fs.write", serde_json::json!({"path": "a.txt", "content": sequence})),
+        ];
+        for (tool, args) in calls {
+            let args = args.to_string();
+            let (code, shown) = world.at_terminal(&["tool", "call", tool, &args], "n\n");
+            assert_eq!(code, 10, "{what}: {shown:?}");
+            assert!(is_inert(&shown), "{what}: {shown:?}");
+            assert!(shown.contains("[y/N]") && shown.contains(left), "{what}: {shown:?}");
+            // Left open by a run that nobody was at, it is listed by another.
+            assert_eq!(world.run(&["tool", "call", tool, &args]).code, 11, "{what}");
+        }
         for list in [&["approve", "list"][..], &["--json", "approve", "list"], &["audit", "tail"]] {
             let (_, shown) = world.at_terminal(list, "");
             assert!(is_inert(&shown), "{what}, {list:?}: {shown:?}");
