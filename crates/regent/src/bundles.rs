@@ -40,8 +40,9 @@ pub(crate) struct File {
     pub(crate) name: String,
     sha256: String,
     pub(crate) text: String,
+    /// What it refers to, by the names that it has for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    beside: BTreeMap<String, String>,
+    pub(crate) beside: BTreeMap<String, String>,
 }
 
 impl File {
@@ -119,6 +120,10 @@ pub(crate) fn open(text: &str, keys: &[PublicKey]) -> Result<Opened, Failure> {
     }
     for one in &bundle.files {
         let plain = !one.name.is_empty() && !one.name.contains(['/', '\0']) && !one.name.starts_with('.');
+        let inside = |name: &String| {
+            Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)))
+        };
+        let plain = plain && one.beside.keys().all(inside);
         if !plain || Digest::of(one.text.as_bytes()).to_string() != one.sha256 {
             return Err(refused(format!("`{}` in the bundle is not what it says", term::inline(&one.name))));
         }

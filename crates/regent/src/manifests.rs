@@ -30,8 +30,11 @@ pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
 
 fn referred(path: &Path, text: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
     // What can't be read as a manifest is refused when it is loaded, and refers to nothing.
-    let names =
-        if Manifest::is_one(text) { Manifest::load(text).map(|one| one.refers_to()) } else { Ok(Vec::new()) };
+    let names = if Manifest::may_be_one(text) {
+        Manifest::load(text).map(|one| one.refers_to())
+    } else {
+        Ok(Vec::new())
+    };
     let mut found = Vec::new();
     for name in names.unwrap_or_default() {
         let root = path.parent().unwrap_or(Path::new("."));

@@ -156,13 +156,9 @@ impl Manifest {
         names
     }
 
-    /// Whether a text says that it is one.
-    pub fn is_one(text: &str) -> bool {
-        let says = |line: &str| {
-            let line = line.trim_start_matches(['{', ' ', '\t', '\u{feff}']).trim_start_matches(['"', '\'']);
-            line.starts_with("agent_control_specification_version")
-        };
-        text.lines().any(says)
+    /// Whether a text may be one; [`load`](Self::load) tells.
+    pub fn may_be_one(text: &str) -> bool {
+        text.contains("agent_control_specification_version")
     }
 
     /// The policies that it names: in what each is written, and its definition.

@@ -293,6 +293,22 @@ fn a_bundle_is_put_in_force_by_a_publisher_that_the_user_named() {
 }
 
 #[test]
+fn a_manifest_travels_with_its_rules() {
+    let (world, publisher) = (World::ready(), World::ready());
+    world.write("private/a.txt", "n");
+    publisher.write("rules/a.rego", RULES);
+    let (bytes, key) = bundle(&publisher, "acs", MANIFEST);
+    assert_eq!(world.run(&["config", "set", "policy.publishers", &key]).code, 0);
+    assert_eq!(apply(&world, &bytes, &[]).code, 0);
+    assert_eq!(read(&world, "private/a.txt").error_code(), "policy.manifest");
+    world.write("b.txt", "b");
+    assert_eq!(read(&world, "b.txt").code, 0);
+    let unpacked = world.run(&["policy", "verify", "in.bundle", "--key", &key, "--out", "unpacked"]);
+    assert_eq!(unpacked.code, 0, "{unpacked:?}");
+    assert_eq!(std::fs::read_to_string(world.project("unpacked/rules/a.rego")).unwrap(), RULES);
+}
+
+#[test]
 fn a_tampered_or_wrongly_signed_bundle_is_refused_and_the_old_one_holds() {
     let (world, publisher, stranger) = (World::ready(), World::ready(), World::ready());
     world.write("notes/a.txt", "n");

@@ -64,15 +64,22 @@ pub(super) fn verify(context: &Context, file: &Path, key: &str, out: Option<&Pat
     opened.policies()?;
     if let Some(out) = out {
         let folder = context.cwd.join(out);
-        std::fs::create_dir_all(&folder).map_err(|error| Failure::io("make", &folder, &error))?;
-        for one in &opened.bundle.files {
-            let path = folder.join(&one.name);
-            std::fs::write(&path, &one.text).map_err(|error| Failure::io("write", &path, &error))?;
+        for file in &opened.bundle.files {
+            unpack(&folder.join(&file.name), &file.text)?;
+            for (name, text) in &file.beside {
+                unpack(&folder.join(name), text)?;
+            }
         }
     }
     let names = names(&opened);
     let text = format!("{} {}\n", context.screen.good("ok"), term::inline(&names.join(", ")));
     Ok(Done::new(json!({"files": names, "made_at_ms": opened.bundle.made_at_ms}), text))
+}
+
+fn unpack(path: &Path, text: &str) -> Result<(), Failure> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|error| Failure::io("make", folder, &error))?;
+    std::fs::write(path, text).map_err(|error| Failure::io("write", path, &error))
 }
 
 fn names(opened: &bundles::Opened) -> Vec<String> {
