@@ -176,13 +176,13 @@ pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quanti
 pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
     clauses.iter().any(|clause| {
         let is_any = matches!(clause.condition, Condition::Any(_));
-        let branch_does = |branch: &Box<[Clause]>| {
+        let branch_does = |branch: &[Clause]| {
             names_secrets(branch, facts) && (!is_any || all_hold(branch, facts, Quantifier::Every))
         };
         if let Condition::Secret(names) = &clause.condition {
             return secrets(facts).all(|name| names.matches(name));
         }
-        clause.condition.branches().iter().any(branch_does)
+        clause.condition.branches().iter().any(|branch| branch_does(branch))
     })
 }
 

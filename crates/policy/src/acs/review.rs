@@ -48,11 +48,9 @@ impl Policy {
             reviewed.confidentiality = reviewed.confidentiality.max(result);
         }
         if after != before {
-            *output = match after {
-                // What was a text stays one.
-                Value::String(text) if is_text => text.into_bytes(),
-                other => other.to_string().into_bytes(),
-            };
+            // What was a text stays one.
+            let text = after.as_str().filter(|_| is_text).map(str::to_owned);
+            *output = text.unwrap_or_else(|| after.to_string()).into_bytes();
         }
         Ok(reviewed)
     }
