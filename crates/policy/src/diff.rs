@@ -106,5 +106,9 @@ fn rules(policy: &Policy) -> BTreeMap<String, String> {
         )
     };
     let all = policy.sets().iter().flat_map(|set| set.rules.iter().map(move |rule| (set, rule)));
-    all.map(|(set, rule)| (format!("{}:{}", set.layer, rule.at.id), said(rule))).collect()
+    let points = policy.sets().iter().flat_map(|set| {
+        let described = set.control.iter().flat_map(|control| control.described());
+        described.map(|(id, said)| (format!("{}:{id}", set.layer), said))
+    });
+    all.map(|(set, rule)| (format!("{}:{}", set.layer, rule.at.id), said(rule))).chain(points).collect()
 }

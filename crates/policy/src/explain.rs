@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::acs::control::Stance;
 use crate::condition::{Clause, Condition, Quantifier};
 use crate::facts::Facts;
 use crate::policy::{Policy, RuleSet};
@@ -64,6 +65,17 @@ impl Policy {
         let mut considered = Vec::new();
         let mut unrelated = 0;
         for set in self.sets().iter().filter(|set| set.is_about(facts)) {
+            let said = set.control.as_ref().and_then(|control| control.before(facts));
+            considered.extend(said.map(|said| Consideration {
+                rule: said.rule,
+                effect: match said.stance {
+                    Stance::Deny(_) => Effect::Deny,
+                    Stance::Ask(_) => Effect::Ask,
+                    Stance::Allow if said.transforms.is_empty() => Effect::Allow,
+                    Stance::Allow => Effect::Transform,
+                },
+                outcome: Fared::Matched,
+            }));
             for rule in &set.rules {
                 match consider(rule, facts) {
                     Some(outcome) => {

@@ -9,6 +9,8 @@ mod formats;
 mod graph;
 mod languages;
 mod load;
+#[cfg(feature = "rego")]
+mod manifests;
 mod properties;
 mod sequences;
 mod toolkit;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::transform::Transform;
-use crate::words::{Tier, Word, words};
+use crate::words::{Confidentiality, Tier, Word, words};
 
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -86,6 +86,7 @@ impl Grant {
         self.transforms.extend(new);
         let new: Vec<_> = theirs.charges.into_iter().filter(|one| !self.charges.contains(one)).collect();
         self.charges.extend(new);
+        self.result = self.result.max(theirs.result);
         self
     }
 }
@@ -107,6 +108,9 @@ pub struct Grant {
     pub warnings: Vec<Reason>,
     /// The rule that allowed it; none where the mode did.
     pub rule: Option<RuleRef>,
+    /// How confidential what comes back is, at least; none where nothing says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Confidentiality>,
 }
 
 /// What a person is asked.
@@ -276,6 +280,10 @@ pub mod codes {
     pub const SEQUENCE: &str = "policy.sequence";
     /// The policy has a graph, and no edge of it leads from the caller to the thing.
     pub const NO_EDGE: &str = "policy.no_edge";
+    /// A manifest says no, or can't be evaluated.
+    pub const MANIFEST: &str = "policy.manifest";
+    /// What came back doesn't pass a manifest.
+    pub const WITHHELD: &str = "policy.withheld";
     /// The tool is not among `allowed_tools`.
     pub const ALLOWED_TOOLS: &str = "governance.allowed_tools";
     /// The arguments contain a blocked pattern.
@@ -306,6 +314,14 @@ pub mod codes {
         (
             NO_EDGE,
             "the policy has a graph of who may reach what, and no edge of it leads from the caller there",
+        ),
+        (
+            MANIFEST,
+            "a point of the ACS manifest says no, or isn't there, or couldn't be evaluated (`runtime_error:…`); each of these is a no",
+        ),
+        (
+            WITHHELD,
+            "the call was made, and a point of the ACS manifest doesn't let what came back pass; it is in the ledger that it was made",
         ),
         (ALLOWED_TOOLS, "the policy lists `allowed_tools`, and this tool is not among them"),
         (BLOCKED_PATTERN, "the arguments contain something that `blocked_patterns` names"),

@@ -2,6 +2,7 @@
 //! the kernel together.
 
 mod asking;
+mod bundles;
 mod calls;
 mod cli;
 mod codes;
@@ -12,6 +13,7 @@ mod diff;
 mod failure;
 mod json;
 mod judge;
+mod manifests;
 mod money;
 mod output;
 mod past;

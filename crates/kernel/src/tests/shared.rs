@@ -118,7 +118,7 @@ pub(crate) fn work(args: Value) -> Op {
 }
 
 pub(crate) fn policy_of(text: &str) -> Policy {
-    regent_policy::load(text, &Source { name: "test".to_owned(), layer: Layer::User }).unwrap()
+    regent_policy::load(text, &Source::new("test", Layer::User)).unwrap()
 }
 
 /// The code of a denial; a test that expects one fails on anything else.
