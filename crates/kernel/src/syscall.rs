@@ -224,7 +224,7 @@ impl Core {
                 self.stop_if_used_up(&call, &reason).await?;
                 return Ok(Reply::Denied(Denial { reason, intent }));
             }
-            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
+            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(self.pending(asked, intent)?)),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
 

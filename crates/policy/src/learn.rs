@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::condition::{Quantifier, all_hold};
@@ -184,7 +184,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The smallest thing that would let a call through: what it is about, and the rule that would have to make an exception.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cover {
     /// Conditions that fit this call and nothing wider.
     pub conditions: Value,
