@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::condition::{Clause, Condition, Names, Quantifier, all_hold, secrets};
 use crate::conflicts::Conflicts;
+use crate::declassify::Declassified;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
 use crate::graph::Graph;
@@ -83,12 +84,14 @@ impl Policy {
             tier: facts.tier,
             transforms: Vec::new(),
             charges: Vec::new(),
+            declassify: Vec::new(),
             warnings: Vec::new(),
             rule: None,
         };
         let mut question: Option<(RuleRef, String, u8)> = None;
         for set in self.sets.iter().filter(|set| set.is_about(facts)) {
-            is_spoken_of = true;
+            // Only the file that comes first lowers labels: what is below it can only narrow.
+            let is_first = !std::mem::replace(&mut is_spoken_of, true);
             let hits = set.hits(facts);
             match set.ruling(&hits, facts) {
                 Ruling::Deny(reason) => return Verdict::Deny(reason),
@@ -107,6 +110,9 @@ impl Policy {
                 }
             }
             set.modify(&hits, &mut grant);
+            if is_first {
+                grant.declassify = set.declassified(&hits);
+            }
         }
         if !is_spoken_of {
             return Verdict::Deny(Reason {
@@ -385,6 +391,13 @@ impl RuleSet {
                 "`regent policy why` shows what was considered; an `allow` rule would permit it".to_owned(),
             ),
         }
+    }
+
+    /// What the matching rules take a label from. Where one rule decides alone, only that one does.
+    fn declassified(&self, hits: &Hits) -> Vec<Declassified> {
+        let speaks = |at: &&u32| self.conflicts == Conflicts::DenyOverrides || hits.allow == Some(**at);
+        let rules = hits.modifiers.iter().filter(speaks).filter_map(|at| self.rules.get(*at as usize));
+        rules.filter_map(|rule| rule.declassify.clone()).collect()
     }
 
     /// Narrows a grant by what the matching rules want.

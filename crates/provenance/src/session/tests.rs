@@ -26,7 +26,7 @@ fn session(request: &str, trusted: Value) -> Session {
 }
 
 fn hear(session: &mut Session, tool: &str, output: Value) {
-    let observed = Observed { call: 7, tool, output: &output, failed: false, agreed: None };
+    let observed = Observed { call: 7, tool, output: &output, failed: false, agreed: None, cleared: None };
     session.observe(None, &observed);
 }
 
@@ -35,7 +35,7 @@ fn perform(session: &mut Session, tool: &str, args: Value) -> (Stance, &'static 
     let ruling = session.rule(tool, &args);
     if ruling.stance == Stance::Allow {
         assert!(session.take(&ruling));
-        let observed = Observed { call: 8, tool, output: &json!({}), failed: false, agreed: None };
+        let observed = Observed { call: 8, tool, output: &json!({}), failed: false, agreed: None, cleared: None };
         session.observe(Some(&ruling), &observed);
     }
     (ruling.stance, ruling.code)
@@ -222,7 +222,7 @@ fn a_step_is_taken_by_one_call_and_given_back_if_it_failed() {
     let args = json!({"to": "ann"});
     let (one, other) = (session.rule("pay", &args), session.rule("pay", &args));
     assert!(session.take(&one) && !session.take(&other), "of two side by side one gets it");
-    let failed = Observed { call: 1, tool: "pay", output: &json!("no funds"), failed: true, agreed: None };
+    let failed = Observed { call: 1, tool: "pay", output: &json!("no funds"), failed: true, agreed: None, cleared: None };
     session.observe(Some(&one), &failed);
     assert_eq!(perform(&mut session, "pay", args.clone()).0, Stance::Allow);
     assert_eq!(perform(&mut session, "pay", args).1, "plan.used_up");
@@ -256,7 +256,7 @@ fn what_a_person_agreed_to_may_be_named_again() {
     let args = json!({"to": "dora@d.test"});
     assert_eq!(stance(&session, "write", args.clone()), Stance::Ask);
     let ruling = session.rule("write", &args);
-    let agreed = Observed { call: 2, tool: "write", output: &json!({}), failed: false, agreed: Some(&args) };
+    let agreed = Observed { call: 2, tool: "write", output: &json!({}), failed: false, agreed: Some(&args), cleared: None };
     session.observe(Some(&ruling), &agreed);
     assert_eq!(stance(&session, "write", json!({"to": "dora@d.test", "text": "invite"})), Stance::Allow);
     assert_eq!(stance(&session, "write", json!({"to": "eve@d.test"})), Stance::Ask);
