@@ -248,7 +248,7 @@ impl Core {
         let carried = self.carry(&frame, &facts, &status).and_then(|()| self.carried(&frame));
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let output = Labelled::new(raw, facts.output_floor(), masked);
-        self.hear(&frame, &facts, &output, &status);
+        let declassified = self.hear(&frame, &facts, (&output, &status), &grant.declassify);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);
@@ -257,6 +257,7 @@ impl Core {
             output: &output,
             obtained: &obtained,
             spent: settled,
+            declassified: &declassified,
             truncated,
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;

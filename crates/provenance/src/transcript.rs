@@ -312,22 +312,24 @@ impl Transcript {
         self.those(|source| source.trusted && !source.secret) | 1
     }
 
-    /// The sources that only others than these may read: those with readers among whom one of `reached` isn't. Whoever reaches nobody by
-    /// name may reach anybody.
-    pub(crate) fn kept_from(&self, reached: &[Vec<String>]) -> Sources {
-        let may = |source: &Source| !reached.is_empty() && reached.iter().all(|one| source.readers.contains(one));
-        self.those(|source| !source.readers.is_empty() && !may(source))
+    /// Whether anything is for some and not for others.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.lost || self.sources.iter().any(|source| !source.readers.is_empty())
+    }
+
+    /// The sources that these may not read: those with readers among whom one of `reached` isn't. Whoever reaches nobody by name may reach
+    /// anybody. `None` if all of them may read everything.
+    pub(crate) fn kept_from(&self, reached: &[Vec<String>]) -> Option<Sources> {
+        let may =
+            |source: &Source| !reached.is_empty() && reached.iter().all(|one| source.readers.contains(one));
+        let kept = self.those(|source| !source.readers.is_empty() && !may(source));
+        (kept != 0 || self.lost).then_some(kept)
     }
 
     /// Sources that no outsider can write, and that everyone reached may read.
     pub(crate) fn readable(&self, reached: &[Vec<String>]) -> Sources {
-        let kept = self.kept_from(reached);
+        let kept = self.kept_from(reached).unwrap_or(0);
         self.those(|source| source.trusted && !source.readers.is_empty()) & !kept
-    }
-
-    /// Whether something that only some may read was heard and can't be found any more.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.lost
     }
 
     /// Which tool gave the first of these sources, for the person.

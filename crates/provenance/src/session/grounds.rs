@@ -22,7 +22,10 @@ impl Session {
         // Before anything untrusted was heard, what the agent writes is its own.
         let content =
             given().filter(|(name, value)| tainted && labels.acts() && !labels.is_sink(name, value));
-        let open = self.transcript.open() | self.transcript.readable(&reached(labels, args));
+        let mut open = self.transcript.open();
+        if self.transcript.has_readers() {
+            open |= self.transcript.readable(&reached(labels, args));
+        }
         let so_far =
             content.fold(so_far, |so_far, (name, value)| so_far.or(self.is_covered(name, value, open)));
         if so_far.stance != Stance::Allow {

@@ -13,13 +13,10 @@ impl Session {
     /// Nothing that the call says is from a source that those it reaches may not read. As ever that takes a positive find: what is found
     /// nowhere may be the same in other words, and is asked about.
     pub(super) fn is_for_readers(&self, labels: &FieldLabels, args: &Value) -> Point {
-        if !labels.acts() {
+        if !labels.acts() || !self.transcript.has_readers() {
             return Point::fine();
         }
-        let kept = self.transcript.kept_from(&reached(labels, args));
-        if kept == 0 && !self.transcript.has_lost() {
-            return Point::fine();
-        }
+        let Some(kept) = self.transcript.kept_from(&reached(labels, args)) else { return Point::fine() };
         let given = args.as_object().into_iter().flatten().filter(|(_, value)| !text::is_empty(value));
         given.fold(Point::fine(), |so_far, (name, value)| {
             so_far.or(self.is_readable(name, value, labels.is_sink(name, value), kept))
