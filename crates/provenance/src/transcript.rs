@@ -169,11 +169,12 @@ impl Transcript {
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         for (path, leaf) in all {
-            let by_rule = cleared.trusts(&path);
-            let tainted = labels.is_tainted(&path) && by_rule.is_none();
-            self.tainted |= tainted;
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
+            let is_theirs = labels.is_tainted(&path);
+            let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
+            let tainted = is_theirs && by_rule.is_none();
+            self.tainted |= tainted;
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));

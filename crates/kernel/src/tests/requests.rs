@@ -33,7 +33,7 @@ async fn world(policy: &str) -> World {
 
 fn begin(trusted: Value) -> Box<Begin> {
     let tools = json!({
-        "mail": {"schema": {"properties": {}}, "labels": {"effect": "read", "taint": ["body"]}},
+        "mail": {"schema": {"properties": {}}, "labels": {"effect": "read", "taint": "all"}},
         "pay": {
             "schema": {"properties": {"to": {"type": "string"}, "amount": {"type": "integer"}}, "required": ["to"]},
             "labels": {"effect": "write", "taint": "none", "sinks": ["to"]},
