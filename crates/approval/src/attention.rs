@@ -82,7 +82,12 @@ impl Record {
         self.0.drain(..surplus);
     }
 
-    pub(crate) fn save(&self, records: &mut dyn Records, person: &str, now_ms: i64) -> Result<(), StateError> {
+    pub(crate) fn save(
+        &self,
+        records: &mut dyn Records,
+        person: &str,
+        now_ms: i64,
+    ) -> Result<(), StateError> {
         store::save(records, &key_of(person), self, now_ms.saturating_add(DAY_MS))
     }
 

@@ -78,7 +78,8 @@ fn what_another_program_asks_its_own_person_says_nothing_of_ours() {
 #[test]
 fn a_longer_question_takes_longer_to_read_within_bounds() {
     let questions = questions();
-    let long = |chars: usize| Draft { summary: "x".repeat(chars), ..draft(u32::try_from(chars).unwrap(), false) };
+    let long =
+        |chars: usize| Draft { summary: "x".repeat(chars), ..draft(u32::try_from(chars).unwrap(), false) };
     let read = |chars: usize| match questions.put(&long(chars), START_MS).unwrap() {
         Consulted::Asked(question) => question.read_ms,
         other @ (Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_)) => panic!("{other:?}"),

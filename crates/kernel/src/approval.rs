@@ -172,14 +172,11 @@ impl Core {
             }
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
-                question.attention =
-                    Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
+                question.attention = Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
                 return Ok(Some(Asked { id: question.id.clone(), question }));
             }
             Ok(Consulted::Denied(ticket, because)) => no(&ticket, because),
-            Ok(Consulted::Full(open)) => {
-                flood(call.principal(), &format!("{open} questions wait already"))
-            }
+            Ok(Consulted::Full(open)) => flood(call.principal(), &format!("{open} questions wait already")),
             Err(reason) => reason,
         };
         *verdict = Verdict::Deny(refused);
@@ -267,11 +264,7 @@ impl Approvals {
 }
 
 fn asker(who: &Principal) -> Asker {
-    Asker {
-        name: who.name().to_owned(),
-        session: who.session().to_owned(),
-        in_task: who.step().is_some(),
-    }
+    Asker { name: who.name().to_owned(), session: who.session().to_owned(), in_task: who.step().is_some() }
 }
 
 fn no(ticket: &TicketId, because: Option<String>) -> Reason {

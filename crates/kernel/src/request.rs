@@ -157,7 +157,8 @@ impl Core {
             sheet.ruling.as_ref(),
             &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed, cleared },
         );
-        let really = |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
+        let really =
+            |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
         rules.iter().map(really).filter(|one| !one.is_empty()).collect()
     }
 }

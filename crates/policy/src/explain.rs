@@ -89,7 +89,9 @@ fn summary(verdict: &Verdict, sets: &[std::sync::Arc<RuleSet>]) -> String {
     };
     match verdict {
         Verdict::Allow(grant) => match grant.warnings.first() {
-            Some(warning) => format!("allowed {}: {}{}", by(grant.rule.as_ref()), warning.message, lowered(grant)),
+            Some(warning) => {
+                format!("allowed {}: {}{}", by(grant.rule.as_ref()), warning.message, lowered(grant))
+            }
             None => format!("allowed {}{}", by(grant.rule.as_ref()), lowered(grant)),
         },
         Verdict::Ask(question) => format!("asked {}: {}", by(Some(&question.rule)), question.reason),

@@ -159,9 +159,9 @@ fn has_plain_keys(value: &Value, depth: usize) -> bool {
     }
     let below = |value| has_plain_keys(value, depth.saturating_add(1));
     match value {
-        Value::Object(fields) => {
-            fields.iter().all(|(key, value)| !key.is_empty() && !key.contains(['.', '[', ']']) && below(value))
-        }
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, value)| !key.is_empty() && !key.contains(['.', '[', ']']) && below(value)),
         Value::Array(items) => items.iter().all(below),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }

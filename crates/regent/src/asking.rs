@@ -171,7 +171,8 @@ mod tests {
         }
         let advice = Answer::Deny { because: Some("use the test server".to_owned()) };
         assert_eq!(meant("n use the test server", 1), Some(advice));
-        for line in ["yy", "ye", "ok", "1", "true", "y n", "\u{443}", "\u{1b}[A", "p", "all", "always", "ys"] {
+        for line in ["yy", "ye", "ok", "1", "true", "y n", "\u{443}", "\u{1b}[A", "p", "all", "always", "ys"]
+        {
             assert_eq!(meant(line, 1), None, "{line} is asked again");
         }
     }

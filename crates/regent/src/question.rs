@@ -45,8 +45,7 @@ pub(crate) fn text(
         text.push_str(&format!("  {} different people have to agree{so_far}\n", question.approvers));
     }
     if let Some(cover) = &question.cover {
-        let lines: String =
-            cover.lines.lines().map(|line| format!("    {}\n", short(screen, line))).collect();
+        let lines: String = cover.lines.lines().map(|line| format!("    {}\n", term::inline(line))).collect();
         text.push_str(&screen.faint(&format!("  not asked again with\n{lines}")));
         if let Some(covered) = covered {
             text.push_str(&screen.faint(&format!("    {}\n", covered.line())));
@@ -238,7 +237,9 @@ mod tests {
             traced("text", false, "request", "the request"),
         ];
         let shown = origins(&screen(), &all);
-        assert!(shown.starts_with("    to decides who or what is affected; it is from what others can write in `mail`"));
+        assert!(shown.starts_with(
+            "    to decides who or what is affected; it is from what others can write in `mail`"
+        ));
         assert!(shown.ends_with("    text is from the request\n") && !shown.contains('\u{1b}'), "{shown}");
     }
 

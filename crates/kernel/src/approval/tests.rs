@@ -285,7 +285,10 @@ async fn the_smallest_exception_comes_with_the_question_and_covers_exactly_it() 
     let at = ticket.question.rule_at.clone().unwrap();
     assert_eq!((&*at.id, at.line), ("ask-work", 4));
     let cover = ticket.question.cover.clone().unwrap();
-    assert_eq!(cover.conditions, json!({"access": ["read"], "agent": "operator", "path": ["src"], "tool": "work"}));
+    assert_eq!(
+        cover.conditions,
+        json!({"access": ["read"], "agent": "operator", "path": ["src"], "tool": "work"})
+    );
     assert!(cover.lines.contains("line 4"), "{}", cover.lines);
 }
 

@@ -231,7 +231,11 @@ async fn a_rule_declassifies_named_fields_and_the_outcome_says_so() {
     let agent = begun(&world, json!(null)).await;
     assert_eq!(word(&world, &agent, pay("dora@d.test")).await, "ask by provenance", "nothing was heard yet");
     assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
-    assert_eq!(declassified(&world), [json!([{"rule": "sender", "trust": ["sender"]}])], "what was really there");
+    assert_eq!(
+        declassified(&world),
+        [json!([{"rule": "sender", "trust": ["sender"]}])],
+        "what was really there"
+    );
     assert_eq!(word(&world, &agent, pay("eve@e.test")).await, "ask by provenance");
     // A plan that leaves open which of the addresses: the rule settles it.
     let plan = json!({"plan": [{"tool": "mail"}, {"tool": "pay", "args": {"to": {"from": ["mail"]}, "amount": {"const": 5}}}]});
@@ -279,12 +283,23 @@ async fn the_question_says_where_each_value_came_from() {
     let agent = begun(&world, json!(null)).await;
     assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
     let call = elsewhere("pay", json!({"amount": 5, "to": "eve@e.test"}));
-    let Reply::Pending(ticket) = world.kernel.syscall(&agent, call).await.unwrap() else { panic!("not asked") };
-    let told: Vec<_> = ticket.question.origins.iter().map(|one| (one.argument.as_str(), one.sink, one.origin.as_str())).collect();
+    let Reply::Pending(ticket) = world.kernel.syscall(&agent, call).await.unwrap() else {
+        panic!("not asked")
+    };
+    let told: Vec<_> = ticket
+        .question
+        .origins
+        .iter()
+        .map(|one| (one.argument.as_str(), one.sink, one.origin.as_str()))
+        .collect();
     assert_eq!(told, [("to", true, "untrusted"), ("amount", false, "request")]);
     let from = &ticket.question.origins[0].from;
     assert!(from.starts_with("what others can write in `mail` (call ") && from.contains("`body`"), "{from}");
-    assert_eq!((ticket.question.rule_at.clone(), ticket.question.cover.clone()), (None, None), "no rule lifts it");
+    assert_eq!(
+        (ticket.question.rule_at.clone(), ticket.question.cover.clone()),
+        (None, None),
+        "no rule lifts it"
+    );
 }
 
 #[tokio::test]

@@ -244,9 +244,7 @@ fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
         Effect::Ask => (&[], &["declassify"]),
         Effect::Deny => (&[], &["limits", "tier", "set", "declassify", "approvers"]),
         Effect::Transform => (&["set"], &["rate", "declassify", "approvers", "help", "priority"]),
-        Effect::RaiseTier => {
-            (&["tier"], &["rate", "set", "declassify", "approvers", "help", "priority"])
-        }
+        Effect::RaiseTier => (&["tier"], &["rate", "set", "declassify", "approvers", "help", "priority"]),
         Effect::Warn => {
             (&["reason"], &["limits", "rate", "tier", "set", "declassify", "approvers", "priority"])
         }

@@ -71,9 +71,9 @@ fn mistakes_are_told_at_their_place() {
     ];
     for (text, line, column, message) in cases {
         let findings = load(&text, &Source::new("p", Layer::User)).expect_err(&text).findings;
-        let found = findings.iter().any(|one| {
-            (one.line, one.column) == (line, column) && one.message.contains(message)
-        });
+        let found = findings
+            .iter()
+            .any(|one| (one.line, one.column) == (line, column) && one.message.contains(message));
         assert!(found, "{text}\n{findings:#?}");
     }
     for fine in ["sender", "a.b-c", "items[].id", "[].x", "[][].x.y_z", "m[][]"] {
@@ -99,20 +99,26 @@ fn a_projects_file_declassifies_nothing() {
 fn who_reads_the_file_or_a_change_to_it_sees_it() {
     let notes = lint(&policy(MAIL), &[]);
     let says = |text: &str| notes.iter().any(|note| note.message.contains(text) && note.line == 3);
-    assert!(says("rule `mail` trusts `[].sender`") && says("lets `[].subject` be told to anyone"), "{notes:#?}");
+    assert!(
+        says("rule `mail` trusts `[].sender`") && says("lets `[].subject` be told to anyone"),
+        "{notes:#?}"
+    );
     let without = MAIL.replace(", open: [\"[].subject\"]", "");
     let wider = diff(&policy(&without), &policy(MAIL));
     assert_eq!((wider.changed.as_slice(), wider.losses.len()), (&["user:mail".to_owned()][..], 0));
     assert!(wider.gains.iter().any(|gain| gain.to == "allow, and declassify"), "{:?}", wider.gains);
     let narrower = diff(&policy(MAIL), &policy(&without));
-    assert!(narrower.gains.is_empty() && narrower.losses.iter().any(|loss| loss.from == "allow, and declassify"));
+    assert!(
+        narrower.gains.is_empty() && narrower.losses.iter().any(|loss| loss.from == "allow, and declassify")
+    );
 }
 
 #[test]
 fn where_one_rule_decides_alone_only_that_one_declassifies() {
     let first = MAIL.replace("version: 1\n", "version: 1\nconflicts: first-match\n");
     assert_eq!(fields(&grant(&policy(&first), "{ tool: mail.list }").declassify).len(), 2);
-    let other = first.replace("effect: allow, match: { tool: [mail", "effect: allow, priority: 9, match: { tool: [mail");
+    let other = first
+        .replace("effect: allow, match: { tool: [mail", "effect: allow, priority: 9, match: { tool: [mail");
     assert!(grant(&policy(&other), "{ tool: mail.list }").declassify.is_empty());
 }
 
@@ -122,11 +128,17 @@ fn rules() -> impl Strategy<Value = String> {
         let each = rules.into_iter().enumerate().map(|(at, (tool, fields, opens))| {
             let list = fields.join(", ");
             let what = if opens { "open" } else { "trust" };
-            let clause =
-                if fields.is_empty() { String::new() } else { format!(", declassify: {{ {what}: [{list}] }}") };
+            let clause = if fields.is_empty() {
+                String::new()
+            } else {
+                format!(", declassify: {{ {what}: [{list}] }}")
+            };
             format!("  - {{ id: r{at}, effect: allow, match: {{ tool: t{tool} }}{clause} }}\n")
         });
-        format!("version: 1\nmode: permissive\nrules:\n{}  - {{ id: end, effect: allow }}\n", each.collect::<String>())
+        format!(
+            "version: 1\nmode: permissive\nrules:\n{}  - {{ id: end, effect: allow }}\n",
+            each.collect::<String>()
+        )
     })
 }
 

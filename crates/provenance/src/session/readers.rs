@@ -36,7 +36,8 @@ impl Session {
             return Point::fine();
         }
         let tool = self.transcript.name_of(kept);
-        let reason = format!("`{name}` may say what `{tool}` gave, which isn't for everyone that this reaches");
+        let reason =
+            format!("`{name}` may say what `{tool}` gave, which isn't for everyone that this reaches");
         Point::ask("provenance.readers", reason)
     }
 }

@@ -36,7 +36,8 @@ fn perform(session: &mut Session, tool: &str, args: Value) -> (Stance, &'static 
     let ruling = session.rule(tool, &args);
     if ruling.stance == Stance::Allow {
         assert!(session.take(&ruling));
-        let observed = Observed { call: 8, tool, output: &json!({}), failed: false, agreed: None, cleared: None };
+        let observed =
+            Observed { call: 8, tool, output: &json!({}), failed: false, agreed: None, cleared: None };
         session.observe(Some(&ruling), &observed);
     }
     (ruling.stance, ruling.code)
@@ -223,7 +224,14 @@ fn a_step_is_taken_by_one_call_and_given_back_if_it_failed() {
     let args = json!({"to": "ann"});
     let (one, other) = (session.rule("pay", &args), session.rule("pay", &args));
     assert!(session.take(&one) && !session.take(&other), "of two side by side one gets it");
-    let failed = Observed { call: 1, tool: "pay", output: &json!("no funds"), failed: true, agreed: None, cleared: None };
+    let failed = Observed {
+        call: 1,
+        tool: "pay",
+        output: &json!("no funds"),
+        failed: true,
+        agreed: None,
+        cleared: None,
+    };
     session.observe(Some(&one), &failed);
     assert_eq!(perform(&mut session, "pay", args.clone()).0, Stance::Allow);
     assert_eq!(perform(&mut session, "pay", args).1, "plan.used_up");
@@ -257,7 +265,14 @@ fn what_a_person_agreed_to_may_be_named_again() {
     let args = json!({"to": "dora@d.test"});
     assert_eq!(stance(&session, "write", args.clone()), Stance::Ask);
     let ruling = session.rule("write", &args);
-    let agreed = Observed { call: 2, tool: "write", output: &json!({}), failed: false, agreed: Some(&args), cleared: None };
+    let agreed = Observed {
+        call: 2,
+        tool: "write",
+        output: &json!({}),
+        failed: false,
+        agreed: Some(&args),
+        cleared: None,
+    };
     session.observe(Some(&ruling), &agreed);
     assert_eq!(stance(&session, "write", json!({"to": "dora@d.test", "text": "invite"})), Stance::Allow);
     assert_eq!(stance(&session, "write", json!({"to": "eve@d.test"})), Stance::Ask);
@@ -278,26 +293,45 @@ fn cleared(trust: &[&str], open: &[&str]) -> Cleared {
 fn a_rule_declassifies_the_fields_it_names_and_nothing_else() {
     let letter = json!({"from": "dora@d.test", "body": {"from": "eve@e.test", "text": PLANTED}});
     let mut session = session("Write to whoever wrote", json!(null));
-    assert_eq!(hear_cleared(&mut session, "letter", &letter, &cleared(&["from", "sender"], &[])), cleared(&["from"], &[]));
+    assert_eq!(
+        hear_cleared(&mut session, "letter", &letter, &cleared(&["from", "sender"], &[])),
+        cleared(&["from"], &[])
+    );
     let origin = |session: &Session, value: &str| session.transcript().origin(&json!(value)).word();
     assert_eq!(origin(&session, "dora@d.test"), "trusted");
-    assert_eq!(origin(&session, "eve@e.test"), "untrusted", "a field of that name elsewhere is another field");
+    assert_eq!(
+        origin(&session, "eve@e.test"),
+        "untrusted",
+        "a field of that name elsewhere is another field"
+    );
     assert!(session.transcript().is_tainted(), "the rest is an outsider's as before");
     // An outsider who writes keys can't write himself into the field, and what failed has no fields.
-    for forged in [json!({"body": {"x": 1}, "body.from": "eve@e.test"}), json!([{"a": 1, "from": "eve@e.test"}])] {
+    for forged in
+        [json!({"body": {"x": 1}, "body.from": "eve@e.test"}), json!([{"a": 1, "from": "eve@e.test"}])]
+    {
         let rule = cleared(&["body.from", "from"], &[]);
         assert!(hear_cleared(&mut session, "letter", &forged, &rule).is_empty(), "{forged}");
     }
-    let failed = Observed { failed: true, cleared: Some(&cleared(&["from"], &[])), call: 3, tool: "letter", output: &letter, agreed: None };
+    let failed = Observed {
+        failed: true,
+        cleared: Some(&cleared(&["from"], &[])),
+        call: 3,
+        tool: "letter",
+        output: &letter,
+        agreed: None,
+    };
     assert!(session.observe(None, &failed).is_empty());
-    assert!(hear_cleared(&mut session, "letter", &json!("from eve@e.test"), &cleared(&["from"], &[])).is_empty());
+    assert!(
+        hear_cleared(&mut session, "letter", &json!("from eve@e.test"), &cleared(&["from"], &[])).is_empty()
+    );
     assert_eq!(origin(&session, "eve@e.test"), "untrusted");
 }
 
 #[test]
 fn what_is_confidential_is_opened_field_by_field() {
     let payments = json!([{"sender": "DE1200", "amount": 3, "subject": "x"}]);
-    let tell = |session: &Session, text: &str| stance(session, "write", json!({"to": "ann@a.test", "text": text}));
+    let tell =
+        |session: &Session, text: &str| stance(session, "write", json!({"to": "ann@a.test", "text": text}));
     let mut session = session("Tell ann@a.test", json!(null));
     let rule = cleared(&[], &["[].amount"]);
     assert_eq!(hear_cleared(&mut session, "payments", &payments, &rule), rule);
@@ -324,7 +358,11 @@ fn what_names_its_readers_goes_to_them_and_to_nobody_else() {
         }
     }
     let mut session = plain();
-    assert_eq!(stance(&session, "write", to(json!("eve@e.test"), "anything")), Stance::Allow, "nothing was heard");
+    assert_eq!(
+        stance(&session, "write", to(json!("eve@e.test"), "anything")),
+        Stance::Allow,
+        "nothing was heard"
+    );
     hear(&mut session, "salaries", list.clone());
     let cases = [
         ("what Carl gets", Stance::Allow),

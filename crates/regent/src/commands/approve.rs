@@ -133,7 +133,8 @@ async fn list(context: &Context) -> CommandResult {
         Some((attention, read_ms)) => text.push_str(&question::meter(&context.screen, attention, read_ms)),
         None => text.push_str("nothing waits for you\n"),
     }
-    let listed: Vec<Value> = questions.iter().zip(&covered).map(|(one, covered)| told(one, covered)).collect();
+    let listed: Vec<Value> =
+        questions.iter().zip(&covered).map(|(one, covered)| told(one, covered)).collect();
     Ok(Done::new(json!({"questions": listed}), text))
 }
 

@@ -123,9 +123,13 @@ fn a_question_shows_the_call_the_rule_with_its_line_the_exception_and_the_meter(
     }
     assert_eq!(world.run(&["--json", "approve", "show", "zzzz"]).error_code(), "approval.unknown");
     let told = world.run(&["--json", "approve", &id]).json();
-    assert!(told.pointer("/data/result/asked_at_ms").is_some() && told.pointer("/data/result/decided_at_ms").is_some());
+    assert!(
+        told.pointer("/data/result/asked_at_ms").is_some()
+            && told.pointer("/data/result/decided_at_ms").is_some()
+    );
     assert_eq!(world.run(READ).code, 0);
-    let approved = world.entries().into_iter().find_map(|entry| entry.pointer("/body/approved").cloned()).unwrap();
+    let approved =
+        world.entries().into_iter().find_map(|entry| entry.pointer("/body/approved").cloned()).unwrap();
     assert!(approved["asked_at_ms"].as_i64() <= approved["decided_at_ms"].as_i64(), "{approved}");
 }
 
