@@ -181,6 +181,12 @@ impl Transcript {
             if writes && !tainted && is_id(&path) {
                 self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
             }
+            if by_rule.is_some()
+                && let Some(theirs) = self.source_of(heard, false, labels.is_confidential())
+            {
+                // It still stands beside what others wrote: trusting it must not leave them the only choice.
+                self.note_shapes(theirs, &text::words_of(leaf));
+            }
             used.trust.extend(by_rule.cloned());
             used.open.extend(opened.cloned());
         }

@@ -243,6 +243,7 @@ async fn a_rule_declassifies_named_fields_and_the_outcome_says_so() {
         let world = mailed(policy, mail.clone()).await;
         let agent = begun(&world, plan.clone()).await;
         assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
+        assert_eq!(word(&world, &agent, pay("eve@e.test")).await, "ask by provenance", "no better for it");
         assert_eq!(word(&world, &agent, pay("dora@d.test")).await, expected);
     }
     // The same without the rule: the sender is what others wrote, and nothing is recorded as lowered.
