@@ -12,11 +12,22 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("catalogue", &["policy", "provenance", "ledger"]),
     ("approval", &["policy", "ledger", "store"]),
+    ("budget", &["policy", "identity", "store"]),
     ("workspace", &["ledger"]),
     ("lookup", &["ledger"]),
     (
         "kernel",
-        &["policy", "provenance", "identity", "catalogue", "approval", "ledger", "store", "workspace"],
+        &[
+            "policy",
+            "provenance",
+            "identity",
+            "catalogue",
+            "approval",
+            "budget",
+            "ledger",
+            "store",
+            "workspace",
+        ],
     ),
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
@@ -54,7 +65,7 @@ const BANNED_WORDS: &[&str] =
 const BANNED_FOLDERS: &[&str] = &["core", "common", "types", "utils"];
 const FILE_LINES_MAX: usize = 500;
 /// The aim is 6,000: what isn't the path moves out. Until then this is what there is, and it only ever shrinks.
-const KERNEL_LINES_MAX: usize = 7_200;
+const KERNEL_LINES_MAX: usize = 6_520;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");
