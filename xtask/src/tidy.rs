@@ -13,6 +13,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("catalogue", &["policy", "provenance", "ledger"]),
     ("approval", &["policy", "ledger", "store"]),
     ("budget", &["policy", "identity", "store"]),
+    ("vfs", &["policy", "identity"]),
     ("workspace", &["ledger"]),
     ("lookup", &["ledger"]),
     (
@@ -26,6 +27,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "budget",
             "ledger",
             "store",
+            "vfs",
             "workspace",
         ],
     ),
@@ -64,8 +66,8 @@ const BANNED_WORDS: &[&str] =
     &["manager", "helper", "util", "utils", "common", "base", "engine", "service", "data", "info"];
 const BANNED_FOLDERS: &[&str] = &["core", "common", "types", "utils"];
 const FILE_LINES_MAX: usize = 500;
-/// The aim is 6,000: what isn't the path moves out. Until then this is what there is, and it only ever shrinks.
-const KERNEL_LINES_MAX: usize = 6_520;
+/// Who trusts the kernel can read it: below 6,000, and it only ever shrinks. What isn't the path is a crate beside it (ADR 0037).
+const KERNEL_LINES_MAX: usize = 5_910;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

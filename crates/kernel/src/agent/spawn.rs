@@ -118,7 +118,7 @@ impl Core {
             self.agents.withdraw(&agent.id);
             return Err(fault);
         }
-        self.vfs.grow(self, &agent);
+        self.grow_tree(&agent.principal);
         agent.life.step(Step::Boot);
         Ok(Ok(agent))
     }
