@@ -9,6 +9,7 @@ use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use regent_kernel::{Inference, Message, Offer, Role};
 use serde_json::{Value, json};
 
+use super::grammar::members_of;
 use super::vocab::Vocab;
 use crate::names::Names;
 
@@ -185,16 +186,23 @@ pub(super) fn essential(schema: &Value) -> Value {
 }
 
 fn arguments(schema: &Value) -> impl Iterator<Item = (String, String)> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let required = schema.get("required").and_then(Value::as_array);
-    properties.into_iter().flatten().map(move |(name, own)| {
-        let is_required = required.is_some_and(|names| names.iter().any(|one| one == name));
+    members_of(schema).into_iter().map(|(name, own, is_required)| {
         let said =
             own.get("description").and_then(Value::as_str).map(|said| shortened(said, ARGUMENT_CHARS_MAX));
         let optional = (!is_required).then(|| "optional".to_owned());
         let words: Vec<String> = [Some(kind(own)), optional, said].into_iter().flatten().collect();
-        (name.clone(), words.join(", "))
+        (name.to_owned(), words.join(", "))
     })
+}
+
+/// Arguments in the order in which the tool demands them; the rest as they come.
+fn ordered(args: &Value, offer: Option<&Offer>) -> String {
+    let (Some(fields), Some(offer)) = (args.as_object(), offer) else { return spaced(args) };
+    let members = members_of(&offer.input);
+    let named = members.iter().filter_map(|(name, ..)| fields.get_key_value(*name));
+    let others = fields.iter().filter(|(name, _)| !members.iter().any(|(known, ..)| known == name));
+    let one = |(name, value): (&String, &Value)| format!("{}: {}", Value::String(name.clone()), spaced(value));
+    format!("{{{}}}", named.chain(others).map(one).collect::<Vec<_>>().join(", "))
 }
 
 /// A schema in a word or two.
