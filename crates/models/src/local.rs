@@ -9,6 +9,7 @@ mod batch;
 mod chat;
 mod dot;
 mod draw;
+mod examples;
 mod gguf;
 mod grammar;
 mod net;

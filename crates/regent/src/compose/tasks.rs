@@ -32,7 +32,8 @@ pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>>
     }
     // Skills were installed on purpose, so they are offered as well.
     let skills = running.skills.check_all();
-    let skills = skills.iter().filter(|(_, checked)| checked.is_ok()).map(|(name, _)| format!("skill.{name}"));
+    let skills =
+        skills.iter().filter(|(_, checked)| checked.is_ok()).map(|(name, _)| format!("skill.{name}"));
     let mut wanted: BTreeSet<String> = skills.collect();
     if !wanted.is_empty() {
         wanted.insert(READ_SKILL.to_owned());
@@ -48,8 +49,7 @@ pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>>
 /// Whether a task on this model begins in this process: the model is named, or it is what `auto` means now.
 fn is_local(running: &Running, model: &str) -> bool {
     let hub = &running.hub;
-    let message =
-        Message { role: Role::User, text: String::new(), calls: Vec::new(), answers: None };
+    let message = Message { role: Role::User, text: String::new(), calls: Vec::new(), answers: None };
     let asked = Inference {
         model: model.to_owned(),
         messages: vec![message],

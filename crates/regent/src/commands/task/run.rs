@@ -84,7 +84,8 @@ pub(crate) async fn watched(
     if spec.tools.is_none() {
         spec.tools = tasks::usual_tools(running, &spec.model);
         if let (Some(tools), false) = (&spec.tools, context.screen.json) {
-            let line = format!("tools: {} (a small set for a local model; --tools names others)", tools.join(", "));
+            let line =
+                format!("tools: {} (a small set for a local model; --tools names others)", tools.join(", "));
             stage.line(&stage.screen().faint(&line));
         }
     }
