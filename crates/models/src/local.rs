@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use regent_kernel::{BoxFuture, Inference, ModelUsage, StopReason};
+use regent_kernel::{BoxFuture, Inference, ModelUsage, Role, StopReason, ToolUse};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -136,9 +136,10 @@ impl Model {
     }
 
     /// The tokens of a conversation, what the answer has to look like, and how it begins.
-    fn prepare(&self, inference: &Inference, names: &Names) -> Result<Prepared, ProviderError> {
+    fn prepare(&self, asked: &Asked) -> Result<Prepared, ProviderError> {
+        let Asked { inference, names, without } = asked;
         let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
-        let mut grammar = grammar_of(inference, names);
+        let mut grammar = grammar_of(inference, names, without.as_deref());
         if grammar.is_some() && !inference.tools.is_empty() {
             let (begin, _) = chat::CALL;
             match self.vocab.special(begin) {
@@ -161,20 +162,27 @@ impl Model {
     }
 }
 
+/// A question, and the tool that is not to be asked for.
+struct Asked {
+    inference: Inference,
+    names: Names,
+    without: Option<String>,
+}
+
 struct Prepared {
     prompt: Vec<u32>,
     grammar: Option<Grammar>,
     begins: Vec<u8>,
 }
 
-/// What the answer has to look like: a request for one of the tools, or what a schema says.
-fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
+/// What the answer has to look like: a request for one of the tools, but for one that is left out, or what a schema says.
+fn grammar_of(inference: &Inference, names: &Names, without: Option<&str>) -> Option<Grammar> {
     let mut shapes = Shapes::default();
     let root = if inference.tools.is_empty() {
         shapes.of(inference.sampling.schema.as_ref()?)
     } else {
         let mut calls = Vec::with_capacity(inference.tools.len());
-        for offer in &inference.tools {
+        for offer in inference.tools.iter().filter(|offer| without != Some(offer.name.as_str())) {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
             let name = shapes.add(Shape::OneOf(vec![name]));
             let args = shapes.of(&chat::essential(&offer.input));
@@ -185,6 +193,15 @@ fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
         shapes.add(Shape::Either(calls))
     };
     Some(Grammar::new(shapes, root, "", ""))
+}
+
+/// Whether a call is the very one that was answered just now. A small model asks for the same over and over; its second thought is better.
+fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
+    let is_answered = inference.messages.last().is_some_and(|message| message.role == Role::Tool);
+    let before = inference.messages.iter().rev().find(|message| message.role == Role::Assistant);
+    let is_same = |call: &ToolUse| call.tool == tool && call.args == *args;
+    let has_others = inference.tools.iter().any(|offer| offer.name != tool);
+    is_answered && has_others && before.is_some_and(|message| message.calls.iter().any(is_same))
 }
 
 impl Provider for Local {
@@ -199,17 +216,34 @@ impl Provider for Local {
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
             let model = self.load(ask.model).await?;
-            let prepared = {
-                let (model, inference, names) =
-                    (Arc::clone(&model), ask.inference.clone(), ask.names.clone());
-                let prepare = move || model.prepare(&inference, &names);
-                tokio::task::spawn_blocking(prepare)
+            let mut earlier = Earlier::default();
+            loop {
+                let asked = Asked {
+                    inference: ask.inference.clone(),
+                    names: ask.names.clone(),
+                    without: earlier.repeated.clone(),
+                };
+                let at = Arc::clone(&model);
+                let prepared = tokio::task::spawn_blocking(move || at.prepare(&asked))
                     .await
-                    .map_err(|error| ProviderError::Unfit(error.to_string()))??
-            };
-            Answer::begin(&model, &ask, prepared, events).follow(&ask).await
+                    .map_err(|error| ProviderError::Unfit(error.to_string()))??;
+                let answer = Answer::begin(&model, &ask, prepared, (events.clone(), earlier));
+                match answer.follow(&ask).await? {
+                    Some(again) => earlier = again,
+                    None => return Ok(()),
+                }
+            }
         })
     }
+}
+
+/// An answer that was not taken, because it asked once more for what was there.
+#[derive(Debug, Default)]
+struct Earlier {
+    repeated: Option<String>,
+    /// What it took.
+    tokens: usize,
+    remembered: Option<usize>,
 }
 
 /// An answer that is coming. Dropping it ends it.
@@ -223,7 +257,7 @@ struct Answer<'a> {
     /// What isn't told yet.
     bytes: Vec<u8>,
     prompt: usize,
-    remembered: usize,
+    earlier: Earlier,
 }
 
 impl Drop for Answer<'_> {
@@ -234,11 +268,18 @@ impl Drop for Answer<'_> {
 }
 
 impl<'a> Answer<'a> {
-    fn begin(model: &'a Model, ask: &Ask<'_>, prepared: Prepared, events: Events) -> Self {
+    fn begin(
+        model: &'a Model,
+        ask: &Ask<'_>,
+        prepared: Prepared,
+        (events, earlier): (Events, Earlier),
+    ) -> Self {
         let Prepared { prompt, grammar, begins } = prepared;
         let (said, heard) = unbounded_channel();
         let hold = Arc::new(AtomicBool::new(false));
         let sampling = &ask.inference.sampling;
+        let tokens_max = usize::try_from(ask.inference.tokens_max).unwrap_or(usize::MAX);
+        let tokens_max = tokens_max.saturating_sub(earlier.tokens).max(1);
         let answer = Self {
             model,
             said: heard,
@@ -247,19 +288,19 @@ impl<'a> Answer<'a> {
             is_call: !ask.inference.tools.is_empty(),
             bytes: begins,
             prompt: prompt.len(),
-            remembered: 0,
+            earlier,
         };
-        let tokens_max = usize::try_from(ask.inference.tokens_max).unwrap_or(usize::MAX);
         let draw = Draw::new(sampling.temperature, sampling.seed);
         model.batch.ask(Job { prompt, grammar, draw, tokens_max, stop: sampling.stop.clone(), said, hold });
         answer
     }
 
-    async fn follow(mut self, ask: &Ask<'_>) -> Result<(), ProviderError> {
+    /// Follows it to its end; or to where it turns out to be what was said before, and has to be asked for anew.
+    async fn follow(mut self, ask: &Ask<'_>) -> Result<Option<Earlier>, ProviderError> {
         loop {
             match self.said.recv().await {
                 Some(Said::Remembered(tokens)) => {
-                    self.remembered = tokens;
+                    self.earlier.remembered.get_or_insert(tokens);
                     self.report(0).await?;
                 }
                 Some(Said::Step) => {}
@@ -269,7 +310,7 @@ impl<'a> Answer<'a> {
                         self.tell_text(false).await?;
                     }
                 }
-                Some(Said::Over { is_whole, tokens }) => return self.end(is_whole, tokens).await,
+                Some(Said::Over { is_whole, tokens }) => return self.end(ask, is_whole, tokens).await,
                 None => return Err(ProviderError::Cut),
             }
             if ask.turn.should_yield() {
@@ -283,10 +324,11 @@ impl<'a> Answer<'a> {
 
     async fn report(&self, output: usize) -> Result<(), ProviderError> {
         let count = |tokens: usize| u64::try_from(tokens).unwrap_or(u64::MAX);
+        let remembered = self.earlier.remembered.unwrap_or(0).min(self.prompt);
         let usage = ModelUsage {
-            input: count(self.prompt - self.remembered.min(self.prompt)),
-            cached: count(self.remembered),
-            output: count(output),
+            input: count(self.prompt - remembered),
+            cached: count(remembered),
+            output: count(self.earlier.tokens.saturating_add(output)),
             reasoning: 0,
         };
         self.events.give(Event::Usage(Used::from(usage))).await
@@ -308,19 +350,31 @@ impl<'a> Answer<'a> {
         self.events.give(Event::Text(String::from_utf8_lossy(&told).into_owned())).await
     }
 
-    async fn end(mut self, is_whole: bool, tokens: usize) -> Result<(), ProviderError> {
+    async fn end(
+        mut self,
+        ask: &Ask<'_>,
+        is_whole: bool,
+        tokens: usize,
+    ) -> Result<Option<Earlier>, ProviderError> {
         let mut stop = if is_whole { StopReason::End } else { StopReason::Length };
         if !self.is_call {
             self.tell_text(true).await?;
         } else if is_whole {
             let call: Value = serde_json::from_slice(&self.bytes)
                 .map_err(|error| ProviderError::Malformed(format!("the request for a tool: {error}")))?;
-            let args = call.get("arguments").map(Value::to_string).unwrap_or_default();
+            let args = call.get("arguments").cloned().unwrap_or_default();
             let name = call.get("name").and_then(Value::as_str).map(str::to_owned);
+            let tool = name.as_deref().map(|name| ask.names.ours(name)).unwrap_or_default();
+            if self.earlier.repeated.is_none() && is_repeated(ask.inference, tool, &args) {
+                let remembered = self.earlier.remembered;
+                return Ok(Some(Earlier { repeated: Some(tool.to_owned()), tokens, remembered }));
+            }
+            let args = args.to_string();
             self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name, args })).await?;
             stop = StopReason::ToolUse;
         }
         self.report(tokens).await?;
-        self.events.give(Event::Stop(stop)).await
+        self.events.give(Event::Stop(stop)).await?;
+        Ok(None)
     }
 }

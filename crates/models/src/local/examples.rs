@@ -1,6 +1,6 @@
 //! Conversations to go by. A small model does what it has seen done, so before its own conversation it reads a few short ones, made of
 //! the tools on offer: a task, a call, what came of it, and the answer that was taken from that. After what a tool brought the task is
-//! said once more, because by then it is far away.
+//! said once more, in a turn of its own, because by then it is far away.
 //!
 //! Larger models need neither, and pay for each word: that is why this is here and not in the prompt that all models get.
 
@@ -14,6 +14,8 @@ const FINISH: &str = "task.finish";
 const FINISH_ARGUMENT: &str = "answer";
 /// Of a task so much is said once more.
 const GOAL_CHARS_MAX: usize = 600;
+/// What comes after the task that is said once more.
+const THEN: &str = "If that is done, call task_finish with the answer. If not, call the next tool.";
 
 /// One call that was enough for a task.
 struct Example {
@@ -43,7 +45,7 @@ const EXAMPLES: [Example; 6] = [
     Example {
         tool: "fs.search",
         goal: "Where is the lantern mentioned?",
-        args: &[("path", "."), ("pattern", "lantern")],
+        args: &[("pattern", "lantern"), ("path", ".")],
         output: r#"{"left_out":0,"matches":[{"line":3,"path":"cellar.txt","text":"an old lantern"}],"more":false,"path":".","skipped":0}"#,
         answer: "The lantern is mentioned in cellar.txt.",
     },
@@ -56,7 +58,7 @@ const EXAMPLES: [Example; 6] = [
     },
     Example {
         tool: "fs.edit",
-        goal: "The shop in shop.txt is open now, not closed.",
+        goal: "Change closed to open in shop.txt.",
         args: &[("path", "shop.txt"), ("old", "closed"), ("new", "open")],
         output: r#"{"diff":"@@ line 1 @@\n-closed\n+open\n","lines":[1],"path":"shop.txt","replaced":1}"#,
         answer: "I replaced closed by open in shop.txt.",
@@ -79,8 +81,8 @@ pub(super) fn led(inference: &Inference) -> Vec<Message> {
     led.extend(examples(&inference.tools));
     led.extend_from_slice(said);
     let goal = said.first().filter(|message| message.role == Role::User);
-    if let (Some(goal), Some(last)) = (goal, led.last_mut().filter(|message| message.role == Role::Tool)) {
-        last.text.push_str(&again(&goal.text));
+    if let (Some(goal), Some(Role::Tool)) = (goal, said.last().map(|message| message.role)) {
+        led.push(again(&goal.text));
     }
     led
 }
@@ -103,27 +105,29 @@ impl Example {
         offer.name == self.tool && demanded.map(|(name, ..)| name).eq(self.args.iter().map(|(name, _)| *name))
     }
 
-    fn messages(&self) -> [Message; 4] {
-        let plain =
-            |role, text: &str| Message { role, text: text.to_owned(), calls: Vec::new(), answers: None };
+    fn messages(&self) -> [Message; 5] {
         let call = |tool: &str, args: Value| Message {
             calls: vec![ToolUse { id: tool.to_owned(), tool: tool.to_owned(), args }],
             ..plain(Role::Assistant, "")
         };
         let args: Map<String, Value> =
             self.args.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        let output = format!("{}{}", self.output, again(self.goal));
         [
             plain(Role::User, self.goal),
             call(self.tool, Value::Object(args)),
-            Message { answers: Some(self.tool.to_owned()), ..plain(Role::Tool, &output) },
+            Message { answers: Some(self.tool.to_owned()), ..plain(Role::Tool, self.output) },
+            again(self.goal),
             call(FINISH, json!({FINISH_ARGUMENT: self.answer})),
         ]
     }
 }
 
-fn again(goal: &str) -> String {
+fn again(goal: &str) -> Message {
     let shown: String = goal.chars().take(GOAL_CHARS_MAX).collect();
     let cut = if shown.len() < goal.len() { "…" } else { "" };
-    format!("\nThe task: {shown}{cut}")
+    plain(Role::User, &format!("The task: {shown}{cut}\n{THEN}"))
+}
+
+fn plain(role: Role, text: &str) -> Message {
+    Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
 }
