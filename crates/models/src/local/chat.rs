@@ -396,8 +396,8 @@ mod tests {
             text(&vocab, &tokens),
             "<|im_start|>system\n{\"type\": \"function\", \"function\": {\"name\": \"fs_read\", \"description\": \"Reads\", \"parameters\": {\"path\": \"string, Where\"}}}<|im_end|>\n\
              <|im_start|>user\nGo.<|im_end|>\n\
-             <|im_start|>assistant\n<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"n\": [1, 2], \"path\": \"a\"}}<|im_end|>\n\
-             <|im_start|>tool\nDone.<|im_end|>\n<|im_start|>assistant\n"
+             <|im_start|>assistant\n<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"path\": \"a\", \"n\": [1, 2]}}<|im_end|>\n\
+             <|im_start|>tool\nDone.<|im_end|>\n<|im_start|>user\nThe task: Go.<|im_end|>\n<|im_start|>assistant\n"
         );
         let folded = text(&vocab, &Chat::new(None).unwrap().tokens(&vocab, &asked, &names).unwrap());
         assert!(folded.contains("<tools>") && folded.contains("<tool_response>\nDone."), "{folded}");

@@ -15,7 +15,7 @@ const FINISH_ARGUMENT: &str = "answer";
 /// Of a task so much is said once more.
 const GOAL_CHARS_MAX: usize = 600;
 /// What comes after the task that is said once more.
-const THEN: &str = "If that is done, call task_finish with the answer. If not, call the next tool.";
+const THEN: &str = "\nIf that is done, call task_finish with the answer. If not, call the next tool.";
 
 /// One call that was enough for a task.
 struct Example {
@@ -78,24 +78,25 @@ pub(super) fn led(inference: &Inference) -> Vec<Message> {
     let begins = messages.iter().take_while(|message| message.role == Role::System).count();
     let (system, said) = messages.split_at(begins);
     let mut led = system.to_vec();
-    led.extend(examples(&inference.tools));
+    let ends = inference.tools.iter().any(is_finish);
+    if ends {
+        led.extend(examples(&inference.tools));
+    }
     led.extend_from_slice(said);
     let goal = said.first().filter(|message| message.role == Role::User);
     if let (Some(goal), Some(Role::Tool)) = (goal, said.last().map(|message| message.role)) {
-        led.push(again(&goal.text));
+        led.push(again(&goal.text, ends));
     }
     led
 }
 
-fn examples(tools: &[Offer]) -> Vec<Message> {
-    let ends = |offer: &Offer| {
-        offer.name == FINISH && matches!(members_of(&offer.input).as_slice(), [(FINISH_ARGUMENT, ..)])
-    };
-    if !tools.iter().any(ends) {
-        return Vec::new();
-    }
+fn is_finish(offer: &Offer) -> bool {
+    offer.name == FINISH && matches!(members_of(&offer.input).as_slice(), [(FINISH_ARGUMENT, ..)])
+}
+
+fn examples(tools: &[Offer]) -> impl Iterator<Item = Message> {
     let on_offer = |example: &&Example| tools.iter().any(|offer| example.fits(offer));
-    EXAMPLES.iter().filter(on_offer).flat_map(Example::messages).collect()
+    EXAMPLES.iter().filter(on_offer).flat_map(Example::messages)
 }
 
 impl Example {
@@ -116,18 +117,83 @@ impl Example {
             plain(Role::User, self.goal),
             call(self.tool, Value::Object(args)),
             Message { answers: Some(self.tool.to_owned()), ..plain(Role::Tool, self.output) },
-            again(self.goal),
+            again(self.goal, true),
             call(FINISH, json!({FINISH_ARGUMENT: self.answer})),
         ]
     }
 }
 
-fn again(goal: &str) -> Message {
+/// The task once more, and what is to come now if a task can be ended.
+fn again(goal: &str, ends: bool) -> Message {
     let shown: String = goal.chars().take(GOAL_CHARS_MAX).collect();
     let cut = if shown.len() < goal.len() { "…" } else { "" };
-    plain(Role::User, &format!("The task: {shown}{cut}\n{THEN}"))
+    let then = if ends { THEN } else { "" };
+    plain(Role::User, &format!("The task: {shown}{cut}{then}"))
 }
 
 fn plain(role: Role, text: &str) -> Message {
     Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::tests::{inference, message, offer};
+
+    fn schema(names: &[&str]) -> Value {
+        let properties: Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        json!({"type": "object", "properties": properties, "required": names})
+    }
+
+    fn finish() -> Offer {
+        offer(FINISH, "End", schema(&[FINISH_ARGUMENT]))
+    }
+
+    #[test]
+    fn examples_are_of_the_tools_on_offer_and_of_no_others() {
+        let read = offer("fs.read", "Read", schema(&["path"]));
+        let other = offer("fs.read", "Another of that name", schema(&["url"]));
+        let write = offer("fs.write", "Write", schema(&["path", "content"]));
+        for (tools, count) in [
+            (vec![], 0),
+            (vec![read.clone()], 0),
+            (vec![finish()], 0),
+            (vec![other, finish()], 0),
+            (vec![read.clone(), finish()], 1),
+            (vec![write, read, finish()], 2),
+        ] {
+            let led = led(&inference(Vec::new(), tools.clone(), 1));
+            assert_eq!(led.len(), count * 5, "{tools:?}");
+            for call in led.iter().flat_map(|message| &message.calls) {
+                assert!(tools.iter().any(|tool| tool.name == call.tool), "{call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_system_comes_first_and_the_task_again_after_what_a_tool_brought() {
+        let tools = vec![offer("fs.read", "Read", schema(&["path"])), finish()];
+        let mut asked =
+            inference(vec![message(Role::System, "Rules."), message(Role::User, "Do it.")], tools, 1);
+        let first = led(&asked);
+        assert_eq!((first[0].text.as_str(), first.len()), ("Rules.", 7));
+        assert_eq!(first[6].text, "Do it.");
+        asked.messages.push(message(Role::Tool, "It."));
+        let second = led(&asked);
+        assert_eq!(second[..7], first[..], "what was read is read no second time");
+        assert_eq!(second[7].text, "It.", "what a tool brought stays as it is");
+        assert!(second[8].role == Role::User && second[8].text.starts_with("The task: Do it.\n"));
+        asked.messages[1].text = "é".repeat(5_000);
+        assert!(led(&asked)[8].text.chars().count() < 1_000);
+    }
+
+    #[test]
+    fn every_example_can_be_made() {
+        for example in &EXAMPLES {
+            let names: Vec<&str> = example.args.iter().map(|(name, _)| *name).collect();
+            assert!(example.fits(&offer(example.tool, "", schema(&names))), "{}", example.tool);
+            assert!(!example.answer.is_empty() && !example.output.is_empty());
+        }
+    }
 }
