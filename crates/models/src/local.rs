@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use regent_kernel::{BoxFuture, Inference, ModelUsage, Role, StopReason, ToolUse};
+use regent_kernel::{BoxFuture, Inference, ModelUsage, Offer, StopReason, ToolUse};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -34,6 +34,7 @@ use crate::provider::{Ask, Events, Provider, ProviderError};
 use batch::{Batch, Job, REMEMBERED_BYTES, Said};
 use chat::Chat;
 use draw::Draw;
+use examples::is_finish;
 pub use gguf::{Gguf, GgufError};
 use grammar::{Grammar, Shape, Shapes};
 use net::Net;
@@ -137,9 +138,9 @@ impl Model {
 
     /// The tokens of a conversation, what the answer has to look like, and how it begins.
     fn prepare(&self, asked: &Asked) -> Result<Prepared, ProviderError> {
-        let Asked { inference, names, without } = asked;
+        let Asked { inference, names, repeated } = asked;
         let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
-        let mut grammar = grammar_of(inference, names, without.as_deref());
+        let mut grammar = grammar_of(inference, names, repeated.as_deref());
         if grammar.is_some() && !inference.tools.is_empty() {
             let (begin, _) = chat::CALL;
             match self.vocab.special(begin) {
@@ -162,11 +163,11 @@ impl Model {
     }
 }
 
-/// A question, and the tool that is not to be asked for.
+/// A question, and the tool that was asked for once more.
 struct Asked {
     inference: Inference,
     names: Names,
-    without: Option<String>,
+    repeated: Option<String>,
 }
 
 struct Prepared {
@@ -175,14 +176,14 @@ struct Prepared {
     begins: Vec<u8>,
 }
 
-/// What the answer has to look like: a request for one of the tools, but for one that is left out, or what a schema says.
-fn grammar_of(inference: &Inference, names: &Names, without: Option<&str>) -> Option<Grammar> {
+/// What the answer has to look like: a request for one of the tools, or what a schema says.
+fn grammar_of(inference: &Inference, names: &Names, repeated: Option<&str>) -> Option<Grammar> {
     let mut shapes = Shapes::default();
     let root = if inference.tools.is_empty() {
         shapes.of(inference.sampling.schema.as_ref()?)
     } else {
         let mut calls = Vec::with_capacity(inference.tools.len());
-        for offer in inference.tools.iter().filter(|offer| without != Some(offer.name.as_str())) {
+        for offer in allowed(inference, repeated) {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
             let name = shapes.add(Shape::OneOf(vec![name]));
             let args = shapes.of(&chat::essential(&offer.input));
@@ -195,13 +196,29 @@ fn grammar_of(inference: &Inference, names: &Names, without: Option<&str>) -> Op
     Some(Grammar::new(shapes, root, "", ""))
 }
 
-/// Whether a call is the very one that was answered just now. A small model asks for the same over and over; its second thought is better.
+/// Whether a call has been made before, and nothing since that hadn't been. A small model asks for the same over and over.
 fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
-    let is_answered = inference.messages.last().is_some_and(|message| message.role == Role::Tool);
-    let before = inference.messages.iter().rev().find(|message| message.role == Role::Assistant);
-    let is_same = |call: &ToolUse| call.tool == tool && call.args == *args;
-    let has_others = inference.tools.iter().any(|offer| offer.name != tool);
-    is_answered && has_others && before.is_some_and(|message| message.calls.iter().any(is_same))
+    let calls: Vec<&ToolUse> = inference.messages.iter().flat_map(|message| &message.calls).collect();
+    let is_same = |a: &ToolUse, tool: &str, args: &Value| a.tool == tool && a.args == *args;
+    let Some(last) = calls.iter().rposition(|call| is_same(call, tool, args)) else { return false };
+    let is_first = |(at, call): (usize, &&ToolUse)| {
+        !calls.iter().take(at).any(|earlier| is_same(earlier, &call.tool, &call.args))
+    };
+    !calls.iter().enumerate().skip(last + 1).any(is_first)
+}
+
+/// The tools that may be asked for. Nobody is done who has done nothing; and who repeats himself is, or has to do something else.
+fn allowed<'a>(inference: &'a Inference, repeated: Option<&str>) -> Vec<&'a Offer> {
+    let tools = &inference.tools;
+    let is_new = inference.messages.iter().all(|message| message.calls.is_empty());
+    let others = || tools.iter().filter(|offer| repeated != Some(offer.name.as_str()));
+    let chosen: Vec<&Offer> = match repeated {
+        Some(_) if tools.iter().any(is_finish) => tools.iter().filter(|offer| is_finish(offer)).collect(),
+        Some(_) => others().collect(),
+        None if is_new => tools.iter().filter(|offer| !is_finish(offer)).collect(),
+        None => Vec::new(),
+    };
+    if chosen.is_empty() { tools.iter().collect() } else { chosen }
 }
 
 impl Provider for Local {
@@ -221,7 +238,7 @@ impl Provider for Local {
                 let asked = Asked {
                     inference: ask.inference.clone(),
                     names: ask.names.clone(),
-                    without: earlier.repeated.clone(),
+                    repeated: earlier.repeated.clone(),
                 };
                 let at = Arc::clone(&model);
                 let prepared = tokio::task::spawn_blocking(move || at.prepare(&asked))

@@ -127,7 +127,49 @@ async fn a_call_that_was_just_answered_is_not_made_again() {
         asked.messages[1].calls[0].tool = "a".to_owned();
         assert_eq!(ask(&local, &format!("m{seed}"), &asked).await.message.calls[0].tool, "a");
     }
-    assert!(!made.is_empty());
+    assert!(made.contains(&"a".to_owned()) || made.contains(&"b".to_owned()));
+}
+
+#[test]
+fn what_may_be_asked_for_depends_on_what_was() {
+    let finish =
+        json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
+    let any = json!({"type": "object"});
+    let tools = vec![offer("a", "A", any.clone()), offer("b", "B", any), offer("task.finish", "End", finish)];
+    let asked = |made: &[(&str, u32)]| {
+        let call = |(tool, id): &(&str, u32)| {
+            let calls =
+                vec![ToolUse { id: String::new(), tool: (*tool).to_owned(), args: json!({"id": id}) }];
+            Message { calls, ..message(Role::Assistant, "") }
+        };
+        inference(made.iter().map(call).collect(), tools.clone(), 1)
+    };
+    let names = |asked: &Inference, repeated: Option<&str>| -> Vec<String> {
+        allowed(asked, repeated).into_iter().map(|offer| offer.name.clone()).collect()
+    };
+    // Nobody is done who has done nothing, unless there is nothing to do.
+    assert_eq!(names(&asked(&[]), None), ["a", "b"]);
+    assert_eq!(names(&asked(&[("a", 1)]), None), ["a", "b", "task.finish"]);
+    assert_eq!(names(&asked(&[("a", 1)]), Some("a")), ["task.finish"]);
+    let mut last = asked(&[]);
+    last.tools.drain(..2);
+    assert_eq!(names(&last, None), ["task.finish"]);
+    let mut endless = asked(&[("a", 1)]);
+    endless.tools.pop();
+    assert_eq!(names(&endless, Some("a")), ["b"]);
+    // To look again after something new was done is no repetition; to go round in circles is.
+    for (made, is_so) in [
+        (&[][..], false),
+        (&[("a", 1)], true),
+        (&[("a", 2)], false),
+        (&[("b", 1)], false),
+        (&[("a", 1), ("b", 1)], false),
+        (&[("a", 1), ("b", 1), ("a", 1)], true),
+        (&[("b", 1), ("a", 1), ("b", 1)], true),
+        (&[("b", 1), ("a", 1), ("b", 2)], false),
+    ] {
+        assert_eq!(is_repeated(&asked(made), "a", &json!({"id": 1})), is_so, "{made:?}");
+    }
 }
 
 #[tokio::test]
