@@ -42,6 +42,8 @@ use vocab::Vocab;
 
 /// Bytes that a grammar forces before the model has said anything.
 const FORCED_BYTES_MAX: usize = 4_096;
+/// How often an answer that repeats what was asked for is not taken.
+const SECOND_THOUGHTS_MAX: usize = 2;
 
 /// Weights in a folder, each in a file with the model's name and `.gguf`.
 #[derive(Debug)]
@@ -140,7 +142,7 @@ impl Model {
     fn prepare(&self, asked: &Asked) -> Result<Prepared, ProviderError> {
         let Asked { inference, names, repeated } = asked;
         let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
-        let mut grammar = grammar_of(inference, names, repeated.as_deref());
+        let mut grammar = grammar_of(inference, names, repeated);
         if grammar.is_some() && !inference.tools.is_empty() {
             let (begin, _) = chat::CALL;
             match self.vocab.special(begin) {
@@ -163,11 +165,11 @@ impl Model {
     }
 }
 
-/// A question, and the tool that was asked for once more.
+/// A question, and the tools that were asked for once more.
 struct Asked {
     inference: Inference,
     names: Names,
-    repeated: Option<String>,
+    repeated: Vec<String>,
 }
 
 struct Prepared {
@@ -177,7 +179,7 @@ struct Prepared {
 }
 
 /// What the answer has to look like: a request for one of the tools, or what a schema says.
-fn grammar_of(inference: &Inference, names: &Names, repeated: Option<&str>) -> Option<Grammar> {
+fn grammar_of(inference: &Inference, names: &Names, repeated: &[String]) -> Option<Grammar> {
     let mut shapes = Shapes::default();
     let root = if inference.tools.is_empty() {
         shapes.of(inference.sampling.schema.as_ref()?)
@@ -207,17 +209,17 @@ fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
     !calls.iter().enumerate().skip(last + 1).any(is_first)
 }
 
-/// The tools that may be asked for. Nobody is done who has done nothing; and who repeats himself is, or has to do something else.
-fn allowed<'a>(inference: &'a Inference, repeated: Option<&str>) -> Vec<&'a Offer> {
+/// The tools that may be asked for. Nobody is done who has done nothing. Who repeats himself has to do something else, and is done if that
+/// is a repetition too.
+fn allowed<'a>(inference: &'a Inference, repeated: &[String]) -> Vec<&'a Offer> {
     let tools = &inference.tools;
     let is_new = inference.messages.iter().all(|message| message.calls.is_empty());
-    let others = || tools.iter().filter(|offer| repeated != Some(offer.name.as_str()));
-    let chosen: Vec<&Offer> = match repeated {
-        Some(_) if tools.iter().any(is_finish) => tools.iter().filter(|offer| is_finish(offer)).collect(),
-        Some(_) => others().collect(),
-        None if is_new => tools.iter().filter(|offer| !is_finish(offer)).collect(),
-        None => Vec::new(),
+    let is_allowed = |offer: &&Offer| match repeated {
+        [] => !(is_new && is_finish(offer)),
+        [only] => offer.name != *only,
+        [..] => is_finish(offer),
     };
+    let chosen: Vec<&Offer> = tools.iter().filter(is_allowed).collect();
     if chosen.is_empty() { tools.iter().collect() } else { chosen }
 }
 
@@ -254,11 +256,11 @@ impl Provider for Local {
     }
 }
 
-/// An answer that was not taken, because it asked once more for what was there.
+/// Answers that were not taken, because they asked once more for what was there.
 #[derive(Debug, Default)]
 struct Earlier {
-    repeated: Option<String>,
-    /// What it took.
+    repeated: Vec<String>,
+    /// What they took.
     tokens: usize,
     remembered: Option<usize>,
 }
@@ -382,9 +384,11 @@ impl<'a> Answer<'a> {
             let args = call.get("arguments").cloned().unwrap_or_default();
             let name = call.get("name").and_then(Value::as_str).map(str::to_owned);
             let tool = name.as_deref().map(|name| ask.names.ours(name)).unwrap_or_default();
-            if self.earlier.repeated.is_none() && is_repeated(ask.inference, tool, &args) {
-                let remembered = self.earlier.remembered;
-                return Ok(Some(Earlier { repeated: Some(tool.to_owned()), tokens, remembered }));
+            if self.earlier.repeated.len() < SECOND_THOUGHTS_MAX && is_repeated(ask.inference, tool, &args) {
+                let mut earlier = std::mem::take(&mut self.earlier);
+                earlier.repeated.push(tool.to_owned());
+                earlier.tokens = earlier.tokens.saturating_add(tokens);
+                return Ok(Some(earlier));
             }
             let args = args.to_string();
             self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name, args })).await?;
