@@ -118,7 +118,7 @@ impl Kernel {
         let start = parts.ledger.head();
         let core = Arc::new(Core {
             policy: RwLock::new(InForce::new(parts.policy)),
-            approvals: Approvals::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root),
+            approvals: Approvals::new(&parts.state, &root),
             budgets: Budgets::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root, &session),
             ledger: parts.ledger,
             executors: parts.executors,

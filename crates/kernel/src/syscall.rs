@@ -224,7 +224,7 @@ impl Core {
                 self.stop_if_used_up(&call, &reason).await?;
                 return Ok(Reply::Denied(Denial { reason, intent }));
             }
-            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
+            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(self.pending(asked, intent)?)),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
 
@@ -254,7 +254,7 @@ impl Core {
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let output = Labelled::new(raw, facts.output_floor(), masked);
         frame.flow.release(&output);
-        self.hear(&frame, &facts, &output, &performed);
+        let declassified = self.hear(&frame, &facts, (&output, &performed), &grant.declassify);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);
@@ -263,6 +263,7 @@ impl Core {
             output: &output,
             obtained: &obtained,
             spent: settled,
+            declassified: &declassified,
             truncated,
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;

@@ -2,6 +2,7 @@
 
 mod agentzero;
 mod bodies;
+mod declassify;
 mod foreign;
 mod graph;
 mod manifest;

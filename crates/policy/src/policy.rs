@@ -13,6 +13,7 @@ use crate::acs::Point;
 use crate::acs::control::{Control, Said, Stance};
 use crate::condition::{Clause, Names, Quantifier, all_hold, secrets};
 use crate::conflicts::Conflicts;
+use crate::declassify::Declassified;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
 use crate::graph::Graph;
@@ -88,13 +89,15 @@ impl Policy {
             tier: facts.tier,
             transforms: Vec::new(),
             charges: Vec::new(),
+            declassify: Vec::new(),
             warnings: Vec::new(),
             rule: None,
             result: None,
         };
         let mut question: Option<(RuleRef, String, u8)> = None;
         for set in self.sets.iter().filter(|set| set.is_about(facts)) {
-            is_spoken_of = true;
+            // Only the file that comes first lowers labels: what is below it can only narrow.
+            let is_first = !std::mem::replace(&mut is_spoken_of, true);
             let hits = set.hits(facts);
             let said = set.control.as_ref().and_then(|control| control.before(facts));
             match set.ruling(&hits, said.as_ref(), facts) {
@@ -114,6 +117,9 @@ impl Policy {
                 }
             }
             set.modify(&hits, said, &mut grant);
+            if is_first {
+                grant.declassify = set.declassified(&hits);
+            }
         }
         if !is_spoken_of {
             return Verdict::Deny(Reason {
@@ -415,6 +421,13 @@ impl RuleSet {
                 "`regent policy why` shows what was considered; an `allow` rule would permit it".to_owned(),
             ),
         }
+    }
+
+    /// What the matching rules take a label from. Where one rule decides alone, only that one does.
+    fn declassified(&self, hits: &Hits) -> Vec<Declassified> {
+        let speaks = |at: &&u32| self.conflicts == Conflicts::DenyOverrides || hits.allow == Some(**at);
+        let rules = hits.modifiers.iter().filter(speaks).filter_map(|at| self.rules.get(*at as usize));
+        rules.filter_map(|rule| rule.declassify.clone()).collect()
     }
 
     /// Narrows a grant by what the matching rules want.

@@ -3,6 +3,7 @@
 mod adversarial;
 mod conditions;
 mod decide;
+mod declassify;
 mod default_policy;
 mod evidence;
 mod formats;

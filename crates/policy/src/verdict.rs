@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::declassify::{self, Declassified};
 use crate::transform::Transform;
 use crate::words::{Confidentiality, Tier, Word, words};
 
@@ -75,7 +76,7 @@ impl Verdict {
 }
 
 impl Grant {
-    /// What both give: the lesser limits, the stronger tier, every change and every count.
+    /// What both give: the lesser limits, the stronger tier, every change and every count; a label only where both lower it.
     #[must_use]
     pub fn meet(mut self, theirs: Self) -> Self {
         self.limits = self.limits.meet(theirs.limits);
@@ -87,6 +88,7 @@ impl Grant {
         let new: Vec<_> = theirs.charges.into_iter().filter(|one| !self.charges.contains(one)).collect();
         self.charges.extend(new);
         self.result = self.result.max(theirs.result);
+        self.declassify = declassify::meet(&self.declassify, &theirs.declassify);
         self
     }
 }
@@ -104,6 +106,9 @@ pub struct Grant {
     pub transforms: Vec<Transform>,
     /// Rates to count this call against, atomically with the limit they carry.
     pub charges: Vec<Charge>,
+    /// Fields of the result whose label it lowers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub declassify: Vec<Declassified>,
     /// What the caller should hear although the answer is yes.
     pub warnings: Vec<Reason>,
     /// The rule that allowed it; none where the mode did.

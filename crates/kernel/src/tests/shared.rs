@@ -96,6 +96,12 @@ impl World {
         self.kernel.principal_of(parent, &id).unwrap()
     }
 
+    /// The questions that wait, as ada sees them.
+    pub(crate) fn questions(&self) -> Vec<crate::OpenQuestion> {
+        let core = &self.kernel.0;
+        core.approvals.questions.list("ada", core.clock.now_ms()).unwrap()
+    }
+
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }

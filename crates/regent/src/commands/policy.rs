@@ -350,6 +350,9 @@ fn shown(context: &Context, tool: &str, said: &Value) -> String {
     if let Some(rule) = said.get("rule").filter(|rule| !rule.is_null()) {
         text.push_str(&format!("  rule    {}\n", rule_text(rule)));
     }
+    for one in said.get("declassify").and_then(Value::as_array).into_iter().flatten() {
+        text.push_str(&format!("  lowers  {}\n", term::inline(&one.to_string())));
+    }
     for (name, label) in [("reason", "why"), ("code", "code"), ("tier", "tier"), ("help", "help")] {
         if let Some(value) = field(name) {
             text.push_str(&format!("  {label:<7} {value}\n"));
