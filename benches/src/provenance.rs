@@ -38,7 +38,14 @@ fn decide(results: usize) -> Result<f64> {
         let output = Value::Array(rows);
         session.observe(
             None,
-            &Observed { call: number as u64, tool: "list", output: &output, failed: false, agreed: None },
+            &Observed {
+                call: number as u64,
+                tool: "list",
+                output: &output,
+                failed: false,
+                agreed: None,
+                cleared: None,
+            },
         );
     }
     let args = json!({"to": "ann@example.test", "cc": ["DE00000000000000000007"], "amount": 1200, "date": "2024-05-03",

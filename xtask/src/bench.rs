@@ -2,8 +2,11 @@
 
 use anyhow::Result;
 
-use crate::machine::{cargo, cargo_with, target};
-use crate::with_rest;
+use crate::machine::{cargo, cargo_with, python_with, target};
+use crate::{say, with_rest};
+
+/// Peers that are Python packages. llama.cpp is compared with where it is installed there, or where `REGENT_BENCH_PYTHON` says: it has to be compiled.
+const PEERS: &[&str] = &["langgraph", "langgraph-checkpoint-sqlite"];
 
 /// `cargo xtask bench [TOPIC] [--json]`
 pub(crate) fn run(rest: &[String]) -> Result<()> {
@@ -13,7 +16,22 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     let run =
         ["run", "--quiet", "--release", "--manifest-path", "benches/Cargo.toml", "--target-dir", &folder];
     let run = [run.as_slice(), &["--features", "peers", "--"]].concat();
-    cargo_with(&with_rest(&run, rest), &[("REGENT_PROGRAM", &program)])
+    let python = match std::env::var("REGENT_BENCH_PYTHON") {
+        Ok(python) => python,
+        Err(_unset) => peers(),
+    };
+    cargo_with(&with_rest(&run, rest), &[("REGENT_PROGRAM", &program), ("REGENT_BENCH_PYTHON", &python)])
+}
+
+/// A Python that has the peers. Without them the figures are still worth having; the bench says what it skips.
+fn peers() -> String {
+    match python_with("peers", &["langgraph.checkpoint.sqlite"], PEERS) {
+        Ok(python) => python.display().to_string(),
+        Err(error) => {
+            say(format!("no peers in Python: {error:#}"));
+            "python3".to_owned()
+        }
+    }
 }
 
 /// Sees to it that the bench program can be built, without the peers.

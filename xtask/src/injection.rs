@@ -2,11 +2,11 @@
 //!
 //! The harness isn't ours and isn't copied: its folder is named. What it needs of Python is kept in a cache folder outside of the clone.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::machine::{capture, cargo, command, finish, target};
+use crate::machine::{capture, cargo, command, python_with, target};
 use crate::{root, say};
 
 /// The package that has the tasks, the attacks and the checks.
@@ -38,7 +38,7 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     if !dojo.join("run.py").is_file() {
         bail!("`{}` has no harness: name its folder with --dojo or REGENT_DOJO", dojo.display());
     }
-    let python = python()?;
+    let python = python_with("eval", &["agentdojo"], &[PACKAGE])?;
     cargo(&["build", "--quiet", "--release", "-p", "regent"])?;
     let home = tempfile_home()?;
     let judge =
@@ -105,27 +105,6 @@ impl Bar {
         hold(*asks <= self.asks_max, format!("{asks} asks a task, {} at most", self.asks_max));
         missed
     }
-}
-
-/// The interpreter of a virtual environment that has the package; made on first use.
-fn python() -> Result<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).context("HOME is not set")?;
-    let folder = home.join(".cache/regent-eval/dojo");
-    let python = folder.join("bin/python");
-    let has_it = |python: &Path| {
-        let mut try_it = command(&python.display().to_string());
-        try_it.args(["-c", "import agentdojo"]);
-        capture(&mut try_it, "python").is_ok_and(|output| output.status.success())
-    };
-    if !has_it(&python) {
-        let shown = folder.display().to_string();
-        finish(command("python3").args(["-m", "venv", &shown]), "python3 -m venv")?;
-        finish(
-            command(&python.display().to_string()).args(["-m", "pip", "install", "--quiet", PACKAGE]),
-            "pip install",
-        )?;
-    }
-    Ok(python)
 }
 
 /// A home of its own: the judge starts with the default policy and an empty ledger.

@@ -1,6 +1,6 @@
 //! The programs that chores start: cargo, and what tests need from the system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -125,7 +125,22 @@ pub(crate) fn is_root() -> Result<bool> {
 }
 
 /// The folder that cargo builds into.
-pub(crate) fn target() -> std::path::PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root().join("target"), |folder| root().join(Path::new(&folder)))
+}
+
+/// The interpreter of a virtual environment in the cache folder that can import the modules; made on first use from the packages.
+pub(crate) fn python_with(name: &str, modules: &[&str], packages: &[&str]) -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).context("HOME is not set")?;
+    let folder = home.join(".cache/regent-python").join(name);
+    let python = folder.join("bin/python").display().to_string();
+    let mut try_it = command(&python);
+    try_it.args(["-c", &format!("import {}", modules.join(", "))]);
+    if !capture(&mut try_it, "python").is_ok_and(|output| output.status.success()) {
+        let folder = folder.display().to_string();
+        finish(command("python3").args(["-m", "venv", &folder]), "python3 -m venv")?;
+        finish(command(&python).args(["-m", "pip", "install", "--quiet"]).args(packages), "pip install")?;
+    }
+    Ok(PathBuf::from(python))
 }

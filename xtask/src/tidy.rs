@@ -11,9 +11,13 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("ledger", &[]),
     ("store", &[]),
     ("catalogue", &["policy", "provenance", "ledger"]),
+    ("approval", &["policy", "ledger", "store"]),
     ("workspace", &["ledger"]),
     ("lookup", &["ledger"]),
-    ("kernel", &["policy", "provenance", "identity", "catalogue", "ledger", "store", "workspace"]),
+    (
+        "kernel",
+        &["policy", "provenance", "identity", "catalogue", "approval", "ledger", "store", "workspace"],
+    ),
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
     ("egress", &["kernel"]),
@@ -50,7 +54,7 @@ const BANNED_WORDS: &[&str] =
 const BANNED_FOLDERS: &[&str] = &["core", "common", "types", "utils"];
 const FILE_LINES_MAX: usize = 500;
 /// The aim is 6,000: what isn't the path moves out. Until then this is what there is, and it only ever shrinks.
-const KERNEL_LINES_MAX: usize = 7_560;
+const KERNEL_LINES_MAX: usize = 7_200;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

@@ -18,7 +18,7 @@ impl ToolSpec {
         let integrity =
             if labels.taint == Taint::Whole(Whole::None) { Integrity::Tool } else { Integrity::Web };
         let confidentiality =
-            if labels.secret { Confidentiality::Private } else { Confidentiality::Internal };
+            if labels.is_confidential() { Confidentiality::Private } else { Confidentiality::Internal };
         let mut input = if declared.schema.is_null() { json!({}) } else { declared.schema.clone() };
         // What the schema doesn't name was not declared, so nobody has said what it does.
         if let Value::Object(schema) = &mut input

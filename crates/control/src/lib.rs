@@ -213,7 +213,7 @@ impl From<Result<Reply, Fault>> for RemoteReply {
                     intent: json!(intent),
                 })
             }
-            Ok(Reply::Pending(Ticket { id, summary, rule, reason, intent })) => {
+            Ok(Reply::Pending(Ticket { id, summary, rule, reason, intent, .. })) => {
                 Self::Pending(RemoteTicket { id, summary, rule, reason, intent: json!(intent) })
             }
             Err(fault) => Self::Fault { message: fault.to_string() },

@@ -45,7 +45,7 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             Op::GetPolicy => policies::get(core, permit),
             Op::CheckPolicy { op } => policies::check(core, permit, op).await,
             Op::Answer { ticket, answer } => core.answer(ticket, answer, permit.call().principal()),
-            Op::Questions => Ok(RawOutput::json(&json!(core.approvals.list()?))),
+            Op::Questions => core.questions(permit.call().principal()),
             Op::SetBudget { scope, limits } => {
                 core.budgets.set(scope, *limits)?;
                 Ok(RawOutput::json(&json!({"limits": limits, "scope": scope})))

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
-use regent_policy::Policy;
+use regent_policy::{Outline, Policy};
 use regent_store::{self as store, State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -118,7 +118,7 @@ impl Kernel {
         let start = parts.ledger.head();
         let core = Arc::new(Core {
             policy: RwLock::new(InForce::new(parts.policy)),
-            approvals: Approvals::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root),
+            approvals: Approvals::new(&parts.state, &root),
             budgets: Budgets::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root, &session),
             ledger: parts.ledger,
             executors: parts.executors,
@@ -160,6 +160,11 @@ impl Kernel {
         Ok(self.0.budgets.standing(scope)?)
     }
 
+    /// What the policy in force consists of.
+    pub fn policy_outline(&self) -> Vec<Outline> {
+        self.0.policy().policy.outline()
+    }
+
     /// The digest of the policy in force.
     pub fn policy_digest(&self) -> String {
         self.0.policy().digest.clone()
@@ -168,7 +173,8 @@ impl Kernel {
     /// Puts another policy in force, and records that. Calls that were judged by the old one run on.
     pub async fn replace_policy(&self, policy: Policy) -> Result<(), Fault> {
         let next = InForce::new(policy);
-        let body = json!({"policy": next.digest, "session": self.0.operator.session(), "was": self.0.policy().digest});
+        let files: Vec<String> = next.policy.outline().into_iter().map(|one| one.name).collect();
+        let body = json!({"files": files, "policy": next.digest, "session": self.0.operator.session(), "was": self.0.policy().digest});
         self.0.note(Kind::Policy, &body).await?;
         *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_ledger::{CanonicalJson, Digest, Draft, Kind, LaneId, Payload, PayloadRef};
-use regent_policy::{Label, Tier, Verdict};
+use regent_policy::{Declassified, Label, Tier, Verdict};
 use regent_provenance::Ruling;
 use serde::Serialize;
 use serde_json::Value;
@@ -92,6 +92,9 @@ struct VerdictBody<'a> {
 
 #[derive(Serialize)]
 struct OutcomeBody<'a> {
+    /// Labels that rules have lowered: which rule, which fields.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    declassified: &'a [Declassified],
     intent: u64,
     label: Label,
     /// The lane of the intent: after a full disk the outcome can be in another one.
@@ -181,6 +184,7 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
     let bytes = ended.output.bytes();
     let output = (!bytes.is_empty()).then(|| Payload::new(bytes.to_vec()));
     let body = OutcomeBody {
+        declassified: ended.declassified,
         intent: frame.intent.seq,
         label: ended.output.label(),
         lane: frame.intent.lane,
@@ -222,6 +226,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) output: &'a Labelled,
     pub(crate) obtained: &'a Option<Value>,
     pub(crate) spent: Option<Settled>,
+    pub(crate) declassified: &'a [Declassified],
     /// More came than the grant allowed, and was cut.
     pub(crate) truncated: bool,
 }

@@ -94,7 +94,7 @@ impl Core {
                 // A person can only say what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-                call.ticket = self.approvals.ask_in_doubt(call, &args)?;
+                call.ticket = self.ask_in_doubt(call, &args)?;
             }
         }
         if !marks.is_empty() {

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_policy::{Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
-use regent_provenance::{Begin, FieldLabels, Observed, Origin, Ruling, Session, Stance};
+use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
+use regent_provenance::{Begin, Cleared, FieldLabels, Observed, Origin, Ruling, Session, Stance};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
@@ -123,11 +123,17 @@ impl Core {
         (!taken).then(|| refusal("plan.used_up", "another call has taken the planned step".to_owned(), ""))
     }
 
-    /// Step 6: what came back is heard, whatever way it came.
-    pub(crate) fn hear(&self, frame: &Frame, sheet: &Sheet, output: &Labelled, status: &Status) {
-        let Some(life) = frame.call.principal.life() else { return };
+    /// Step 6: what came back is heard, whatever way it came. Gives back what rules have declassified of it.
+    pub(crate) fn hear(
+        &self,
+        frame: &Frame,
+        sheet: &Sheet,
+        (output, status): (&Labelled, &Status),
+        rules: &[Declassified],
+    ) -> Vec<Declassified> {
+        let Some(life) = frame.call.principal.life() else { return Vec::new() };
         let mut work = life.work().get();
-        let Some(working) = work.as_mut() else { return };
+        let Some(working) = work.as_mut() else { return Vec::new() };
         let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(run) = &frame.call.op {
             (run.tool.as_str(), false)
         } else {
@@ -135,16 +141,25 @@ impl Core {
             (frame.call.op.name(), output.label().integrity <= Integrity::OwnModel)
         };
         if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
-            return;
+            return Vec::new();
         }
         let heard = serde_json::from_slice(output.bytes())
             .unwrap_or_else(|_| Value::String(output.text().into_owned()));
         let agreed = sheet.approved.as_ref().map(|_| &frame.args);
         let failed = matches!(status, Status::Failed(_));
-        working.session.observe(
+        let cleared = Cleared {
+            trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
+            open: rules.iter().flat_map(|one| &one.open).cloned().collect(),
+        };
+        // Only what came back whole and well is what its fields say it is.
+        let cleared = (*status == Status::Ok).then_some(&cleared);
+        let used = working.session.observe(
             sheet.ruling.as_ref(),
-            &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed },
+            &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed, cleared },
         );
+        let really =
+            |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
+        rules.iter().map(really).filter(|one| !one.is_empty()).collect()
     }
 }
 

@@ -224,7 +224,7 @@ impl Core {
                 self.stop_if_used_up(&call, &reason).await?;
                 return Ok(Reply::Denied(Denial { reason, intent }));
             }
-            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(Ticket::of(asked, intent))),
+            (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(self.pending(asked, intent)?)),
             (Verdict::Ask(question), None) => return Ok(Reply::Denied(Denial::unasked(question, intent))),
         };
 
@@ -233,7 +233,8 @@ impl Core {
         facts.slot.keep();
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
-        let flow = Flow::new(call.listener.take(), facts.output_floor());
+        let reviewed = self.policy().policy.reviews(call.op.name());
+        let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
         let held = Mutex::new(reservation);
         let tool = facts.tool.clone();
         let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
@@ -245,10 +246,15 @@ impl Core {
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained) = (raw.spent, raw.obtained.take());
-        let carried = self.carry(&frame, &facts, &status).and_then(|()| self.carried(&frame));
+        raw.raise(grant.result.map(label::at_least));
+        // What policy withholds was done all the same: whatever follows from the effect follows from how it ended.
+        let performed = status.clone();
+        let warned = self.review(&frame, &facts, &mut status, &mut raw);
+        let carried = self.carry(&frame, &facts, &performed).and_then(|()| self.carried(&frame));
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let output = Labelled::new(raw, facts.output_floor(), masked);
-        self.hear(&frame, &facts, &output, &status);
+        frame.flow.release(&output);
+        let declassified = self.hear(&frame, &facts, (&output, &performed), &grant.declassify);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);
@@ -257,11 +263,12 @@ impl Core {
             output: &output,
             obtained: &obtained,
             spent: settled,
+            declassified: &declassified,
             truncated,
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
-        self.note_end(&frame.call, &facts.awaited, output.label(), status == Status::Ok)?;
+        self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);
@@ -269,7 +276,7 @@ impl Core {
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }
-        let (intent, warnings) = (frame.intent, grant.warnings);
+        let (intent, warnings) = (frame.intent, [grant.warnings, warned].concat());
         let outcome = Outcome { output, status, intent, receipt, spent, obtained, truncated, warnings };
         self.step_ended(&frame.call, &outcome);
         Ok(Reply::Done(outcome))

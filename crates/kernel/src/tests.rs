@@ -2,4 +2,5 @@
 
 pub(crate) mod alone;
 mod requests;
+mod reviews;
 pub(crate) mod shared;

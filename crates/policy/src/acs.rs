@@ -3,18 +3,24 @@
 //!
 //! Evaluation is pure: the host hands in a snapshot and answers for annotators and policies by [`Host`]; what comes back is an
 //! [`Evaluation`]. Whatever goes wrong on the way is a deny whose reason starts with `runtime_error:`. Nothing is applied on such a way.
+//!
+//! A manifest is a policy file as well: [`load`](crate::load) puts it in force, and `control.rs` says which point is asked where.
 
 mod canonical;
+pub(crate) mod control;
 mod evaluate;
 mod manifest;
 mod path;
+mod review;
+mod snapshot;
 mod verdict;
 
 use serde::Serialize;
 use serde_json::Value;
 
 pub use evaluate::{Approval, Evaluation, Host, Limits, Mode, Request, resolve};
-pub use manifest::{Manifest, PolicyKind};
+pub use manifest::{Manifest, ManifestError, PolicyKind};
+pub use review::Reviewed;
 pub use verdict::{Decision, Verdict};
 
 /// The only version that is understood.

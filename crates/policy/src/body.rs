@@ -7,8 +7,7 @@
 
 #[cfg(feature = "cedar")]
 pub(crate) mod cedar;
-#[cfg(any(feature = "rego", feature = "cedar"))]
-mod input;
+pub(crate) mod input;
 #[cfg(feature = "rego")]
 pub(crate) mod rego;
 
@@ -78,6 +77,39 @@ impl Body {
 
     #[cfg(not(any(feature = "rego", feature = "cedar")))]
     pub(crate) fn holds(&self, _facts: &Facts<'_>, _quantifier: Quantifier) -> bool {
+        match *self {}
+    }
+}
+
+/// A policy that answers with a value rather than yes or no. Without Rego there is none.
+#[derive(Debug)]
+pub(crate) enum Script {
+    #[cfg(feature = "rego")]
+    Rego(Box<rego::Module>),
+}
+
+impl Script {
+    /// Modules by their names, and the rule in them that is asked for.
+    #[cfg(feature = "rego")]
+    pub(crate) fn new(parts: &[(&str, &str)], query: &str) -> Result<Self, BodyError> {
+        rego::Module::of(parts, query).map(|module| Self::Rego(Box::new(module)))
+    }
+
+    #[cfg(not(feature = "rego"))]
+    pub(crate) fn new(_parts: &[(&str, &str)], _query: &str) -> Result<Self, BodyError> {
+        Err(BodyError::LeftOut("Rego"))
+    }
+
+    /// What it says of an input; `None` where it can't say.
+    #[cfg(feature = "rego")]
+    pub(crate) fn answer(&self, input: &serde_json::Value) -> Option<serde_json::Value> {
+        match self {
+            Self::Rego(module) => serde_json::to_value(module.answer(input)?).ok(),
+        }
+    }
+
+    #[cfg(not(feature = "rego"))]
+    pub(crate) fn answer(&self, _input: &serde_json::Value) -> Option<serde_json::Value> {
         match *self {}
     }
 }

@@ -154,6 +154,16 @@ impl Condition {
             Self::All(branches) => branches.iter().all(|branch| all_hold(branch, facts, quantifier)),
         }
     }
+
+    /// What it joins, if it joins others.
+    pub(crate) fn branches(&self) -> &[Box<[Clause]>] {
+        if let Self::Any(branches) | Self::All(branches) = self { branches } else { &[] }
+    }
+
+    /// Whether it looks at a call's arguments itself.
+    pub(crate) fn looks_at_args(&self) -> bool {
+        matches!(self, Self::Arg { .. } | Self::Body(_) | Self::Expression(_) | Self::Turn(_))
+    }
 }
 
 /// Whether every clause holds.
@@ -164,31 +174,15 @@ pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quanti
 /// Whether these clauses, which all hold, name every secret that the call uses. In `any` the branch that names them has to be
 /// one that holds.
 pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
-    clauses.iter().any(|clause| match &clause.condition {
-        Condition::Secret(names) => secrets(facts).all(|name| names.matches(name)),
-        Condition::Any(branches) => branches
-            .iter()
-            .any(|branch| names_secrets(branch, facts) && all_hold(branch, facts, Quantifier::Every)),
-        Condition::All(branches) => branches.iter().any(|branch| names_secrets(branch, facts)),
-        Condition::Class(_)
-        | Condition::Agent(_)
-        | Condition::Role(_)
-        | Condition::Trust { .. }
-        | Condition::Op(_)
-        | Condition::Tool(_)
-        | Condition::Capability(_)
-        | Condition::Path(_)
-        | Condition::Endpoint(_)
-        | Condition::Argv(_)
-        | Condition::Arg { .. }
-        | Condition::Label { .. }
-        | Condition::Tier(_)
-        | Condition::Time(_)
-        | Condition::Budget { .. }
-        | Condition::Session { .. }
-        | Condition::Turn(_)
-        | Condition::Body(_)
-        | Condition::Expression(_) => false,
+    clauses.iter().any(|clause| {
+        let is_any = matches!(clause.condition, Condition::Any(_));
+        let branch_does = |branch: &[Clause]| {
+            names_secrets(branch, facts) && (!is_any || all_hold(branch, facts, Quantifier::Every))
+        };
+        if let Condition::Secret(names) = &clause.condition {
+            return secrets(facts).all(|name| names.matches(name));
+        }
+        clause.condition.branches().iter().any(|branch| branch_does(branch))
     })
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::condition::Clause;
+use crate::declassify::goes_beyond;
 use crate::policy::Policy;
 use crate::rule::Rule;
 use crate::verdict::Verdict;
@@ -74,17 +75,34 @@ pub fn diff(old: &Policy, new: &Policy) -> PolicyDiff {
         let (list, decides) = match rank(&is).cmp(&rank(&was)) {
             std::cmp::Ordering::Less => (&mut out.gains, &is),
             std::cmp::Ordering::Greater => (&mut out.losses, &is),
-            std::cmp::Ordering::Equal => continue,
+            std::cmp::Ordering::Equal => match labels(&was, &is) {
+                Some(std::cmp::Ordering::Greater) => (&mut out.gains, &is),
+                Some(_) => (&mut out.losses, &is),
+                None => continue,
+            },
         };
+        let labels = labels(&was, &is);
         list.push(Shift {
             agent: words.get("agent").and_then(Value::as_str).unwrap_or("agent").to_owned(),
-            from: was.word(),
-            to: is.word(),
+            from: if labels == Some(std::cmp::Ordering::Less) { DECLASSIFIED } else { was.word() },
+            to: if labels == Some(std::cmp::Ordering::Greater) { DECLASSIFIED } else { is.word() },
             rule: decides.rule().or(was.rule()).map(|rule| rule.id.to_string()),
             call: words,
         });
     }
     out
+}
+
+/// The same verdict, with a result whose label is lowered.
+const DECLASSIFIED: &str = "allow, and declassify";
+
+/// Whether the result of a call that both allow is labelled less strictly by the new policy, or more.
+fn labels(was: &Verdict, is: &Verdict) -> Option<std::cmp::Ordering> {
+    let (Verdict::Allow(was), Verdict::Allow(is)) = (was, is) else { return None };
+    if goes_beyond(&is.declassify, &was.declassify) {
+        return Some(std::cmp::Ordering::Greater);
+    }
+    goes_beyond(&was.declassify, &is.declassify).then_some(std::cmp::Ordering::Less)
 }
 
 /// Every rule by id, with all that it says.
@@ -93,7 +111,7 @@ fn rules(policy: &Policy) -> BTreeMap<String, String> {
         |clauses: &[Clause]| clauses.iter().map(|clause| &*clause.text).collect::<Vec<_>>().join("; ");
     let said = |rule: &Rule| {
         format!(
-            "{} {} | {} | {:?} {:?} {:?} {:?} {} {}",
+            "{} {} | {} | {:?} {:?} {:?} {:?} {:?} {} {}",
             rule.effect,
             clauses(&rule.when),
             clauses(&rule.unless),
@@ -101,10 +119,15 @@ fn rules(policy: &Policy) -> BTreeMap<String, String> {
             rule.rate,
             rule.tier,
             rule.transforms,
+            rule.declassify,
             rule.approvers,
             rule.priority
         )
     };
     let all = policy.sets().iter().flat_map(|set| set.rules.iter().map(move |rule| (set, rule)));
-    all.map(|(set, rule)| (format!("{}:{}", set.layer, rule.at.id), said(rule))).collect()
+    let points = policy.sets().iter().flat_map(|set| {
+        let described = set.control.iter().flat_map(|control| control.described());
+        described.map(|(id, said)| (format!("{}:{id}", set.layer), said))
+    });
+    all.map(|(set, rule)| (format!("{}:{}", set.layer, rule.at.id), said(rule))).chain(points).collect()
 }

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use crate::acs::control::Stance;
 use crate::condition::{Clause, Condition, Quantifier};
 use crate::facts::Facts;
 use crate::policy::{Policy, RuleSet};
 use crate::rule::{Effect, Rule};
-use crate::verdict::{RuleRef, Verdict};
+use crate::verdict::{Grant, RuleRef, Verdict};
 
 /// Why an allow that would hold otherwise doesn't.
 const SECRETS_UNNAMED: &str = "it has no `secret:` that names every secret of the call";
@@ -64,6 +65,17 @@ impl Policy {
         let mut considered = Vec::new();
         let mut unrelated = 0;
         for set in self.sets().iter().filter(|set| set.is_about(facts)) {
+            let said = set.control.as_ref().and_then(|control| control.before(facts));
+            considered.extend(said.map(|said| Consideration {
+                rule: said.rule,
+                effect: match said.stance {
+                    Stance::Deny(_) => Effect::Deny,
+                    Stance::Ask(_) => Effect::Ask,
+                    Stance::Allow if said.transforms.is_empty() => Effect::Allow,
+                    Stance::Allow => Effect::Transform,
+                },
+                outcome: Fared::Matched,
+            }));
             for rule in &set.rules {
                 match consider(rule, facts) {
                     Some(outcome) => {
@@ -89,12 +101,23 @@ fn summary(verdict: &Verdict, sets: &[std::sync::Arc<RuleSet>]) -> String {
     };
     match verdict {
         Verdict::Allow(grant) => match grant.warnings.first() {
-            Some(warning) => format!("allowed {}: {}", by(grant.rule.as_ref()), warning.message),
-            None => format!("allowed {}", by(grant.rule.as_ref())),
+            Some(warning) => {
+                format!("allowed {}: {}{}", by(grant.rule.as_ref()), warning.message, lowered(grant))
+            }
+            None => format!("allowed {}{}", by(grant.rule.as_ref()), lowered(grant)),
         },
         Verdict::Ask(question) => format!("asked {}: {}", by(Some(&question.rule)), question.reason),
         Verdict::Deny(reason) => format!("denied {}: {}", by(reason.rule.as_ref()), reason.message),
     }
+}
+
+/// What happens to the labels of the result.
+fn lowered(grant: &Grant) -> String {
+    let each = grant.declassify.iter().map(|one| {
+        let fields: Vec<&str> = one.trust.iter().chain(&one.open).map(String::as_str).collect();
+        format!("; rule `{}` declassifies {} of its result", one.rule, fields.join(", "))
+    });
+    each.collect()
 }
 
 /// How a rule fares; `None` if it is about another operation or tool.

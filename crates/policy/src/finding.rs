@@ -1,5 +1,6 @@
 //! What is wrong with a file, and exactly where.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -16,12 +17,20 @@ pub struct Source {
     pub name: String,
     /// Whose it is.
     pub layer: Layer,
+    /// What it refers to: the texts of files beside it, by the names that it has for them. Part of the policy like the text itself.
+    pub files: BTreeMap<String, String>,
 }
 
 impl Source {
     /// A source by name and layer.
     pub fn new(name: impl Into<String>, layer: Layer) -> Self {
-        Self { name: name.into(), layer }
+        Self { name: name.into(), layer, files: BTreeMap::new() }
+    }
+
+    /// The same with files beside it.
+    #[must_use]
+    pub fn beside(self, files: BTreeMap<String, String>) -> Self {
+        Self { files, ..self }
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::condition::{Quantifier, all_hold};
+use crate::condition::{Clause, Quantifier, all_hold};
 use crate::facts::{Facts, Resource};
 use crate::load::conditions_of;
 use crate::replay::Recorded;
@@ -184,7 +184,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The smallest thing that would let a call through: what it is about, and the rule that would have to make an exception.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cover {
     /// Conditions that fit this call and nothing wider.
     pub conditions: Value,
@@ -227,13 +227,21 @@ impl Cover {
         Some(Self { conditions, exception_of, lines })
     }
 
-    /// Whether it would have covered another call too.
+    /// Ready to be held against many calls; `None` if its conditions can't be used.
+    pub fn compiled(&self) -> Option<Covering> {
+        conditions_of(&self.conditions.to_string(), Layer::User).map(Covering)
+    }
+}
+
+/// The conditions of a [`Cover`], compiled.
+#[derive(Debug)]
+pub struct Covering(Box<[Clause]>);
+
+impl Covering {
+    /// Whether it would have covered this call too.
     pub fn covers(&self, call: &Recorded) -> bool {
-        let clauses = conditions_of(&self.conditions.to_string(), Layer::User);
-        clauses.is_some_and(|clauses| {
-            call.with_facts(crate::history::Past::default(), &crate::facts::NoRates, |facts| {
-                all_hold(&clauses, facts, Quantifier::Every)
-            })
+        call.with_facts(crate::history::Past::default(), &crate::facts::NoRates, |facts| {
+            all_hold(&self.0, facts, Quantifier::Every)
         })
     }
 }

@@ -9,6 +9,7 @@ mod body;
 mod cases;
 mod condition;
 mod conflicts;
+mod declassify;
 mod diff;
 mod explain;
 mod expression;
@@ -39,6 +40,7 @@ mod words;
 
 pub use cases::{CaseFailure, CaseReport, run_cases};
 pub use conflicts::Conflicts;
+pub use declassify::Declassified;
 pub use diff::{PolicyDiff, Shift, diff};
 pub use explain::{Consideration, Explanation, Fared};
 pub use facts::{ArgLabels, BudgetLeft, Caller, Facts, NoRates, Rates, Resource, SessionFacts};
@@ -47,7 +49,7 @@ pub use handle::{
     HANDLE_SCHEME, Handle, SECRET_NAME_BYTES_MAX, SECRET_USE, each_secret, handles, is_secret_name,
 };
 pub use history::{History, Past};
-pub use learn::{Cover, Trace};
+pub use learn::{Cover, Covering, Trace};
 pub use lint::lint;
 pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};

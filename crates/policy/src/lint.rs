@@ -45,6 +45,7 @@ pub fn lint(policy: &Policy, tools: &[&str]) -> Vec<Finding> {
             breadth(rule, &mut findings);
             reach(rule, &mut findings);
             tool_names(rule, tools, &mut findings);
+            lowered(rule, &mut findings);
             each_clause(rule, &mut |clause| empty_regex(rule, clause, &mut findings));
         }
         shadows(set, &mut findings);
@@ -143,6 +144,23 @@ fn reach(rule: &Rule, findings: &mut Vec<Finding>) {
         let message =
             format!("rule `{}` never matches: only the operation `tool.run` has a tool", rule.at.id);
         findings.push(finding(Level::Warning, rule.at.line, message, Some("take `op` or `tool` out")));
+    }
+}
+
+/// A label that is lowered is believed from then on, so whoever reads the file should see it.
+fn lowered(rule: &Rule, findings: &mut Vec<Finding>) {
+    let Some(declassify) = &rule.declassify else { return };
+    let list = |fields: &std::collections::BTreeSet<String>| {
+        fields.iter().map(|field| format!("`{field}`")).collect::<Vec<_>>().join(", ")
+    };
+    if !declassify.trust.is_empty() {
+        let message = format!("rule `{}` trusts {}, whoever wrote it", rule.at.id, list(&declassify.trust));
+        let help = "fine if only your own system fills it in; else an outsider names who is affected";
+        findings.push(finding(Level::Note, rule.at.line, message, Some(help)));
+    }
+    if !declassify.open.is_empty() {
+        let message = format!("rule `{}` lets {} be told to anyone", rule.at.id, list(&declassify.open));
+        findings.push(finding(Level::Note, rule.at.line, message, None));
     }
 }
 

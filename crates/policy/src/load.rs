@@ -2,8 +2,10 @@
 
 mod agentzero;
 mod bodies;
+mod declassify;
 mod foreign;
 mod graph;
+mod manifest;
 mod native;
 mod reader;
 mod resources;
@@ -15,6 +17,7 @@ mod units;
 mod values;
 mod when;
 
+use crate::acs::control::Control;
 use crate::condition::{Clause, Condition, Names};
 use crate::conflicts::Conflicts;
 use crate::finding::{Findings, LoadError, Place, Source};
@@ -40,6 +43,7 @@ struct Loaded {
     governance: Governance,
     conflicts: Conflicts,
     graph: Option<Graph>,
+    control: Option<Control>,
     /// What rules that look back take note of.
     events: Vec<(Rule, Event)>,
     rules: Vec<Rule>,
@@ -56,6 +60,7 @@ impl Default for Loaded {
             governance: Governance::default(),
             conflicts: Conflicts::default(),
             graph: None,
+            control: None,
             events: Vec::new(),
             rules: Vec::new(),
             examples: Vec::new(),
@@ -75,7 +80,7 @@ pub(crate) fn conditions_of(text: &str, layer: Layer) -> Option<Box<[Clause]>> {
 type When = (&'static str, &'static str);
 
 /// Compiles the text of a policy file: our own format, an agentzero `policy.yml`, an `.agents/security.md`, a
-/// `governance.toolkit/v1` policy, or (where they are compiled in) a `.cedar` or `.rego` file.
+/// `governance.toolkit/v1` policy, an ACS manifest, or (where they are compiled in) a `.cedar` or `.rego` file.
 pub fn load(text: &str, source: &Source) -> Result<Policy, LoadError> {
     let mut reader = Reader::new(text, source.layer);
     let loaded = read(&mut reader, source);
@@ -123,6 +128,9 @@ fn read(reader: &mut Reader<'_>, source: &Source) -> Option<Loaded> {
     // `version` is everybody's; the others are told apart by what only they have.
     let agentzero_only: Vec<&str> =
         agentzero::KEYS.iter().copied().filter(|key| !native::KEYS.contains(key)).collect();
+    if has(&["agent_control_specification_version"]) {
+        return manifest::read(reader, &root, source);
+    }
     Some(if has(&["apiVersion"]) {
         toolkit::read(reader, &root)
     } else if has(native::KEYS) && has(&["rules", "mode", "limits"]) {
@@ -185,10 +193,11 @@ fn compiled(loaded: Loaded, text: &str, source: &Source) -> Policy {
         conflicts: loaded.conflicts,
         events: Events::new(loaded.events),
         graph: loaded.graph,
+        control: loaded.control,
         index: Index::new(&rules),
         rules,
         examples: loaded.examples.len(),
         is_loaded: true,
     };
-    Policy::of(set, text)
+    Policy::of(set, text, &source.files)
 }

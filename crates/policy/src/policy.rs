@@ -4,12 +4,16 @@
 //! one effect is named. `transform` and `raise-tier` rules, limits and rates change what a yes gives and never say yes.
 //! Several files are each decided on their own and the strictest answer holds, so a further file can only narrow.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::condition::{Clause, Condition, Names, Quantifier, all_hold, secrets};
+use crate::acs::Point;
+use crate::acs::control::{Control, Said, Stance};
+use crate::condition::{Clause, Names, Quantifier, all_hold, secrets};
 use crate::conflicts::Conflicts;
+use crate::declassify::Declassified;
 use crate::facts::{Facts, Resource};
 use crate::governance::Governance;
 use crate::graph::Graph;
@@ -60,6 +64,8 @@ pub(crate) struct RuleSet {
     pub events: Events,
     /// If there is one: who may reach what.
     pub graph: Option<Graph>,
+    /// If it is a manifest: what decides where it has a point.
+    pub control: Option<Control>,
     /// Examples that were checked when it was loaded.
     pub examples: usize,
     /// False only for the policy that stands in for a missing one.
@@ -83,14 +89,18 @@ impl Policy {
             tier: facts.tier,
             transforms: Vec::new(),
             charges: Vec::new(),
+            declassify: Vec::new(),
             warnings: Vec::new(),
             rule: None,
+            result: None,
         };
         let mut question: Option<(RuleRef, String, u8)> = None;
         for set in self.sets.iter().filter(|set| set.is_about(facts)) {
-            is_spoken_of = true;
+            // Only the file that comes first lowers labels: what is below it can only narrow.
+            let is_first = !std::mem::replace(&mut is_spoken_of, true);
             let hits = set.hits(facts);
-            match set.ruling(&hits, facts) {
+            let said = set.control.as_ref().and_then(|control| control.before(facts));
+            match set.ruling(&hits, said.as_ref(), facts) {
                 Ruling::Deny(reason) => return Verdict::Deny(reason),
                 Ruling::Ask(rule, reason, approvers, warning) => {
                     grant.warnings.extend(warning);
@@ -106,7 +116,10 @@ impl Policy {
                     grant.warnings.extend(warning);
                 }
             }
-            set.modify(&hits, &mut grant);
+            set.modify(&hits, said, &mut grant);
+            if is_first {
+                grant.declassify = set.declassified(&hits);
+            }
         }
         if !is_spoken_of {
             return Verdict::Deny(Reason {
@@ -136,10 +149,11 @@ impl Policy {
             index: Index::default(),
             events: Events::default(),
             graph: None,
+            control: None,
             examples: 0,
             is_loaded: false,
         };
-        Self::of(set, "")
+        Self::of(set, "", &BTreeMap::new())
     }
 
     /// Both together: each decides, the stricter answer holds. The project's policy can only narrow the user's.
@@ -166,20 +180,24 @@ impl Policy {
             name: set.name.to_string(),
             layer: set.layer,
             mode: set.mode,
-            rules: set.rules.len(),
+            rules: set.rules.len() + set.control.as_ref().map_or(0, |control| control.points().count()),
             examples: set.examples,
+            points: set.control.iter().flat_map(Control::points).map(|(at, _)| at).collect(),
         };
         self.sets.iter().map(outline).collect()
     }
 
-    pub(crate) fn of(set: RuleSet, text: &str) -> Self {
-        let digest = Sha256::new()
+    pub(crate) fn of(set: RuleSet, text: &str, files: &BTreeMap<String, String>) -> Self {
+        let mut digest = Sha256::new()
             .chain_update(b"regent policy v1\0")
             .chain_update(set.layer.as_str())
             .chain_update([0])
-            .chain_update(text)
-            .finalize();
-        Self { sets: Box::new([Arc::new(set)]), digest: digest.into(), shadow: None }
+            .chain_update(text);
+        for (name, text) in files {
+            let part = Sha256::new().chain_update(name).chain_update([0]).chain_update(text).finalize();
+            digest = digest.chain_update(b"\0file\0").chain_update(part);
+        }
+        Self { sets: Box::new([Arc::new(set)]), digest: digest.finalize().into(), shadow: None }
     }
 
     pub(crate) fn with_shadow(self, shadow: Shadow) -> Self {
@@ -204,6 +222,9 @@ pub struct Outline {
     pub rules: usize,
     /// How many examples were checked when it was loaded.
     pub examples: usize,
+    /// The points at which it is asked, if it is a manifest.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
 }
 
 /// The rules of one file that match a call.
@@ -277,12 +298,15 @@ impl RuleSet {
         hits
     }
 
-    fn ruling(&self, hits: &Hits, facts: &Facts<'_>) -> Ruling {
+    fn ruling(&self, hits: &Hits, said: Option<&Said>, facts: &Facts<'_>) -> Ruling {
         if let Some(reason) = self.refusal(hits, facts) {
             return match self.mode {
                 Mode::Strict | Mode::Permissive => Ruling::Deny(reason),
                 Mode::Audit => Ruling::Allow(None, Some(would_deny(reason))),
             };
+        }
+        if let Some(said) = said {
+            return self.by_manifest(said, facts);
         }
         if let Some((at, reason)) = self.asks(hits, facts) {
             return match self.mode {
@@ -306,6 +330,18 @@ impl RuleSet {
                     format!("no rule speaks of {}; permissive mode let it through", described(facts));
                 Ruling::Allow(None, Some(Reason { code: codes::UNMATCHED, message, rule: None, help: None }))
             }
+        }
+    }
+
+    /// What a manifest says holds where it has a point; it grants no secret, as it can't name one.
+    fn by_manifest(&self, said: &Said, facts: &Facts<'_>) -> Ruling {
+        match &said.stance {
+            Stance::Deny(reason) => Ruling::Deny(reason.clone()),
+            Stance::Ask(_) | Stance::Allow if secrets(facts).next().is_some() => {
+                Ruling::Deny(self.no_rule(facts))
+            }
+            Stance::Ask(reason) => Ruling::Ask(said.rule.clone(), reason.clone(), 1, None),
+            Stance::Allow => Ruling::Allow(Some(said.rule.clone()), None),
         }
     }
 
@@ -387,10 +423,22 @@ impl RuleSet {
         }
     }
 
+    /// What the matching rules take a label from. Where one rule decides alone, only that one does.
+    fn declassified(&self, hits: &Hits) -> Vec<Declassified> {
+        let speaks = |at: &&u32| self.conflicts == Conflicts::DenyOverrides || hits.allow == Some(**at);
+        let rules = hits.modifiers.iter().filter(speaks).filter_map(|at| self.rules.get(*at as usize));
+        rules.filter_map(|rule| rule.declassify.clone()).collect()
+    }
+
     /// Narrows a grant by what the matching rules want.
-    fn modify(&self, hits: &Hits, grant: &mut Grant) {
+    fn modify(&self, hits: &Hits, said: Option<Said>, grant: &mut Grant) {
         grant.limits = grant.limits.meet(self.limits);
         let mut changes = Vec::new();
+        if let Some(said) = said {
+            changes.extend(said.transforms);
+            grant.warnings.extend(said.warnings);
+            grant.result = grant.result.max(said.result);
+        }
         for rule in hits.modifiers.iter().filter_map(|at| self.rules.get(*at as usize)) {
             if let Some(limits) = rule.limits {
                 grant.limits = grant.limits.meet(limits);
@@ -441,35 +489,15 @@ impl Policy {
     /// Whether any rule or check looks at a call's arguments.
     pub fn looks_at_args(&self) -> bool {
         fn any(clauses: &[Clause]) -> bool {
-            clauses.iter().any(|clause| match &clause.condition {
-                Condition::Arg { .. }
-                | Condition::Body(_)
-                | Condition::Expression(_)
-                | Condition::Turn(_) => true,
-                Condition::Any(branches) | Condition::All(branches) => {
-                    branches.iter().any(|branch| any(branch))
-                }
-                Condition::Class(_)
-                | Condition::Agent(_)
-                | Condition::Role(_)
-                | Condition::Trust { .. }
-                | Condition::Op(_)
-                | Condition::Tool(_)
-                | Condition::Capability(_)
-                | Condition::Path(_)
-                | Condition::Endpoint(_)
-                | Condition::Argv(_)
-                | Condition::Secret(_)
-                | Condition::Label { .. }
-                | Condition::Tier(_)
-                | Condition::Time(_)
-                | Condition::Budget { .. }
-                | Condition::Session { .. } => false,
+            clauses.iter().any(|clause| {
+                let condition = &clause.condition;
+                condition.looks_at_args() || condition.branches().iter().any(|branch| any(branch))
             })
         }
         self.sets.iter().any(|set| {
             set.governance.blocked.is_some()
                 || set.graph.is_some()
+                || set.control.is_some()
                 || set.rules.iter().any(|rule| any(&rule.when) || any(&rule.unless))
         })
     }

@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::condition::{Clause, Quantifier, all_hold, names_secrets, secrets};
+use crate::declassify::Declassified;
 use crate::facts::Facts;
 use crate::transform::Transform;
 use crate::verdict::{Charge, Layer, Limits, RuleId, RuleRef};
@@ -54,6 +55,8 @@ pub(crate) struct Rule {
     pub rate: Option<Rate>,
     pub tier: Option<Tier>,
     pub transforms: Box<[Transform]>,
+    /// Fields of the result that it takes a label from.
+    pub declassify: Option<Declassified>,
     pub approvers: u8,
     /// Where the file goes by priority: the highest decides.
     pub priority: u32,
@@ -81,6 +84,7 @@ impl Rule {
             rate: None,
             tier: None,
             transforms: Box::default(),
+            declassify: None,
             approvers: 1,
             priority: 0,
         }
@@ -129,6 +133,7 @@ impl Rule {
             || self.rate.is_some()
             || self.tier.is_some()
             || !self.transforms.is_empty()
+            || self.declassify.is_some()
             || self.effect == Effect::Warn
     }
 }

@@ -3,12 +3,15 @@
 mod adversarial;
 mod conditions;
 mod decide;
+mod declassify;
 mod default_policy;
 mod evidence;
 mod formats;
 mod graph;
 mod languages;
 mod load;
+#[cfg(feature = "rego")]
+mod manifests;
 mod properties;
 mod sequences;
 mod toolkit;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::declassify::{self, Declassified};
 use crate::transform::Transform;
-use crate::words::{Tier, Word, words};
+use crate::words::{Confidentiality, Tier, Word, words};
 
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -75,7 +76,7 @@ impl Verdict {
 }
 
 impl Grant {
-    /// What both give: the lesser limits, the stronger tier, every change and every count.
+    /// What both give: the lesser limits, the stronger tier, every change and every count; a label only where both lower it.
     #[must_use]
     pub fn meet(mut self, theirs: Self) -> Self {
         self.limits = self.limits.meet(theirs.limits);
@@ -86,6 +87,8 @@ impl Grant {
         self.transforms.extend(new);
         let new: Vec<_> = theirs.charges.into_iter().filter(|one| !self.charges.contains(one)).collect();
         self.charges.extend(new);
+        self.result = self.result.max(theirs.result);
+        self.declassify = declassify::meet(&self.declassify, &theirs.declassify);
         self
     }
 }
@@ -103,10 +106,16 @@ pub struct Grant {
     pub transforms: Vec<Transform>,
     /// Rates to count this call against, atomically with the limit they carry.
     pub charges: Vec<Charge>,
+    /// Fields of the result whose label it lowers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub declassify: Vec<Declassified>,
     /// What the caller should hear although the answer is yes.
     pub warnings: Vec<Reason>,
     /// The rule that allowed it; none where the mode did.
     pub rule: Option<RuleRef>,
+    /// How confidential what comes back is, at least; none where nothing says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Confidentiality>,
 }
 
 /// What a person is asked.
@@ -276,6 +285,10 @@ pub mod codes {
     pub const SEQUENCE: &str = "policy.sequence";
     /// The policy has a graph, and no edge of it leads from the caller to the thing.
     pub const NO_EDGE: &str = "policy.no_edge";
+    /// A manifest says no, or can't be evaluated.
+    pub const MANIFEST: &str = "policy.manifest";
+    /// What came back doesn't pass a manifest.
+    pub const WITHHELD: &str = "policy.withheld";
     /// The tool is not among `allowed_tools`.
     pub const ALLOWED_TOOLS: &str = "governance.allowed_tools";
     /// The arguments contain a blocked pattern.
@@ -306,6 +319,14 @@ pub mod codes {
         (
             NO_EDGE,
             "the policy has a graph of who may reach what, and no edge of it leads from the caller there",
+        ),
+        (
+            MANIFEST,
+            "a point of the ACS manifest says no, or isn't there, or couldn't be evaluated (`runtime_error:…`); each of these is a no",
+        ),
+        (
+            WITHHELD,
+            "the call was made, and a point of the ACS manifest doesn't let what came back pass; it is in the ledger that it was made",
         ),
         (ALLOWED_TOOLS, "the policy lists `allowed_tools`, and this tool is not among them"),
         (BLOCKED_PATTERN, "the arguments contain something that `blocked_patterns` names"),

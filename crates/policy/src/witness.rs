@@ -16,7 +16,10 @@ const PER_CONDITION_MAX: usize = 4;
 /// Calls for every rule of a policy, each with the words that describe it.
 pub(crate) fn calls(policy: &Policy) -> Vec<(Value, CallSketch)> {
     let rules = policy.sets().iter().flat_map(|set| &set.rules);
-    rules.flat_map(of_rule).collect()
+    let tools =
+        policy.sets().iter().filter_map(|set| set.control.as_ref()).flat_map(|control| control.tools());
+    let called = tools.filter_map(|tool| parsed(Map::from_iter([("tool".to_owned(), json!(tool))])));
+    rules.flat_map(of_rule).chain(called).collect()
 }
 
 fn of_rule(rule: &Rule) -> Vec<(Value, CallSketch)> {
@@ -26,10 +29,14 @@ fn of_rule(rule: &Rule) -> Vec<(Value, CallSketch)> {
         if !fields.contains_key("tool") && !fields.contains_key("op") {
             fields.insert("tool".to_owned(), json!("any.tool"));
         }
-        let value = Value::Object(fields);
-        CallSketch::parse(&value.to_string()).ok().map(|sketch| (value, sketch))
+        parsed(fields)
     };
     all.into_iter().filter_map(call).collect()
+}
+
+fn parsed(fields: Map<String, Value>) -> Option<(Value, CallSketch)> {
+    let value = Value::Object(fields);
+    CallSketch::parse(&value.to_string()).ok().map(|sketch| (value, sketch))
 }
 
 /// Every way to fill in what the clauses want.

@@ -50,7 +50,8 @@ pub struct FieldLabels {
     /// The output is confidential to the user.
     #[serde(default)]
     pub secret: bool,
-    /// Who may read what is confidential besides the user: words as they occur in sinks.
+    /// The only ones besides the user who may read the output, as sinks name them. Naming any makes the output confidential, and it goes
+    /// to nobody else unasked.
     #[serde(default)]
     pub readers: BTreeSet<String>,
     /// Nobody declared this: it was inferred, and a person should confirm it.
@@ -78,6 +79,11 @@ impl FieldLabels {
         Self::deserialize(labels).unwrap_or_else(|_| Self::inferred(schema))
     }
 
+    /// Whether the output isn't for everybody.
+    pub fn is_confidential(&self) -> bool {
+        self.secret || !self.readers.is_empty()
+    }
+
     /// Whether a call does something outside of the agent.
     pub fn acts(&self) -> bool {
         self.effect != Effect::Read
@@ -100,6 +106,64 @@ impl FieldLabels {
                 names.peek().is_none() || names.any(|name| fields.contains(name))
             }
         }
+    }
+}
+
+/// Fields of one output that a rule of policy takes a label from: paths from the top, `sender` or `items[].id`, with all that is below.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Cleared {
+    /// Trusted although an outsider can write them.
+    pub trust: BTreeSet<String>,
+    /// Open although the output is confidential.
+    pub open: BTreeSet<String>,
+}
+
+impl Cleared {
+    /// Whether no field is.
+    pub fn is_empty(&self) -> bool {
+        self.trust.is_empty() && self.open.is_empty()
+    }
+
+    /// What of it can be told apart in an output: nothing where a key could pass for a path of others.
+    pub(crate) fn within(&self, output: &Value) -> Self {
+        let spares = |fields: &BTreeSet<String>| !fields.is_empty();
+        if (spares(&self.trust) || spares(&self.open)) && has_plain_keys(output, 0) {
+            self.clone()
+        } else {
+            Self::default()
+        }
+    }
+
+    pub(crate) fn trusts(&self, path: &str) -> Option<&String> {
+        self.trust.iter().find(|field| is_at(path, field))
+    }
+
+    pub(crate) fn opens(&self, path: &str) -> Option<&String> {
+        self.open.iter().find(|field| is_at(path, field))
+    }
+}
+
+/// Whether a path is that of a field, or below it.
+fn is_at(path: &str, field: &str) -> bool {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Deeper than any result of use.
+const DEPTH_MAX: usize = 64;
+
+/// Whether no key looks like a path: whoever writes `{"a.b": …}` must not pass for the field `b` of `a`.
+fn has_plain_keys(value: &Value, depth: usize) -> bool {
+    if depth > DEPTH_MAX {
+        return false;
+    }
+    let below = |value| has_plain_keys(value, depth.saturating_add(1));
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(key, value)| !key.is_empty() && !key.contains(['.', '[', ']']) && below(value)),
+        Value::Array(items) => items.iter().all(below),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 

@@ -16,7 +16,7 @@ mod text;
 mod transcript;
 
 pub use begin::{Begin, Declared};
-pub use labels::{Effect, FieldLabels, Taint, Whole};
+pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
 pub use ruling::{Found, Ruling, Stance};
 pub use session::{CallId, Observed, Session, SessionError, Trusted};

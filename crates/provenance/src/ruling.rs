@@ -54,6 +54,13 @@ impl Ruling {
         self.found.iter().map(|found| (found.argument.as_str(), found.origin.word())).collect()
     }
 
+    /// Takes one more thing to say into account, if it is stricter. What isn't done takes no step.
+    pub(crate) fn tighten(&mut self, point: Point) {
+        if point.stance > self.stance {
+            (self.stance, self.code, self.reason) = (point.stance, point.code, point.reason);
+        }
+    }
+
     pub(crate) fn new(point: Point) -> Self {
         let Point { stance, code, reason } = point;
         Self { stance, code, reason, found: Vec::new(), step: None, act: None }

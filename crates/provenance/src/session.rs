@@ -1,6 +1,7 @@
 //! One request from its beginning to its end: what it may use, what has been heard, what has been done.
 
 mod grounds;
+mod readers;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use crate::labels::FieldLabels;
+use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
 use crate::ruling::{Found, Point, Ruling};
@@ -82,6 +83,8 @@ pub struct Observed<'a> {
     pub failed: bool,
     /// A person has agreed to exactly these arguments.
     pub agreed: Option<&'a Value>,
+    /// Fields of the output whose label a rule of policy lowers.
+    pub cleared: Option<&'a Cleared>,
 }
 
 impl Session {
@@ -148,6 +151,7 @@ impl Session {
             Some(planned) => self.by_plan(planned, tool, labels, args),
             None => Ruling::new(self.by_grounds(tool, labels, args)),
         };
+        ruling.tighten(self.is_for_readers(labels, args));
         if labels.acts() {
             ruling.act = Some(act_of(tool, args));
         }
@@ -161,8 +165,9 @@ impl Session {
         slot.is_none_or(|used| !std::mem::replace(used, true))
     }
 
-    /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again.
-    pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) {
+    /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again. Gives back
+    /// which fields' labels were lowered: that is to be recorded.
+    pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
         if let Some(ruling) = ruling {
             let slot = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step));
             if let Some(used) = slot {
@@ -175,14 +180,18 @@ impl Session {
                 self.acts.insert(act);
             }
         }
-        let Observed { call, tool, output, failed, agreed } = *observed;
+        let Observed { call, tool, output, failed, agreed, cleared } = *observed;
         self.agree(tool, agreed);
+        let nothing = Cleared::default();
         match self.tools.get(tool) {
             // The words of a failure are whoever's: they may quote anything.
-            Some(labels) if !failed => self.transcript.hear(&Heard { call, tool, labels, output }),
+            Some(labels) if !failed => {
+                let cleared = cleared.unwrap_or(&nothing);
+                self.transcript.hear(&Heard { call, tool, labels, output, cleared })
+            }
             Some(_) | None => {
                 let labels = FieldLabels::inferred(&Value::Null);
-                self.transcript.hear(&Heard { call, tool, labels: &labels, output });
+                self.transcript.hear(&Heard { call, tool, labels: &labels, output, cleared: &nothing })
             }
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::date;
-use crate::labels::{Effect, FieldLabels};
+use crate::labels::{Cleared, Effect, FieldLabels};
 use crate::records::Records;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
@@ -85,6 +85,8 @@ struct Source {
     tool: Box<str>,
     trusted: bool,
     secret: bool,
+    /// Who alone may read it, in words; empty if nobody is named.
+    readers: Vec<Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,8 @@ pub(crate) struct Heard<'a> {
     pub(crate) tool: &'a str,
     pub(crate) labels: &'a FieldLabels,
     pub(crate) output: &'a Value,
+    /// Fields whose label a rule lowers.
+    pub(crate) cleared: &'a Cleared,
 }
 
 /// Everything a session has heard.
@@ -112,12 +116,14 @@ pub struct Transcript {
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
     pub(crate) records: Records,
     tainted: bool,
+    /// Something that only some may read couldn't be kept apart.
+    lost: bool,
 }
 
 impl Transcript {
     /// A transcript that begins with the trusted request.
     pub fn new(request: &str) -> Self {
-        let own = || Source { tool: "".into(), trusted: true, secret: false };
+        let own = || Source { tool: "".into(), trusted: true, secret: false, readers: Vec::new() };
         let mut new = Self {
             spans: Spans::default(),
             sources: vec![own(), own()],
@@ -125,6 +131,7 @@ impl Transcript {
             alike: HashMap::new(),
             records: Records::default(),
             tainted: false,
+            lost: false,
         };
         new.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
         new
@@ -154,30 +161,40 @@ impl Transcript {
         self.seen(words).sources & (1 << AGREED) != 0
     }
 
-    /// Takes an output in.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>) {
+    /// Takes an output in. Gives back which fields' labels were lowered in doing so.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Cleared {
         let Heard { tool, labels, output, .. } = *heard;
+        let cleared = heard.cleared.within(output);
+        let mut used = Cleared::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         for (path, leaf) in all {
-            let tainted = labels.is_tainted(&path);
-            self.tainted |= tainted;
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
-            self.take(heard, &path, leaf, !tainted && (!writes || is_id(&path)));
+            let is_theirs = labels.is_tainted(&path);
+            let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
+            let tainted = is_theirs && by_rule.is_none();
+            self.tainted |= tainted;
+            let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
+            let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
+            self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
             if writes && !tainted && is_id(&path) {
                 self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
             }
+            used.trust.extend(by_rule.cloned());
+            used.open.extend(opened.cloned());
         }
-        self.records.take(tool, output, |path| !labels.is_tainted(path));
+        self.records.take(tool, output, |path| !labels.is_tainted(path) || cleared.trusts(path).is_some());
+        used
     }
 
-    fn take(&mut self, heard: &Heard<'_>, path: &str, leaf: Leaf<'_>, trusted: bool) {
-        let Some(source) = self.source_of(heard.tool, trusted, heard.labels.secret) else { return };
+    fn take(&mut self, heard: &Heard<'_>, path: &str, leaf: Leaf<'_>, (trusted, secret): (bool, bool)) {
+        let Some(source) = self.source_of(heard, trusted, secret) else {
+            self.lost |= secret && !heard.labels.readers.is_empty();
+            return;
+        };
         let words = text::words_of(leaf);
-        if !trusted {
-            self.note_shapes(source, &words);
-        }
+        self.note_shapes(source, &words);
         let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
         if self.leaves.len() < LEAVES_MAX {
             self.leaves.push(Kept { call: heard.call, source, field: path.into() });
@@ -203,7 +220,8 @@ impl Transcript {
     }
 
     /// The number of a source; `None` when there are too many, and then nothing of it is found.
-    fn source_of(&mut self, tool: &str, trusted: bool, secret: bool) -> Option<u32> {
+    fn source_of(&mut self, heard: &Heard<'_>, trusted: bool, secret: bool) -> Option<u32> {
+        let tool = heard.tool;
         let is = |one: &Source| {
             !tool.is_empty() && &*one.tool == tool && one.trusted == trusted && one.secret == secret
         };
@@ -211,7 +229,9 @@ impl Transcript {
         let at = match known {
             Some(at) => at,
             None if self.sources.len() < SOURCES_MAX => {
-                self.sources.push(Source { tool: tool.into(), trusted, secret });
+                let readers = heard.labels.readers.iter().filter(|_| secret);
+                let readers = readers.map(|reader| text::words(reader)).collect();
+                self.sources.push(Source { tool: tool.into(), trusted, secret, readers });
                 self.sources.len().saturating_sub(1)
             }
             None => return None,
@@ -291,17 +311,44 @@ impl Transcript {
         self.those(|source| source.trusted && !source.secret) | 1
     }
 
+    /// Whether anything is for some and not for others.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.lost || self.sources.iter().any(|source| !source.readers.is_empty())
+    }
+
+    /// The sources that these may not read: those with readers among whom one of `reached` isn't. Whoever reaches nobody by name may reach
+    /// anybody. `None` if all of them may read everything.
+    pub(crate) fn kept_from(&self, reached: &[Vec<String>]) -> Option<Sources> {
+        let may =
+            |source: &Source| !reached.is_empty() && reached.iter().all(|one| source.readers.contains(one));
+        let kept = self.those(|source| !source.readers.is_empty() && !may(source));
+        (kept != 0 || self.lost).then_some(kept)
+    }
+
+    /// Sources that no outsider can write, and that everyone reached may read.
+    pub(crate) fn readable(&self, reached: &[Vec<String>]) -> Sources {
+        let kept = self.kept_from(reached).unwrap_or(0);
+        self.those(|source| source.trusted && !source.readers.is_empty()) & !kept
+    }
+
+    /// Which tool gave the first of these sources, for the person.
+    pub(crate) fn name_of(&self, sources: Sources) -> &str {
+        let at = usize::try_from(sources.trailing_zeros()).unwrap_or(usize::MAX);
+        self.sources.get(at).map_or("an earlier result", |source| &source.tool)
+    }
+
     /// The sources of these tools.
     pub(crate) fn of_tools(&self, is_one: impl Fn(&str) -> bool) -> Sources {
         self.those(|source| is_one(&source.tool))
     }
 
-    /// The words that look like this one in untrusted sources among `sources`; `None` if they are too many to tell.
+    /// The words that look like this one in `sources`, whoever wrote them: what others wrote is no less a choice because what it stands
+    /// beside is trusted. `None` if they are too many to tell.
     pub(crate) fn alike(&self, word: &str, sources: Sources) -> Option<BTreeSet<&str>> {
         let shape = text::shape(word)?;
         let mut all = BTreeSet::new();
-        for (bit, source) in (0_u32..).zip(&self.sources) {
-            if source.trusted || sources & 1_u128.checked_shl(bit).unwrap_or(0) == 0 {
+        for (bit, _) in (0_u32..).zip(&self.sources) {
+            if sources & 1_u128.checked_shl(bit).unwrap_or(0) == 0 {
                 continue;
             }
             let some = self.alike.get(&(bit, shape)).into_iter().flatten();

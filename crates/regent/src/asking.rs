@@ -1,15 +1,15 @@
 //! Asking a person at the terminal while a task waits. One question at a time, and only a plain yes is a yes.
 
-mod question;
-
 use std::io::BufRead as _;
 use std::sync::Arc;
 
-use regent_kernel::{Answer, Answered, BoxFuture, Kernel, Op, Reply, Scope, Ticket};
+use regent_kernel::{Answer, Answered, Attention, BoxFuture, Kernel, Op, Reply, Scope, Status, Ticket};
 use regent_runtime::door::{Asker, Asking};
 use tokio::sync::{Mutex, mpsc};
 
+use crate::question;
 use crate::stage::Stage;
+use crate::term;
 
 /// Asks on the terminal; an answer from another one counts as well.
 #[derive(Debug)]
@@ -28,41 +28,91 @@ impl Terminal {
     async fn put(&self, kernel: &Kernel, ticket: &Ticket) -> Asking {
         // Calls side by side may all be asked about; a person reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
-        self.stage.ask(&question::text(self.stage.screen(), kernel, ticket));
-        let answer = loop {
+        self.stage.ask(&shown(&self.stage, kernel, ticket));
+        loop {
             let line = tokio::select! {
                 line = keyboard.line() => line,
                 answered = kernel.answered(&ticket.id) => {
                     self.stage.go_on("answered from another terminal");
-                    return match answered {
-                        Ok(Answered::Approved | Answered::Denied { .. }) => Asking::Answered,
-                        Ok(Answered::Waiting { .. } | Answered::Gone) | Err(_) => Asking::Later,
-                    };
+                    return over(answered.ok().as_ref());
                 }
             };
             // Whoever closes the terminal has not answered.
             let Some(line) = line else { return Asking::Later };
-            match self.meant(line.trim()) {
-                Some(answer) => break answer,
-                None => self.stage.ask("  y, s or n: "),
+            let Some(answer) = meant(line.trim(), self.valid_ms) else {
+                self.stage.ask("  y, s or n: ");
+                continue;
+            };
+            match given(kernel, ticket, answer).await {
+                Given::Taken => {
+                    self.stage.go_on("");
+                    return Asking::Answered;
+                }
+                // It takes others too: who has agreed here waits for them.
+                Given::OthersToo => {
+                    self.stage.go_on("another person has to agree as well: `regent approve`");
+                    return over(kernel.answered(&ticket.id).await.ok().as_ref());
+                }
+                Given::Refused(why) => self.stage.ask(&format!("  {}\n  y or n: ", term::inline(&why))),
+                Given::Nobody => {
+                    self.stage.go_on("");
+                    return Asking::Later;
+                }
             }
-        };
-        self.stage.go_on("");
-        let op = Op::Answer { ticket: ticket.id.clone(), answer };
-        match kernel.syscall(&kernel.operator(), op).await {
-            Ok(Reply::Done(_)) => Asking::Answered,
-            Ok(Reply::Denied(_) | Reply::Pending(_)) | Err(_) => Asking::Later,
         }
     }
+}
 
-    /// An empty line is a no.
-    fn meant(&self, line: &str) -> Option<Answer> {
-        let yes = |scope| Some(Answer::Approve { scope, valid_ms: self.valid_ms });
-        match line {
-            "y" | "Y" | "yes" => yes(Scope::Once),
-            "s" | "S" | "session" => yes(Scope::Session),
-            "" | "n" | "N" | "no" => Some(Answer::Deny { because: None }),
-            _unclear => None,
+/// The question and its prompt. Nothing in it is marked as what comes of a bare Enter but the no.
+fn shown(stage: &Stage, kernel: &Kernel, ticket: &Ticket) -> String {
+    let text = question::inline(stage.screen(), kernel, ticket);
+    let worn = ticket.question.attention.as_ref().is_some_and(Attention::is_worn);
+    let wide = if worn { "" } else { " · s as often as wanted in this session" };
+    format!("\n{text}  Allow? y once{wide} · N no · n ADVICE no, and what to do instead: ")
+}
+
+/// What came of an answer.
+enum Given {
+    Taken,
+    OthersToo,
+    Refused(String),
+    Nobody,
+}
+
+async fn given(kernel: &Kernel, ticket: &Ticket, answer: Answer) -> Given {
+    let op = Op::Answer { ticket: ticket.id.clone(), answer };
+    match kernel.syscall(&kernel.operator(), op).await {
+        Ok(Reply::Done(outcome)) => match outcome.status {
+            Status::Ok => match serde_json::from_slice(outcome.output.bytes()) {
+                Ok(Answered::Waiting { .. }) => Given::OthersToo,
+                Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone) | Err(_) => Given::Taken,
+            },
+            // Somebody else was faster: the call finds out.
+            Status::Failed(failure) if failure.code == "approval.gone" => Given::Taken,
+            Status::Failed(failure) => Given::Refused(failure.message),
+            Status::TimedOut | Status::Cancelled | Status::Faulted(_) => Given::Nobody,
+        },
+        Ok(Reply::Denied(_) | Reply::Pending(_)) | Err(_) => Given::Nobody,
+    }
+}
+
+fn over(answered: Option<&Answered>) -> Asking {
+    match answered {
+        Some(Answered::Approved | Answered::Denied { .. }) => Asking::Answered,
+        Some(Answered::Waiting { .. } | Answered::Gone) | None => Asking::Later,
+    }
+}
+
+/// Only a plain yes is a yes. An empty line is a no; what can't be understood is asked again.
+fn meant(line: &str, valid_ms: u64) -> Option<Answer> {
+    let yes = |scope| Some(Answer::Approve { scope, valid_ms });
+    match line {
+        "y" | "Y" | "yes" => yes(Scope::Once),
+        "s" | "S" | "session" => yes(Scope::Session),
+        "" | "n" | "N" | "no" => Some(Answer::Deny { because: None }),
+        other => {
+            let advice = other.strip_prefix("n ").or_else(|| other.strip_prefix("no "))?.trim();
+            Some(Answer::Deny { because: Some(advice.to_owned()) })
         }
     }
 }
@@ -106,5 +156,24 @@ impl Keyboard {
         let line = self.lines.recv().await;
         self.reading = false;
         line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enter_alone_is_no_and_nothing_is_a_yes_by_accident() {
+        assert_eq!(meant("", 1), Some(Answer::Deny { because: None }));
+        for (line, scope) in [("y", Scope::Once), ("yes", Scope::Once), ("s", Scope::Session)] {
+            assert_eq!(meant(line, 1), Some(Answer::Approve { scope, valid_ms: 1 }), "{line}");
+        }
+        let advice = Answer::Deny { because: Some("use the test server".to_owned()) };
+        assert_eq!(meant("n use the test server", 1), Some(advice));
+        for line in ["yy", "ye", "ok", "1", "true", "y n", "\u{443}", "\u{1b}[A", "p", "all", "always", "ys"]
+        {
+            assert_eq!(meant(line, 1), None, "{line} is asked again");
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::codes;
 use crate::compose::Running;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::question;
 use crate::term;
 
 /// Makes one call. "No" and "not yet" are failures to the person who wanted it done.
@@ -26,7 +27,7 @@ pub(crate) async fn call(
             if !context.screen.can_ask {
                 return Err(pending(&ticket));
             }
-            let answer = ask(context, &ticket)?;
+            let answer = ask(context, kernel, &ticket)?;
             settle(kernel, &ticket, answer).await?;
             match interruptible(kernel, caller, op).await? {
                 Reply::Done(outcome) => outcome,
@@ -96,14 +97,9 @@ fn pending(ticket: &Ticket) -> Failure {
 }
 
 /// Shows exactly what would be done and by which rule it is asked. Only a plain yes is a yes.
-fn ask(context: &Context, ticket: &Ticket) -> Result<Answer, Failure> {
-    let text = format!(
-        "\n  {}\n  asked by rule {}: {}\n  Allow this once? [y/N] ",
-        term::block(&ticket.summary).replace('\n', "\n  "),
-        term::inline(&ticket.rule),
-        term::inline(&ticket.reason)
-    );
-    context.screen.say(&text);
+fn ask(context: &Context, kernel: &Kernel, ticket: &Ticket) -> Result<Answer, Failure> {
+    let text = question::inline(&context.screen.aside(), kernel, ticket);
+    context.screen.say(&format!("\n{text}  Allow this once? [y/N] "));
     std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
     let mut line = String::new();
     std::io::stdin()
@@ -122,7 +118,7 @@ async fn settle(kernel: &Kernel, ticket: &Ticket, answer: Answer) -> Result<(), 
     let op = Op::Answer { ticket: ticket.id.clone(), answer };
     match kernel.syscall(&kernel.operator(), op).await? {
         Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no")),
-        Reply::Done(_) => Ok(()),
+        Reply::Done(outcome) => succeeded(&outcome),
         Reply::Denied(denial) => Err(denial.into()),
         Reply::Pending(again) => Err(pending(&again)),
     }

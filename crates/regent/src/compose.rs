@@ -24,10 +24,12 @@ use regent_tools::HostTools;
 use regent_tools::generated::{Checking, Generated};
 use regent_vault::Vault;
 
+use crate::bundles;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::judge::{Host, Judge};
+use crate::manifests;
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
@@ -139,8 +141,9 @@ fn tell_in_doubt(context: &Context, kernel: &Kernel) {
 pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure> {
     context.paths.make()?;
     let trusted = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
-    let user = if context.paths.policy().exists() {
-        user_policy(&context.paths)?
+    let own = [context.paths.policy(), context.paths.manifest(), context.paths.bundle()];
+    let user = if own.iter().any(|path| path.exists()) {
+        own_policies(&context.paths)?
     } else {
         let source = Source::new("the default policy", Layer::User);
         regent_policy::load(regent_policy::DEFAULT_POLICY, &source).map_err(|error| {
@@ -154,7 +157,7 @@ pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure>
     let project = match trusted {
         Some(project) => project,
         None => {
-            let own = context.paths.state.join("judge");
+            let own = context.paths.own_ledger();
             crate::paths::make_private(&own)?;
             Project::at(&own)?
         }
@@ -239,24 +242,29 @@ fn keep_tally(context: &Context, state: &SqliteState) {
     }
 }
 
-/// The user's own policy, with those of tenants below it; each binds its own agents.
+/// All that is the user's: the policy, a manifest, the bundle in force, and those of tenants, each of which binds its own agents. Each
+/// decides, and the strictest answer holds.
 pub(crate) fn own_policies(paths: &Paths) -> Result<Policy, Failure> {
-    let mut all = user_policy(paths)?;
-    for path in paths.tenants() {
-        let one = load_policy(&path, &path.display().to_string(), Layer::User)?;
-        all = Policy::layered(all, Some(one));
+    let mut all: Vec<Policy> = Vec::new();
+    let own = [paths.policy(), paths.manifest()].into_iter().filter(|path| path.exists());
+    for path in own.chain(paths.tenants()) {
+        all.push(load_policy(&path, &path.display().to_string(), Layer::User)?);
     }
-    Ok(all)
+    if let Some(bundle) = bundles::in_force(paths)? {
+        all.extend(bundle.policies()?);
+    }
+    // What binds a tenant's agents alone is no policy for the rest.
+    if ![paths.policy(), paths.manifest(), paths.bundle()].iter().any(|path| path.exists()) {
+        return Err(no_policy());
+    }
+    let mut all = all.into_iter();
+    let first = all.next().ok_or_else(no_policy)?;
+    Ok(all.fold(first, |so_far, one| Policy::layered(so_far, Some(one))))
 }
 
-/// The user's own policy. Without one nothing is allowed.
-pub(crate) fn user_policy(paths: &Paths) -> Result<Policy, Failure> {
-    let path = paths.policy();
-    if !path.exists() {
-        return Err(Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
-            .help("run `regent init`"));
-    }
-    load_policy(&path, &path.display().to_string(), Layer::User)
+fn no_policy() -> Failure {
+    Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
+        .help("run `regent init`")
 }
 
 /// The project's policies, put together; none if it has none.
@@ -275,7 +283,8 @@ pub(crate) fn project_policies(project: &Project) -> Result<Option<Policy>, Fail
 /// Loads one policy file; its mistakes come with line and column.
 pub(crate) fn load_policy(path: &Path, name: &str, layer: Layer) -> Result<Policy, Failure> {
     let text = trust::read_control_file(path)?;
-    regent_policy::load(&text, &Source::new(name, layer)).map_err(|error| invalid_policy(name, text, &error))
+    let source = Source::new(name, layer).beside(manifests::beside(path, &text)?);
+    regent_policy::load(&text, &source).map_err(|error| invalid_policy(name, text, &error))
 }
 
 /// A policy's mistakes, with the lines they are in.

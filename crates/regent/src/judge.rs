@@ -3,20 +3,23 @@
 
 mod host;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
     AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, TicketId,
     ToolCall,
 };
+use regent_policy::acs::Point;
+use regent_policy::codes;
+use regent_skills::Severity;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) use host::Host;
-use host::{Expected, Observation};
+use host::{Allowed, Expected, Observation};
 
 /// Sessions at the same time.
 const SESSIONS_MAX: usize = 512;
@@ -39,6 +42,10 @@ enum Message {
         tools: Value,
         #[serde(default)]
         trusted: Value,
+        #[serde(default)]
+        mediates: Vec<String>,
+        #[serde(default)]
+        applies_changes: bool,
     },
     Decide {
         session: String,
@@ -105,6 +112,8 @@ pub(crate) struct Judge {
 struct Session {
     agent: Principal,
     id: AgentId,
+    /// The host performs a call with other arguments, if policy changes them.
+    applies_changes: bool,
     waiting: HashMap<String, Waiting>,
 }
 
@@ -130,8 +139,12 @@ impl Judge {
     pub(crate) async fn answer(&self, line: &[u8]) -> Value {
         let message = serde_json::from_slice(line).map_err(|error| JudgeError::Unreadable(error.to_string()));
         let (decides, answer) = match message {
-            Ok(Message::Begin { session, prompt, tools, trusted }) => {
-                (false, self.begin(session, prompt, &tools, trusted).await)
+            Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes }) => {
+                let begun = match self.unseen(&mediates) {
+                    None => self.begin(session, prompt, &tools, trusted, applies_changes).await,
+                    Some(why) => Err(JudgeError::Refused(why)),
+                };
+                (false, begun)
             }
             Ok(Message::Decide { session, call }) => (true, self.decide(&session, call).await),
             Ok(Message::Observe { session, call, output }) => {
@@ -149,12 +162,29 @@ impl Judge {
         }
     }
 
+    /// Points of a manifest that a host passes without telling us, unless it says that it sees to them itself. A manifest that only
+    /// seems to be in force is worse than none.
+    fn unseen(&self, mediates: &[String]) -> Option<String> {
+        let elsewhere = [Point::PreModelCall, Point::PostModelCall, Point::Output];
+        let points: Vec<Point> =
+            self.kernel.policy_outline().into_iter().flat_map(|one| one.points).collect();
+        let missed = elsewhere.into_iter().filter(|at| points.contains(at)).map(Point::as_str);
+        let missed: Vec<&str> = missed.filter(|at| !mediates.iter().any(|one| one == at)).collect();
+        (!missed.is_empty()).then(|| {
+            format!(
+                "the manifest has {}, where nobody asks us; say in `mediates` which of them the host sees to itself",
+                missed.join(", ")
+            )
+        })
+    }
+
     async fn begin(
         &self,
         name: String,
         prompt: String,
         tools: &Value,
         trusted: Value,
+        applies_changes: bool,
     ) -> Result<Value, JudgeError> {
         let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
         let tools = if tools.is_null() {
@@ -163,6 +193,7 @@ impl Judge {
             Deserialize::deserialize(tools).map_err(unreadable)?
         };
         let begin = Box::new(Begin { request: prompt, tools, trusted });
+        let flagged = flagged(&begin);
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(session) = existing {
             // A second beginning can only narrow: the kernel compares.
@@ -179,18 +210,21 @@ impl Judge {
         let agent = self.kernel.principal_of(&self.kernel.operator(), &id);
         let agent =
             agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
-        let told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
+        let mut told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
             Ok(told) => told,
             Err(error) => {
                 self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
                 return Err(error);
             }
         };
-        let session = Session { agent: agent.clone(), id, waiting: HashMap::new() };
+        let session = Session { agent: agent.clone(), id, applies_changes, waiting: HashMap::new() };
         let kept = self.keep(name.clone(), session);
         if let Err(error) = kept {
             self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
             return Err(error);
+        }
+        if let (false, Some(fields)) = (flagged.is_empty(), told.as_object_mut()) {
+            fields.insert("flagged".to_owned(), json!(flagged));
         }
         Ok(told)
     }
@@ -220,9 +254,13 @@ impl Judge {
             ));
         }
         match self.put(&session, &call).await? {
-            Put::Allowed { intent, observe, reply } => {
+            Put::Allowed { allowed, observe, reply } => {
                 session.waiting.insert(key, Waiting { call, state: Judged::Allowed { observe, reply } });
-                Ok(json!({"decision": "allow", "intent": intent, "reason": ""}))
+                let mut answer = json!({"decision": "allow", "intent": allowed.intent, "reason": ""});
+                if let (Some(args), Some(fields)) = (allowed.args, answer.as_object_mut()) {
+                    fields.insert("args".to_owned(), args);
+                }
+                Ok(answer)
             }
             Put::Ended(reply) => match *reply {
                 Reply::Denied(denial) => Ok(json!({
@@ -233,6 +271,9 @@ impl Judge {
                     Ok(json!({
                         "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
                     }))
+                }
+                Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {
+                    Err(JudgeError::Refused(failure.message))
                 }
                 Reply::Done(_) => {
                     Err(JudgeError::Refused("the call ended before the host performed it".to_owned()))
@@ -248,6 +289,7 @@ impl Judge {
         let same = session.waiting.get(&key).is_some_and(|waiting| waiting.call == call);
         let waiting = session.waiting.remove(&key).filter(|_| same).ok_or(JudgeError::NotJudged)?;
         let observation = Observation::of(output);
+        let told = observation.output.clone();
         let outcome = match waiting.state {
             Judged::Allowed { observe, reply } => performed(observe, reply, observation).await?,
             Judged::Asked(ticket) => {
@@ -265,7 +307,7 @@ impl Judge {
                 }
             }
         };
-        Ok(json!({"outcome": outcome.receipt.seq}))
+        Ok(passed(&outcome, &told))
     }
 
     async fn end(&self, name: &str) -> Result<Value, JudgeError> {
@@ -298,13 +340,14 @@ impl Judge {
     async fn put(&self, session: &Session, call: &HostCall) -> Result<Put, JudgeError> {
         let (allowed, mut was_allowed) = oneshot::channel();
         let (observe, observed) = oneshot::channel();
-        self.host.expect(&session.id, Expected { allowed, observed });
+        let applies_changes = session.applies_changes;
+        self.host.expect(&session.id, Expected { allowed, applies_changes, observed });
         let op = Op::Elsewhere(ToolCall { tool: call.tool.clone(), args: call.args.clone() });
         let (kernel, agent) = (self.kernel.clone(), session.agent.clone());
         let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
         tokio::select! {
             biased;
-            Ok(intent) = &mut was_allowed => Ok(Put::Allowed { intent, observe, reply }),
+            Ok(allowed) = &mut was_allowed => Ok(Put::Allowed { allowed, observe, reply }),
             ended = &mut reply => {
                 self.host.forget(&session.id);
                 Ok(Put::Ended(Box::new(ended.map_err(|_torn_down| Fault::TornDown)??)))
@@ -328,8 +371,27 @@ impl Judge {
     }
 }
 
+/// Descriptions that speak to the model rather than about the tool, for the host's person to look at. They have no power either way.
+fn flagged(begin: &Begin) -> BTreeMap<String, Vec<String>> {
+    let mut flagged = BTreeMap::new();
+    for (name, tool) in &begin.tools {
+        let found = regent_skills::scan_text(name, tool.description.as_bytes());
+        let mut said: Vec<String> =
+            found.into_iter().filter(|one| one.severity > Severity::Low).map(|one| one.message).collect();
+        said.dedup();
+        if !said.is_empty() {
+            flagged.insert(name.clone(), said);
+        }
+    }
+    flagged
+}
+
 enum Put {
-    Allowed { intent: u64, observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
+    Allowed {
+        allowed: Allowed,
+        observe: oneshot::Sender<Observation>,
+        reply: JoinHandle<Result<Reply, Fault>>,
+    },
     Ended(Box<Reply>),
 }
 
@@ -344,6 +406,20 @@ async fn performed(
     match reply.await.map_err(|_torn_down| Fault::TornDown)?? {
         Reply::Done(outcome) => Ok(outcome),
         Reply::Denied(_) | Reply::Pending(_) => Err(JudgeError::NotJudged),
+    }
+}
+
+/// What the host may do with what it has observed: all of it, what policy has made of it, or nothing.
+fn passed(outcome: &Outcome, told: &Value) -> Value {
+    let seq = outcome.receipt.seq;
+    if let Status::Failed(failure) = &outcome.status
+        && failure.code == codes::WITHHELD
+    {
+        return json!({"outcome": seq, "withheld": failure.message});
+    }
+    match serde_json::from_slice::<Value>(outcome.output.bytes()) {
+        Ok(passed) if passed != *told => json!({"outcome": seq, "output": passed}),
+        Ok(_) | Err(_) => json!({"outcome": seq}),
     }
 }
 

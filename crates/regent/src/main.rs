@@ -2,20 +2,24 @@
 //! the kernel together.
 
 mod asking;
+mod bundles;
 mod calls;
 mod cli;
 mod codes;
 mod commands;
 mod compose;
 mod context;
+mod covered;
 mod diff;
 mod failure;
 mod json;
 mod judge;
+mod manifests;
 mod money;
 mod output;
 mod past;
 mod paths;
+mod question;
 mod reload;
 mod secrets;
 mod settings;

@@ -216,7 +216,7 @@ pub(crate) fn envelope(schema: &str, data: Value, error: Option<Value>) -> Value
 
 /// One line of JSON.
 pub(crate) fn line(value: &Value) -> Vec<u8> {
-    let mut bytes = value.to_string().into_bytes();
+    let mut bytes = term::inert_json(value.to_string()).into_bytes();
     bytes.push(b'\n');
     bytes
 }

@@ -73,6 +73,26 @@ impl Paths {
         files
     }
 
+    /// An ACS manifest of the user's, beside their policy.
+    pub(crate) fn manifest(&self) -> PathBuf {
+        self.config.join("acs.yml")
+    }
+
+    /// The signed bundle that is in force.
+    pub(crate) fn bundle(&self) -> PathBuf {
+        self.config.join("policy.bundle")
+    }
+
+    /// Which bundle was put in force last. Not beside it: who swaps the one doesn't swap the other by the way.
+    pub(crate) fn bundle_record(&self) -> PathBuf {
+        self.state.join("bundle.json")
+    }
+
+    /// The folder of the ledger for what belongs to no project.
+    pub(crate) fn own_ledger(&self) -> PathBuf {
+        self.state.join("judge")
+    }
+
     /// The user's own settings.
     pub(crate) fn settings(&self) -> PathBuf {
         self.config.join("config.toml")
@@ -180,8 +200,8 @@ pub(crate) struct Project {
 }
 
 /// Files that make a folder a project. Each that exists narrows further what may be done there.
-pub(crate) const POLICY_FILES: [&str; 3] =
-    [".regent/policy.yml", ".agentzero/policy.yml", ".agents/security.md"];
+pub(crate) const POLICY_FILES: [&str; 4] =
+    [".regent/policy.yml", ".regent/acs.yml", ".agentzero/policy.yml", ".agents/security.md"];
 
 impl Project {
     /// The nearest folder upwards that is a project.

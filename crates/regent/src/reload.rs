@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::manifests;
 use crate::paths::{Paths, Project};
 use crate::trust::Trust;
 
@@ -38,14 +39,13 @@ impl Seen {
             });
             (path, found)
         };
-        Self(
-            [paths.policy(), paths.candidate()]
-                .into_iter()
-                .chain(paths.tenants())
-                .chain(project.policies())
-                .map(look)
-                .collect(),
-        )
+        let own = [paths.policy(), paths.candidate(), paths.manifest()];
+        let policies: Vec<PathBuf> =
+            own.into_iter().chain(paths.tenants()).chain(project.policies()).collect();
+        let referred: Vec<PathBuf> = policies.iter().flat_map(|policy| manifests::files(policy)).collect();
+        // A bundle is believed by the keys in the settings.
+        let others = [paths.bundle(), paths.bundle_record(), paths.settings()];
+        Self(policies.into_iter().chain(referred).chain(others).map(look).collect())
     }
 }
 

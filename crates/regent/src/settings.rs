@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use regent_ledger::PublicKey;
 use regent_models::SettingsError;
 use regent_skills::TrustedKey;
 use toml_edit::{Document, DocumentMut, Item};
 
+use crate::bundles;
 use crate::codes;
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::output::Color;
@@ -38,6 +40,8 @@ enum Kind {
     Endpoints,
     /// `name+id+key`, separated by commas.
     Keys,
+    /// The same, for bundles of policies.
+    Publishers,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +71,13 @@ pub(crate) const KEYS: &[Key] = &[
         default: "",
         help: "private addresses that `http.fetch` and programs may contact, as `host:port`, separated by commas",
         kind: Kind::Endpoints,
+        in_project: InProject::Refused,
+    },
+    Key {
+        name: "policy.publishers",
+        default: "",
+        help: "keys whose bundles `regent policy apply` puts in force, as `regent policy bundle` prints them, separated by commas",
+        kind: Kind::Publishers,
         in_project: InProject::Refused,
     },
     Key {
@@ -161,7 +172,7 @@ impl Settings {
         let rank = |text: &str| match key.kind {
             Kind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
             Kind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
-            Kind::Endpoints | Kind::Keys => None,
+            Kind::Endpoints | Kind::Keys | Kind::Publishers => None,
         };
         if rank(&value) > rank(users) {
             self.0.insert(key.name, (value, origin));
@@ -203,6 +214,11 @@ impl Settings {
     pub(crate) fn trusted_keys(&self) -> Vec<TrustedKey> {
         // Checked when they were read; one that isn't a key vouches for nothing.
         items(self.text("skills.trusted_keys")).filter_map(|key| TrustedKey::parse(key).ok()).collect()
+    }
+
+    /// Keys whose bundles of policies are believed.
+    pub(crate) fn publishers(&self) -> Vec<PublicKey> {
+        items(self.text("policy.publishers")).filter_map(|key| bundles::publisher(key).ok()).collect()
     }
 
     /// The models that are set up.
@@ -286,6 +302,10 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
                 Some(part) => Err(format!("`{name}` can't have `{part}`; give `host:port`")),
             }
         }
+        Kind::Publishers => match items(value).find_map(|key| bundles::publisher(key).err()) {
+            None => Ok(()),
+            Some(why) => Err(format!("`{name}` takes keys as `regent policy bundle` prints them: {why}")),
+        },
         Kind::Keys => match items(value).find(|key| TrustedKey::parse(key).is_err()) {
             None => Ok(()),
             Some(key) => {

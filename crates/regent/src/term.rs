@@ -38,6 +38,25 @@ pub(crate) fn same_length(text: &str) -> String {
     out
 }
 
+/// JSON that says the same and holds nothing harmful: such characters are only ever inside of texts, where they can be written as escapes.
+pub(crate) fn inert_json(json: String) -> String {
+    if !json.chars().any(is_harmful) {
+        return json;
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_harmful(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a `String` can't fail.
+                let _infallible = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// At most `chars_max` characters, escaped, with a mark where something was cut.
 pub(crate) fn short(text: &str, chars_max: usize) -> String {
     let mut cut: String = text.chars().take(chars_max).collect();
@@ -129,6 +148,9 @@ mod tests {
             prop_assert!(!inline(&text).chars().any(is_harmful));
             prop_assert!(!block(&text).chars().any(|c| is_harmful(c) && c != '\n' && c != '\t'));
             prop_assert_eq!(same_length(&text).len(), text.len());
+            let json = inert_json(serde_json::json!({ &text: &text }).to_string());
+            prop_assert!(!json.chars().any(is_harmful));
+            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), serde_json::json!({ &text: &text }));
         }
     }
 }

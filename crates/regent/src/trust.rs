@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::codes;
 use crate::failure::Failure;
+use crate::manifests;
 use crate::paths::{self, Paths, Project};
 
 /// A policy file larger than this isn't one.
@@ -122,10 +123,12 @@ impl Trust {
     }
 }
 
-/// The files of a project that act: its policies, its settings, and the lock of its skills.
+/// The files of a project that act: its policies with what they refer to, its settings, and the lock of its skills.
 fn control_files(project: &Project) -> Vec<PathBuf> {
     let others = [project.settings(), project.skills_lock()];
-    project.policies().into_iter().chain(others.into_iter().filter(|file| file.is_file())).collect()
+    let policies = project.policies();
+    let referred: Vec<PathBuf> = policies.iter().flat_map(|policy| manifests::files(policy)).collect();
+    policies.into_iter().chain(referred).chain(others.into_iter().filter(|file| file.is_file())).collect()
 }
 
 fn digests(project: &Project) -> Result<BTreeMap<String, String>, Failure> {

@@ -202,4 +202,28 @@ mod tests {
     async fn every_attempt_is_held_by_landlock_and_seccomp_alone() {
         check(Confinement::LandlockSeccomp).await;
     }
+
+    /// Runs the two above again as somebody who has nothing to give up.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "it runs itself again, as somebody else")]
+    fn every_attempt_of_an_ordinary_user_is_held() {
+        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::process::CommandExt as _;
+
+        const NOBODY: u32 = 65_534;
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("tests");
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        for path in [folder.path(), &copy] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut again = std::process::Command::new(&copy);
+        again.arg("every_attempt_is_held").uid(NOBODY).gid(NOBODY).current_dir("/").env_clear();
+        let output = again.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("2 passed"), "{said}");
+    }
 }

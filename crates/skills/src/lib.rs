@@ -34,7 +34,7 @@ pub use manifest::{Difference, FileMark, Manifest};
 pub use package::Package;
 pub use permission::{Permission, Permissions};
 pub use plan::{Plan, Trust};
-pub use scan::{Finding, Severity, scan};
+pub use scan::{Finding, Severity, scan, scan_text};
 pub use signature::{SIGNATURE_FILE, TrustedKey, sign};
 pub use skill::{Runtime, SKILL_FILE, Skill};
 pub use skills::{Checked, Skills};

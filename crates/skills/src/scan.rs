@@ -81,6 +81,13 @@ pub fn scan(package: &Package, skill: &Skill) -> Vec<Finding> {
     found
 }
 
+/// Looks at a text that comes with a tool and that a model will read, such as its description.
+pub fn scan_text(name: &str, bytes: &[u8]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    text(&format!("{name}.md"), bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes), false, &mut found);
+    found
+}
+
 /// Whether a character shows as nothing, or turns the text around it.
 pub(crate) fn is_hidden(c: char) -> bool {
     matches!(c,

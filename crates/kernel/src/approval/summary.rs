@@ -4,6 +4,8 @@
 
 use serde_json::Value;
 
+use regent_approval::Traced;
+
 use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
 use crate::model::Inference;
@@ -15,6 +17,8 @@ const CHARS_MAX: usize = 600;
 const ARGUMENT_CHARS_MAX: usize = 120;
 /// The longest part of a message in it.
 const LAST_CHARS_MAX: usize = 300;
+/// Arguments whose origin is told.
+const ORIGINS_MAX: usize = 32;
 
 pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
     if let Op::Infer(inference) = &call.op {
@@ -37,6 +41,20 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
         line.push_str(&format!(" → {}", plain(&text, ARGUMENT_CHARS_MAX)));
     }
     shorten(&line, CHARS_MAX)
+}
+
+/// Where each argument comes from, those that choose who is affected first. Fields are named by whoever made the output.
+pub(super) fn origins(sheet: &Sheet) -> Vec<Traced> {
+    let found = sheet.ruling.as_ref().map_or(&[][..], |ruling| &ruling.found);
+    let mut all: Vec<_> = found.iter().collect();
+    all.sort_by_key(|one| !one.sink);
+    let traced = all.into_iter().take(ORIGINS_MAX).map(|one| Traced {
+        argument: plain(&one.argument, 40),
+        sink: one.sink,
+        origin: one.origin.word().to_owned(),
+        from: plain(&one.origin.to_string(), ARGUMENT_CHARS_MAX),
+    });
+    traced.collect()
 }
 
 /// A conversation is long, and most of it is what the person knows: what was said last is what is new.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use regent_approval::{OPEN_MAX, OPEN_MS_MAX};
+use regent_ledger::Kind;
 use regent_store::{MemoryState, SqliteState};
 use serde_json::{Value, json};
 
@@ -34,7 +36,12 @@ fn yes(scope: Scope) -> Answer {
 async fn answer(world: &World, ticket: &TicketId, answer: Answer) -> Value {
     match world.as_operator(Op::Answer { ticket: ticket.clone(), answer }).await {
         Reply::Done(outcome) if outcome.status == Status::Ok => {
-            serde_json::from_slice(outcome.output.bytes()).unwrap()
+            let mut told: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+            let fields = told.as_object_mut().unwrap();
+            for field in ["asked_at_ms", "attention", "decided_at_ms"] {
+                assert!(fields.remove(field).is_some(), "{field}");
+            }
+            told
         }
         Reply::Done(outcome) => json!(outcome.status),
         other @ (Reply::Pending(_) | Reply::Denied(_)) => panic!("not done: {other:?}"),
@@ -47,7 +54,7 @@ async fn a_question_says_what_a_yes_would_be_to() {
     let ticket = pending(world.work(json!({"text": "hello\u{1b}[2J\nworld", "path": "src"})).await);
     assert_eq!(ticket.summary, "work path=`src` text=`hello\\u{1b}[2J\\u{a}world` → read src");
     assert_eq!((ticket.rule.as_str(), ticket.reason.as_str()), ("ask-work", "work is asked about"));
-    let open = world.kernel.0.approvals.list().unwrap();
+    let open = world.questions();
     assert_eq!(open.len(), 1);
     assert_eq!((&open[0].id, open[0].caller.as_str(), open[0].approvers), (&ticket.id, "operator", 1));
     assert_eq!(world.runs(), 0);
@@ -69,7 +76,7 @@ async fn the_same_call_is_asked_about_once() {
     let other = pending(world.work(json!({"text": "b"})).await);
     assert_eq!(first.id, second.id);
     assert_ne!(first.id, other.id);
-    assert_eq!(world.kernel.0.approvals.list().unwrap().len(), 2);
+    assert_eq!(world.questions().len(), 2);
 }
 
 #[tokio::test]
@@ -204,6 +211,88 @@ async fn two_approvers_are_two_people() {
 }
 
 #[tokio::test]
+async fn adv_078_one_person_in_two_sessions_is_one_person() {
+    let world = World::new(TWO, Arc::new(MemoryState::default())).await;
+    let elsewhere = world.next(TWO, "session-2", "ada").await;
+    let ticket = pending(world.work(json!({})).await);
+    let half = json!({"answered": "waiting", "agreed": 1, "needed": 2});
+    for session in [&world, &elsewhere, &world] {
+        assert_eq!(answer(session, &ticket.id, yes(Scope::Project)).await, half);
+        pending(world.work(json!({})).await);
+    }
+    assert_eq!(world.questions()[0].agreed, ["ada"]);
+    let bob = world.next(TWO, "session-1", "bob").await;
+    assert_eq!(answer(&bob, &ticket.id, yes(Scope::Once)).await, json!({"answered": "approved"}));
+    assert_eq!(world.runs(), 0);
+    // One no outweighs any number of yes, also by one who has said yes before.
+    answer(&elsewhere, &ticket.id, Answer::Deny { because: None }).await;
+    assert_eq!(code_of(world.work(json!({})).await), "approval.denied");
+}
+
+#[tokio::test]
+async fn whoever_is_worn_down_reads_first_and_agrees_to_one_call_at_a_time() {
+    let world = asking().await;
+    let ask = |number: u32| world.work(json!({"text": format!("{number}")}));
+    for number in 0..5 {
+        let ticket = pending(ask(number).await);
+        assert_eq!(answer(&world, &ticket.id, yes(Scope::Session)).await, json!({"answered": "approved"}));
+    }
+    let ticket = pending(ask(5).await);
+    let attention = ticket.question.attention.clone().unwrap();
+    assert_eq!((attention.percent, attention.hasty_hour, attention.asked_hour), (100, 5, 6));
+    let refused = |told: Value| told["failed"]["code"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Session)).await), "approval.once_only");
+    assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Once)).await), "approval.too_fast");
+    assert_eq!(pending(ask(5).await).id, ticket.id, "neither was an answer");
+    world.clock.advance_ms(i64::try_from(ticket.question.read_ms).unwrap());
+    assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Project)).await), "approval.once_only");
+    assert_eq!(answer(&world, &ticket.id, yes(Scope::Once)).await, json!({"answered": "approved"}));
+    assert!(done(&ask(5).await));
+    // A no is always heard at once, and it is each person's own meter.
+    let again = pending(ask(6).await);
+    let bob = world.next(ASK, "session-2", "bob").await;
+    assert_eq!(answer(&bob, &again.id, yes(Scope::Session)).await, json!({"answered": "approved"}));
+    assert_eq!(answer(&world, &again.id, Answer::Deny { because: None }).await["answered"], "denied");
+    world.clock.advance_ms(i64::try_from(HOUR_MS).unwrap());
+    let later = pending(ask(7).await);
+    assert_eq!(answer(&world, &later.id, yes(Scope::Session)).await, json!({"answered": "approved"}));
+}
+
+#[tokio::test]
+async fn the_ledger_says_when_it_was_asked_and_decided() {
+    let world = asking().await;
+    let ticket = pending(world.work(json!({})).await);
+    let place = world.questions()[0].intent.unwrap();
+    assert_eq!((place.lane, place.seq), (ticket.intent.lane, ticket.intent.seq));
+    world.clock.advance_ms(7_000);
+    answer(&world, &ticket.id, yes(Scope::Once)).await;
+    world.clock.advance_ms(1_000);
+    assert!(done(&world.work(json!({})).await));
+    let reader = crate::Reader::on(world.kernel.ledger().storage());
+    let intents = reader.entries().unwrap().map(Result::unwrap).filter(|entry| entry.kind == Kind::Intent);
+    let approved: Vec<Value> = intents.filter_map(|entry| entry.body.get("approved").cloned()).collect();
+    let start = crate::tests::shared::START_MS;
+    let expected = json!({
+        "asked_at_ms": start, "attention_percent": 5, "by": ["ada"], "decided_at_ms": start + 7_000, "scope": "once", "ticket": ticket.id,
+    });
+    assert_eq!(approved, [expected]);
+}
+
+#[tokio::test]
+async fn the_smallest_exception_comes_with_the_question_and_covers_exactly_it() {
+    let world = asking().await;
+    let ticket = pending(world.work(json!({"path": "src", "text": "a"})).await);
+    let at = ticket.question.rule_at.clone().unwrap();
+    assert_eq!((&*at.id, at.line), ("ask-work", 4));
+    let cover = ticket.question.cover.clone().unwrap();
+    assert_eq!(
+        cover.conditions,
+        json!({"access": ["read"], "agent": "operator", "path": ["src"], "tool": "work"})
+    );
+    assert!(cover.lines.contains("line 4"), "{}", cover.lines);
+}
+
+#[tokio::test]
 async fn adv_078_a_yes_to_one_agent_is_not_for_its_twin() {
     let world = asking().await;
     let person = world.kernel.operator();
@@ -227,7 +316,7 @@ async fn adv_081_an_agent_cannot_answer_its_own_question() {
     for op in [Op::Answer { ticket: ticket.id.clone(), answer: yes(Scope::Project) }, Op::Questions] {
         assert_eq!(code_of(world.kernel.syscall(&agent, op).await.unwrap()), "approval.not_a_person");
     }
-    assert_eq!(world.kernel.0.approvals.list().unwrap().len(), 1);
+    assert_eq!(world.questions().len(), 1);
     pending(world.kernel.syscall(&agent, work(json!({}))).await.unwrap());
     assert_eq!(world.runs(), 0);
 }
@@ -251,7 +340,7 @@ async fn adv_079_five_hundred_questions_in_a_minute_are_refused_not_granted() {
         world.clock.advance_ms(60_000);
         let _reply = world.work(json!({"text": format!("{number}")})).await;
     }
-    assert_eq!(world.kernel.0.approvals.list().unwrap().len(), OPEN_MAX);
+    assert_eq!(world.questions().len(), OPEN_MAX);
     assert_eq!(world.runs(), 0);
 }
 
@@ -282,19 +371,4 @@ async fn who_waits_hears_of_an_answer_from_here_and_from_another_process() {
     }
     let nowhere = world.kernel.answered(&TicketId("../../etc".to_owned())).await;
     assert_eq!(nowhere, Ok(Answered::Gone));
-}
-
-#[test]
-fn ids_are_short_readable_and_differ() {
-    let ids: std::collections::HashSet<_> = (0..200).map(|_| fresh_id().unwrap()).collect();
-    assert_eq!(ids.len(), 200);
-    for TicketId(id) in &ids {
-        assert!(
-            id.len() == 9
-                && id
-                    .chars()
-                    .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-'),
-            "{id}"
-        );
-    }
 }

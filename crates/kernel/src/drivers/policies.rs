@@ -33,8 +33,13 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
             (None, Some(reason.code), Some(reason.message.as_str()), reason.help.as_deref())
         }
     };
+    let declassify = match &verdict {
+        Verdict::Allow(grant) => grant.declassify.as_slice(),
+        Verdict::Ask(question) => &question.grant.declassify,
+        Verdict::Deny(_) => &[],
+    };
     let body = json!({
-        "code": code, "considered": core.considered(&call, &sheet), "effect": verdict.word(), "help": help, "reason": reason, "rule": verdict.rule(), "tier": tier,
+        "code": code, "considered": core.considered(&call, &sheet), "declassify": declassify, "effect": verdict.word(), "help": help, "reason": reason, "rule": verdict.rule(), "tier": tier,
     });
     Ok(RawOutput::json(&body))
 }

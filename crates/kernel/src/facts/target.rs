@@ -40,7 +40,7 @@ impl Target {
         }
     }
 
-    pub(super) fn view(&self) -> Resource<'_> {
+    pub(crate) fn view(&self) -> Resource<'_> {
         match self {
             Self::Path { path, access } => Resource::Path { path, access: *access },
             Self::Endpoint { scheme, host, port, method, path } => {

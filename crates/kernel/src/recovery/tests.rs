@@ -76,7 +76,7 @@ async fn adv_097_a_call_without_an_outcome_is_noted_once_and_never_repeated() {
     let (asked, retried) = (&list[0], &list[1]);
     assert!(!asked.idempotent && asked.ticket.is_some(), "a person decides");
     assert!(retried.idempotent && retried.ticket.is_none(), "it may be retried");
-    let questions = world.kernel.0.approvals.list().unwrap();
+    let questions = world.questions();
     assert_eq!(questions.len(), 1);
     assert_eq!(questions[0].summary, format!("repeat `work` (entry {} of lane {})", asked.seq, asked.lane));
     assert_eq!((site.notes(), world.runs()), (2, 0));
@@ -85,7 +85,7 @@ async fn adv_097_a_call_without_an_outcome_is_noted_once_and_never_repeated() {
     for _ in 0..2 {
         let again = site.boot("later").await;
         assert!(again.kernel.in_doubt().is_empty());
-        assert_eq!((site.notes(), again.runs(), again.kernel.0.approvals.list().unwrap().len()), (2, 0, 1));
+        assert_eq!((site.notes(), again.runs(), again.questions().len()), (2, 0, 1));
         again.kernel.shutdown().await.unwrap();
     }
     assert!(site.in_doubt().iter().all(|call| call.noted), "and a person can still list them");

@@ -66,6 +66,8 @@ pub struct Overflow;
 pub(crate) struct Flow {
     listener: Option<mpsc::Sender<Labelled>>,
     floor: Label,
+    /// Policy looks at the whole first: nothing is passed on before.
+    whole_only: bool,
     state: Mutex<Flowed>,
 }
 
@@ -79,8 +81,18 @@ struct Flowed {
 }
 
 impl Flow {
-    pub(super) fn new(listener: Option<mpsc::Sender<Labelled>>, floor: Label) -> Self {
-        Self { listener, floor, state: Mutex::default() }
+    pub(super) fn new(listener: Option<mpsc::Sender<Labelled>>, floor: Label, whole_only: bool) -> Self {
+        Self { listener, floor, whole_only, state: Mutex::default() }
+    }
+
+    /// Passes on the whole where nothing was passed on before.
+    pub(super) fn release(&self, output: &Labelled) {
+        if let Some(listener) =
+            self.listener.as_ref().filter(|_| self.whole_only && !output.bytes().is_empty())
+        {
+            // A reader that has gone away misses it; the outcome doesn't. There is room: it is the first.
+            let _gone = listener.try_send(output.clone()).is_err();
+        }
     }
 
     /// Takes in a chunk and passes on what is safe to pass on.
@@ -103,6 +115,7 @@ impl Flow {
         };
         if let Some(listener) = &self.listener
             && !chunk.is_empty()
+            && !self.whole_only
         {
             // A reader that has gone away misses it; the outcome doesn't.
             let _gone = listener.send(Labelled::of(chunk, self.floor, masked)).await.is_err();

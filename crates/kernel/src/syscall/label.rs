@@ -1,11 +1,14 @@
 //! Where bytes came from and how secret they are, carried with them.
 
 use regent_ledger::Digest;
-use regent_policy::{Confidentiality, Label};
+use regent_policy::{Confidentiality, Facts, Integrity, Label, Reason};
 use serde_json::Value;
 
 use super::Status;
-use crate::executor::RawOutput;
+use super::permit::Frame;
+use crate::executor::{Failure, RawOutput};
+use crate::facts::{Sheet, Target};
+use crate::kernel::Core;
 use crate::secret::Secrets;
 
 /// Output that carries its label. Only the kernel makes one; raw bytes can't be read before they are in here.
@@ -88,6 +91,44 @@ pub(super) fn mask(secrets: &dyn Secrets, status: &mut Status, raw: &mut RawOutp
         Status::Ok | Status::TimedOut | Status::Cancelled => {}
     }
     masked
+}
+
+impl Core {
+    /// Lets policy look at what came back: it may change it, raise its label, or withhold it. Gives what the caller should hear of it.
+    pub(super) fn review(
+        &self,
+        frame: &Frame,
+        sheet: &Sheet,
+        status: &mut Status,
+        raw: &mut RawOutput,
+    ) -> Vec<Reason> {
+        let failure =
+            if let Status::Failed(failure) = &*status { Some(failure.message.as_str()) } else { None };
+        let resources: Vec<_> = frame.targets.iter().map(Target::view).collect();
+        let looked_at = self.with_facts(&frame.call, sheet, |policy, facts| {
+            let facts = Facts { args: &frame.args, resources: &resources, ..facts };
+            policy.review(&facts, &mut raw.bytes, failure)
+        });
+        match looked_at {
+            Ok(reviewed) => {
+                raw.raise(reviewed.confidentiality.map(at_least));
+                reviewed.warnings
+            }
+            Err(reason) => {
+                raw.bytes.clear();
+                if matches!(status, Status::Ok | Status::Failed(_)) {
+                    let code = reason.code.to_owned();
+                    *status = Status::Failed(Failure { code, message: reason.message });
+                }
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// A label that raises confidentiality to this, and nothing else.
+pub(super) fn at_least(confidentiality: Confidentiality) -> Label {
+    Label { integrity: Integrity::System, confidentiality }
 }
 
 fn mask_text(secrets: &dyn Secrets, text: &mut String) -> bool {

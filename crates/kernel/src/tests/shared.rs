@@ -96,6 +96,12 @@ impl World {
         self.kernel.principal_of(parent, &id).unwrap()
     }
 
+    /// The questions that wait, as ada sees them.
+    pub(crate) fn questions(&self) -> Vec<crate::OpenQuestion> {
+        let core = &self.kernel.0;
+        core.approvals.questions.list("ada", core.clock.now_ms()).unwrap()
+    }
+
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }
@@ -118,7 +124,7 @@ pub(crate) fn work(args: Value) -> Op {
 }
 
 pub(crate) fn policy_of(text: &str) -> Policy {
-    regent_policy::load(text, &Source { name: "test".to_owned(), layer: Layer::User }).unwrap()
+    regent_policy::load(text, &Source::new("test", Layer::User)).unwrap()
 }
 
 /// The code of a denial; a test that expects one fails on anything else.

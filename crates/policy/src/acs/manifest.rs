@@ -34,6 +34,8 @@ pub struct Manifest {
     pub(super) policies: BTreeMap<String, PolicyOf>,
     pub(super) points: BTreeMap<Point, PointOf>,
     pub(super) tools: Map<String, Value>,
+    /// It wants a yes where nobody answers.
+    pub(super) allows_on_timeout: bool,
 }
 
 /// A named policy.
@@ -136,7 +138,27 @@ impl Manifest {
         if policies.is_empty() || points.is_empty() {
             return wrong("it needs at least one policy and one intervention point");
         }
-        Ok(Self { policies, points, tools: tools.clone() })
+        let allows_on_timeout = match text(part("approval")?, "on_timeout")? {
+            Some("allow") => true,
+            Some("deny" | "suspend") | None => false,
+            Some(other) => return wrong(format!("`on_timeout` can't be `{other}`")),
+        };
+        Ok(Self { policies, points, tools: tools.clone(), allows_on_timeout })
+    }
+
+    /// The files and folders beside it that its policies are in, by the names that it has for them.
+    pub fn refers_to(&self) -> Vec<String> {
+        let bundles = self.policies.values().filter_map(|policy| policy.definition.get("bundle"));
+        let mut names: Vec<String> =
+            bundles.filter_map(Value::as_str).filter_map(super::control::plain_path).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Whether a text may be one; [`load`](Self::load) tells.
+    pub fn may_be_one(text: &str) -> bool {
+        text.contains("agent_control_specification_version")
     }
 
     /// The policies that it names: in what each is written, and its definition.

@@ -64,6 +64,19 @@ impl Path {
         matches!(self.steps.first(), Some(Step::Name(first)) if first == name)
     }
 
+    /// A JSON pointer to what this path and then `more` lead to, from below the names of `below`; `None` if that lies elsewhere.
+    pub(super) fn pointer(&self, more: &Self, below: &[&str]) -> Option<String> {
+        let mut steps = self.steps.iter().chain(&more.steps);
+        for name in below {
+            steps.next().filter(|step| matches!(step, Step::Name(own) if own == name))?;
+        }
+        let part = |step: &Step| match step {
+            Step::Name(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            Step::At(at) => format!("/{at}"),
+        };
+        Some(steps.map(part).collect())
+    }
+
     pub(super) fn get<'v>(&self, root: &'v Value) -> Result<&'v Value, RuntimeError> {
         self.steps.iter().try_fold(root, |value, step| match (value, step) {
             (Value::Object(fields), Step::Name(name)) => fields.get(name).ok_or(RuntimeError::PathMissing),

@@ -6,6 +6,7 @@ use crate::condition::{argvs, paths, secrets};
 use crate::facts::{Facts, Resource};
 
 /// Everything that there is to see.
+#[cfg(any(feature = "rego", feature = "cedar"))]
 pub(crate) const NAMES: &[&str] = &[
     "agent",
     "class",

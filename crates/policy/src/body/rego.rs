@@ -44,27 +44,34 @@ impl Module {
 
     /// A module that is asked for one of its rules.
     pub(crate) fn asking(text: &str, rule: &str) -> Result<Self, BodyError> {
-        let invalid = |error: &dyn std::fmt::Display| {
-            let text = error.to_string();
-            let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-            BodyError::Invalid(format!("the Rego can't be used: {}", lines.join(" ")))
-        };
-        let mut engine = Engine::new();
-        engine.set_strict_builtin_errors(true);
-        engine.set_execution_timer_config(ExecutionTimerConfig {
-            limit: Duration::from_millis(EVALUATION_MS_MAX),
-            check_interval: STEPS_PER_LOOK,
-        });
-        let package =
-            engine.add_policy("rule.rego".to_owned(), text.to_owned()).map_err(|error| invalid(&error))?;
-        let query = format!("{package}.{rule}");
-        // Asked once, so that a rule or a function that isn't there is found out when the file loads. What else fails without a
-        // call's input may well hold with one.
+        let mut engine = engine();
+        let package = add(&mut engine, "rule.rego", text)?;
+        Self::tried(engine, format!("{package}.{rule}"))
+    }
+
+    /// Modules that are asked for one rule, by its whole path.
+    pub(crate) fn of(parts: &[(&str, &str)], query: &str) -> Result<Self, BodyError> {
+        if !query.starts_with("data.") {
+            return Err(invalid(&format!("`{query}` is no path to a rule: `data.PACKAGE.RULE`")));
+        }
+        let mut engine = engine();
+        for (name, text) in parts {
+            add(&mut engine, name, text)?;
+        }
+        Self::tried(engine, query.to_owned())
+    }
+
+    /// Asks once, so that a rule or a function that isn't there is found out when the file loads. What else fails without a call's
+    /// input may well hold with one.
+    fn tried(mut engine: Engine, query: String) -> Result<Self, BodyError> {
         engine.set_input(Value::new_object());
         if let Err(error) = engine.eval_rule(query.clone()) {
             let said = error.to_string();
             if said.contains("not a valid rule path") {
-                return Err(invalid(&format!("it has no rule `{rule}`")));
+                return Err(invalid(&format!(
+                    "it has no rule `{}`",
+                    query.rsplit('.').next().unwrap_or(&query)
+                )));
             }
             if said.contains("could not find function") {
                 return Err(invalid(&error));
@@ -92,4 +99,25 @@ impl Module {
         engine.set_input(input);
         engine.eval_rule(self.query.clone()).ok()
     }
+}
+
+fn engine() -> Engine {
+    let mut engine = Engine::new();
+    engine.set_strict_builtin_errors(true);
+    engine.set_execution_timer_config(ExecutionTimerConfig {
+        limit: Duration::from_millis(EVALUATION_MS_MAX),
+        check_interval: STEPS_PER_LOOK,
+    });
+    engine
+}
+
+/// Adds a module, and says which package it is.
+fn add(engine: &mut Engine, name: &str, text: &str) -> Result<String, BodyError> {
+    engine.add_policy(name.to_owned(), text.to_owned()).map_err(|error| invalid(&error))
+}
+
+fn invalid(error: &dyn std::fmt::Display) -> BodyError {
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    BodyError::Invalid(format!("the Rego can't be used: {}", lines.join(" ")))
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use regex::RegexSetBuilder;
 
 use super::Loaded;
+use super::declassify;
 use super::graph;
 use super::reader::{Fields, Reader};
 use super::sequence;
@@ -52,6 +53,7 @@ const RULE_KEYS: &[&str] = &[
     "rate",
     "tier",
     "set",
+    "declassify",
     "approvers",
     "priority",
     "after",
@@ -203,6 +205,7 @@ fn rule(reader: &mut Reader<'_>, fields: Fields<'_>) -> Option<Rule> {
             body(reader, node, key, language, &mut rule);
         }
     }
+    rule.declassify = declassify::read(reader, fields, &rule);
     fits_effect(reader, fields, effect);
     Some(rule)
 }
@@ -238,11 +241,13 @@ pub(super) fn identifier<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<
 fn fits_effect(reader: &mut Reader<'_>, fields: Fields<'_>, effect: Effect) {
     let (needed, useless): (&[&str], &[&str]) = match effect {
         Effect::Allow => (&[], &["approvers", "help", "after", "until", "needs", "at_most", "same", "scope"]),
-        Effect::Ask => (&[], &[]),
-        Effect::Deny => (&[], &["limits", "tier", "set", "approvers"]),
-        Effect::Transform => (&["set"], &["rate", "approvers", "help", "priority"]),
-        Effect::RaiseTier => (&["tier"], &["rate", "set", "approvers", "help", "priority"]),
-        Effect::Warn => (&["reason"], &["limits", "rate", "tier", "set", "approvers", "priority"]),
+        Effect::Ask => (&[], &["declassify"]),
+        Effect::Deny => (&[], &["limits", "tier", "set", "declassify", "approvers"]),
+        Effect::Transform => (&["set"], &["rate", "declassify", "approvers", "help", "priority"]),
+        Effect::RaiseTier => (&["tier"], &["rate", "set", "declassify", "approvers", "help", "priority"]),
+        Effect::Warn => {
+            (&["reason"], &["limits", "rate", "tier", "set", "declassify", "approvers", "priority"])
+        }
     };
     for key in useless {
         if let Some(node) = fields.get(key) {

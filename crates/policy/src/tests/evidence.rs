@@ -175,8 +175,20 @@ fn the_smallest_cover_is_an_exception_or_a_rule() {
         "ask"
     );
     let endpoint = |host: &str| json!([{"endpoint": {"scheme": "https", "host": host, "port": 443, "method": "GET", "path": "/v1"}}]);
-    assert!(cover.covers(&recorded(1, "ada", "http.fetch", "ask", endpoint("api.example.com"))));
-    assert!(!cover.covers(&recorded(1, "ada", "http.fetch", "ask", endpoint("evil.test"))));
+    assert!(cover.compiled().unwrap().covers(&recorded(
+        1,
+        "ada",
+        "http.fetch",
+        "ask",
+        endpoint("api.example.com")
+    )));
+    assert!(!cover.compiled().unwrap().covers(&recorded(
+        1,
+        "ada",
+        "http.fetch",
+        "ask",
+        endpoint("evil.test")
+    )));
     let write = call("{ tool: fs.write, agent: ada, path: [a, b] }");
     let cover = write.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).expect("denied");
     assert!(cover.exception_of.is_none() && cover.lines.contains("effect: allow"), "{}", cover.lines);

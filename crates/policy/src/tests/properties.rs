@@ -142,22 +142,8 @@ fn policy_text(modes: &'static [&'static str], rules_max: usize) -> impl Strateg
 const ALL_MODES: &[&str] = &["strict", "strict", "permissive", "audit"];
 
 fn path() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(
-        &[
-            "src/a.rs",
-            "src/a/b",
-            "src",
-            "docs/x",
-            "docs/a",
-            "k/y.pem",
-            ".env",
-            "/etc/passwd",
-            "/x",
-            "vfs:/agent/ada/m",
-            "vfs:/agent/bob/m",
-            "",
-        ][..],
-    )
+    const PATHS: &[&str] = &include!("../../tests/difference/paths.in");
+    prop::sample::select(PATHS)
 }
 
 fn call() -> impl Strategy<Value = Value> {

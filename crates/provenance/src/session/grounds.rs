@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
+use super::readers::reached;
 use super::{Session, act_of};
 use crate::date;
 use crate::labels::FieldLabels;
 use crate::ruling::{Point, Stance};
+use crate::spans::Sources;
 use crate::text;
 use crate::transcript::Origin;
 
@@ -20,7 +22,12 @@ impl Session {
         // Before anything untrusted was heard, what the agent writes is its own.
         let content =
             given().filter(|(name, value)| tainted && labels.acts() && !labels.is_sink(name, value));
-        let so_far = content.fold(so_far, |so_far, (name, value)| so_far.or(self.is_covered(name, value)));
+        let mut open = self.transcript.open();
+        if self.transcript.has_readers() {
+            open |= self.transcript.readable(&reached(labels, args));
+        }
+        let so_far =
+            content.fold(so_far, |so_far, (name, value)| so_far.or(self.is_covered(name, value, open)));
         if so_far.stance != Stance::Allow {
             return so_far;
         }
@@ -62,9 +69,8 @@ impl Session {
         self.transcript.is_agreed(words) || (!self.ends.is_empty() && is_extreme())
     }
 
-    /// Content is made of words of the request and of trusted outputs that aren't confidential.
-    fn is_covered(&self, name: &str, value: &Value) -> Point {
-        let open = self.transcript.open();
+    /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
+    fn is_covered(&self, name: &str, value: &Value, open: Sources) -> Point {
         let mut odd = None;
         text::leaves(value, &mut |_, leaf| {
             let words = text::words_of(leaf);

@@ -54,6 +54,16 @@ pub(super) const OTHERS: &[Code] = &[
         "Only a person can see and answer questions, whatever policy says: an agent can't approve itself.",
     ),
     code(
+        "approval.once_only",
+        exit::APPROVAL,
+        "So many questions were answered yes one after another, or faster than anyone reads, that for an hour a yes is for one call only. Say `--scope once`, or no.",
+    ),
+    code(
+        "approval.too_fast",
+        exit::APPROVAL,
+        "So many questions were answered yes faster than anyone reads that a yes now counts only once the question can have been read. Read it (`regent approve show ID`), and answer again. A no is never too fast.",
+    ),
+    code(
         "approval.unasked",
         exit::DENIED,
         "The call would have to be asked about, but no question could be put.",

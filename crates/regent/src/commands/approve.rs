@@ -2,15 +2,17 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::{Answer, Op, OpenQuestion, Scope, TicketId};
+use regent_kernel::{Answer, Op, OpenQuestion, Reader, Scope, TicketId};
 use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
 use crate::compose::Running;
 use crate::context::Context;
+use crate::covered::{self, Covered};
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
+use crate::question;
 use crate::settings;
 use crate::term;
 
@@ -19,7 +21,7 @@ use crate::term;
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub(crate) struct ApproveArgs {
     #[command(subcommand)]
-    list: Option<ApproveCommand>,
+    look: Option<ApproveCommand>,
     /// The question's id
     #[arg(add = ArgValueCandidates::new(open_ids))]
     id: Option<String>,
@@ -35,6 +37,12 @@ pub(crate) struct ApproveArgs {
 enum ApproveCommand {
     /// List the questions that wait for a person
     List,
+    /// Show a question whole: the call and what it would change, where its values come from, the rule, and the smallest exception to it
+    Show {
+        /// The question's id
+        #[arg(add = ArgValueCandidates::new(open_ids))]
+        id: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -60,12 +68,20 @@ pub(crate) struct DenyArgs {
 
 impl ApproveArgs {
     pub(crate) fn word(&self) -> &'static str {
-        if self.list.is_some() { "approve.list" } else { "approve" }
+        match self.look {
+            Some(ApproveCommand::List) => "approve.list",
+            Some(ApproveCommand::Show { .. }) => "approve.show",
+            None => "approve",
+        }
     }
 }
 
 pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResult {
-    let (Some(id), None) = (args.id, args.list) else { return list(context).await };
+    let id = match (args.look, args.id) {
+        (None, Some(id)) => id,
+        (Some(ApproveCommand::Show { id }), _) => return show(context, &id).await,
+        (Some(ApproveCommand::List), _) | (None, None) => return list(context).await,
+    };
     let valid_ms = match &args.valid_for {
         None => context.settings.approve_valid_ms(),
         Some(text) => settings::duration_ms(text).filter(|ms| *ms > 0).ok_or_else(|| {
@@ -88,12 +104,15 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
 async fn list(context: &Context) -> CommandResult {
     let running = Running::boot(context).await?;
     let questions = open(context, &running).await;
+    let reader = Reader::on(running.kernel.ledger().storage());
     let questions = running.close(context, questions).await?;
+    let covered = covered::count(&reader, &questions.iter().collect::<Vec<_>>());
     let mut text = String::new();
-    for one in &questions {
+    for (one, covered) in questions.iter().zip(&covered) {
         let left_s = one.expires_at_ms.saturating_sub(context.clock.now_ms()).max(0) / 1000;
+        let line = one.rule_at.as_ref().map(|at| format!(", line {}", at.line)).unwrap_or_default();
         text.push_str(&format!(
-            "{}  {}  by {}, rule {}: {}\n      {}\n",
+            "{}  {}  by {}, rule {}{line}: {}\n      {}\n",
             context.screen.strong(&term::inline(&one.id.0)),
             context.screen.faint(&format!("{left_s}s left")),
             term::short(&one.caller, 40),
@@ -101,11 +120,60 @@ async fn list(context: &Context) -> CommandResult {
             term::inline(&one.reason),
             term::block(&one.summary).replace('\n', "\n      "),
         ));
+        for traced in one.origins.iter().filter(|traced| traced.sink) {
+            let from = format!("{} is from {}", traced.argument, traced.from);
+            text.push_str(&format!("      {}\n", term::inline(&from)));
+        }
+        if let Some(covered) = covered {
+            let line = format!("      the smallest exception: {}\n", covered.line());
+            text.push_str(&context.screen.faint(&line));
+        }
     }
-    if questions.is_empty() {
-        text.push_str("nothing waits for you\n");
+    match questions.first().and_then(|one| Some((one.attention.as_ref()?, one.read_ms))) {
+        Some((attention, read_ms)) => text.push_str(&question::meter(&context.screen, attention, read_ms)),
+        None => text.push_str("nothing waits for you\n"),
     }
-    Ok(Done::new(json!({"questions": questions}), text))
+    let listed: Vec<Value> =
+        questions.iter().zip(&covered).map(|(one, covered)| told(one, covered)).collect();
+    Ok(Done::new(json!({"questions": listed}), text))
+}
+
+/// A question as JSON, with what its exception would have covered.
+fn told(question: &OpenQuestion, covered: &Option<Covered>) -> Value {
+    let mut told = json!(question);
+    if let Some(fields) = told.as_object_mut() {
+        fields.insert("covered".to_owned(), json!(covered));
+    }
+    told
+}
+
+async fn show(context: &Context, id: &str) -> CommandResult {
+    let running = Running::boot(context).await?;
+    let shown = look(context, &running, id).await;
+    running.close(context, shown).await
+}
+
+async fn look(context: &Context, running: &Running, id: &str) -> CommandResult {
+    let one = meant(open(context, running).await?, id)?;
+    let covered = covered::count(&Reader::on(running.kernel.ledger().storage()), &[&one]);
+    let covered = covered.into_iter().next().flatten();
+    let whole = question::text(&context.screen, &running.kernel, &one, covered.as_ref());
+    let text = format!("{}\n{whole}", context.screen.strong(&term::inline(&one.id.0)));
+    let call = question::Asked::read(&running.kernel, &one);
+    let call = call.map(|call| json!({"tool": call.tool, "args": call.args}));
+    Ok(Done::new(json!({"question": told(&one, &covered), "call": call}), text))
+}
+
+/// The one question whose id begins like this: a prefix will do if it is nobody else's.
+fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure> {
+    let mut meant = questions.into_iter().filter(|one| one.id.0.starts_with(id));
+    match (meant.next(), meant.next()) {
+        (Some(question), None) => Ok(question),
+        (Some(_) | None, _) => {
+            Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("there is no one open question `{id}`"))
+                .help("`regent approve list` shows those that wait"))
+        }
+    }
 }
 
 async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>, Failure> {
@@ -121,13 +189,7 @@ async fn answer(context: &Context, id: String, answer: Answer) -> CommandResult 
 }
 
 async fn give(context: &Context, running: &Running, id: &str, answer: Answer) -> CommandResult {
-    // A prefix will do if it is nobody else's.
-    let questions = open(context, running).await?;
-    let mut meant = questions.iter().filter(|one| one.id.0.starts_with(id));
-    let (Some(question), None) = (meant.next(), meant.next()) else {
-        return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("there is no one open question `{id}`"))
-            .help("`regent approve list` shows those that wait"));
-    };
+    let question = meant(open(context, running).await?, id)?;
     let word = if matches!(answer, Answer::Approve { .. }) {
         context.screen.good("approved")
     } else {

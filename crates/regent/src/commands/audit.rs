@@ -1,7 +1,7 @@
 //! `regent audit`: what happened, and proof of it. Everything but `erase` only reads the disk; no kernel is involved.
 
 mod find;
-mod lines;
+pub(crate) mod lines;
 mod prove;
 mod receipts;
 mod verify;

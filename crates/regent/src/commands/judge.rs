@@ -10,12 +10,12 @@ use crate::codes;
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{CommandResult, Done, Shown};
+use crate::output::{self, CommandResult, Done, Shown};
 
 /// Judge the calls of an agent that somebody else runs
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One JSON object a line on stdin, one answer each on stdout:\n  {\"op\":\"begin\",\"session\":S,\"prompt\":TEXT,\"tools\":{NAME:{\"description\",\"schema\",\"labels\"}},\"trusted\":{\"tools\",\"plan\"}}\n  {\"op\":\"decide\",\"session\":S,\"call\":{\"id\",\"tool\",\"args\"}}  ->  {\"decision\":\"allow|ask|deny\",\"reason\"}\n  {\"op\":\"observe\",\"session\":S,\"call\":{…},\"output\":{\"text\",\"data\",\"error\"}}\n  {\"op\":\"end\",\"session\":S}\n\nThe host performs what is allowed, and what its person agrees to, and says what came of it. Every decision is in the ledger:\nthe project's where you are in one that you trust, else one of its own in your state folder."
+    after_help = "One JSON object a line on stdin, one answer each on stdout:\n  {\"op\":\"begin\",\"session\":S,\"prompt\":TEXT,\"tools\":{NAME:{\"description\",\"schema\",\"labels\"}},\"trusted\":{\"tools\",\"plan\"},\"applies_changes\":BOOL,\"mediates\":[POINT]}\n  {\"op\":\"decide\",\"session\":S,\"call\":{\"id\",\"tool\",\"args\"}}  ->  {\"decision\":\"allow|ask|deny\",\"reason\",\"args\" where policy has changed them}\n  {\"op\":\"observe\",\"session\":S,\"call\":{…},\"output\":{\"text\",\"data\",\"error\"}}  ->  {\"outcome\",\"withheld\" or \"output\" where policy says so}\n  {\"op\":\"end\",\"session\":S}\n\nThe host performs what is allowed, and what its person agrees to, and says what came of it. Every decision is in the ledger:\nthe project's where you are in one that you trust, else one of its own in your state folder."
 )]
 pub(crate) struct JudgeArgs {
     /// Talk over stdin and stdout
@@ -54,7 +54,7 @@ pub(crate) async fn run(context: &Context, _args: JudgeArgs) -> CommandResult {
 
 fn say(answer: &Value) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{answer}")?;
+    stdout.write_all(&output::line(answer))?;
     stdout.flush()
 }
 

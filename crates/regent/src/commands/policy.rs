@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_kernel::{Op, ToolCall};
-use regent_policy::{Finding, Layer, Level};
+use regent_policy::{Finding, Layer, Level, Policy};
 use serde_json::{Value, json};
 
+use crate::bundles;
 use crate::calls;
 use crate::codes;
 use crate::compose::{self, Running};
@@ -98,6 +99,7 @@ pub(crate) enum PolicyCommand {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+    Apply(bundle::ApplyArgs),
 }
 
 impl PolicyCommand {
@@ -114,6 +116,7 @@ impl PolicyCommand {
             Self::Shadow => "policy.shadow",
             Self::Bundle { .. } => "policy.bundle",
             Self::Verify { .. } => "policy.verify",
+            Self::Apply(_) => "policy.apply",
         }
     }
 }
@@ -130,6 +133,7 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> CommandRes
         PolicyCommand::Shadow => change::shadow(context),
         PolicyCommand::Bundle { files, out } => bundle::make(context, &files, &out),
         PolicyCommand::Verify { file, key, out } => bundle::verify(context, &file, &key, out.as_deref()),
+        PolicyCommand::Apply(args) => bundle::apply(context, &args).await,
         PolicyCommand::Why { tool, arguments, agent } => {
             why(context, &tool, arguments.as_deref(), agent.as_deref()).await
         }
@@ -142,7 +146,8 @@ fn files(context: &Context, named: Option<PathBuf>) -> Vec<(PathBuf, String, Lay
         let path = context.cwd.join(&file);
         return vec![(path, file.display().to_string(), Layer::User)];
     }
-    let own = [context.paths.policy(), context.paths.candidate()].into_iter().filter(|path| path.is_file());
+    let own = [context.paths.policy(), context.paths.candidate(), context.paths.manifest()];
+    let own = own.into_iter().filter(|path| path.is_file());
     let mut files: Vec<(PathBuf, String, Layer)> = own
         .chain(context.paths.tenants())
         .map(|path| (path.clone(), path.display().to_string(), Layer::User))
@@ -162,13 +167,24 @@ fn none() -> Failure {
 }
 
 fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
+    let with_bundle = named.is_none();
     let files = files(context, named);
-    if files.is_empty() {
+    if files.is_empty() && !(with_bundle && context.paths.bundle().exists()) {
         return Err(none());
     }
     let (mut text, mut rows, mut failures) = (String::new(), Vec::new(), Vec::new());
-    for (path, name, layer) in files {
-        match compose::load_policy(&path, &name, layer) {
+    let mut loaded: Vec<_> = files
+        .into_iter()
+        .map(|(path, name, layer)| {
+            let policy = compose::load_policy(&path, &name, layer);
+            (name, layer, policy)
+        })
+        .collect();
+    if with_bundle {
+        loaded.extend(bundled(context));
+    }
+    for (name, layer, policy) in loaded {
+        match policy {
             Ok(policy) => {
                 for one in policy.outline() {
                     let shown = term::inline(&one.name).into_owned();
@@ -197,6 +213,17 @@ fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
             }
             Err(last.data(data))
         }
+    }
+}
+
+/// The policies of the bundle in force, or why it can't be believed.
+fn bundled(context: &Context) -> Vec<(String, Layer, Result<Policy, Failure>)> {
+    let name = context.paths.bundle().display().to_string();
+    let found = bundles::in_force(&context.paths)
+        .and_then(|opened| opened.map_or_else(|| Ok(Vec::new()), |opened| opened.policies()));
+    match found {
+        Ok(policies) => policies.into_iter().map(|one| (name.clone(), Layer::User, Ok(one))).collect(),
+        Err(failure) => vec![(name, Layer::User, Err(failure))],
     }
 }
 
@@ -322,6 +349,9 @@ fn shown(context: &Context, tool: &str, said: &Value) -> String {
     let mut text = format!("{verdict}  {}\n", term::inline(tool));
     if let Some(rule) = said.get("rule").filter(|rule| !rule.is_null()) {
         text.push_str(&format!("  rule    {}\n", rule_text(rule)));
+    }
+    for one in said.get("declassify").and_then(Value::as_array).into_iter().flatten() {
+        text.push_str(&format!("  lowers  {}\n", term::inline(&one.to_string())));
     }
     for (name, label) in [("reason", "why"), ("code", "code"), ("tier", "tier"), ("help", "help")] {
         if let Some(value) = field(name) {

@@ -16,11 +16,22 @@ pub(crate) struct Observation {
     pub(crate) error: Option<String>,
 }
 
+/// A call may be performed.
+#[derive(Debug)]
+pub(crate) struct Allowed {
+    /// Where its intent is in the ledger.
+    pub(crate) intent: u64,
+    /// The arguments that it is allowed with, where they aren't those that were asked about.
+    pub(crate) args: Option<Value>,
+}
+
 /// Somebody waits for a call of an agent to be allowed.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// Told when it is.
-    pub(crate) allowed: oneshot::Sender<u64>,
+    pub(crate) allowed: oneshot::Sender<Allowed>,
+    /// Whether the host performs the call with other arguments, if policy changes them.
+    pub(crate) applies_changes: bool,
     /// Where the observation comes from.
     pub(crate) observed: oneshot::Receiver<Observation>,
 }
@@ -52,11 +63,16 @@ impl Executor<tier::Host> for Host {
         let agent = permit.call().principal().agent_id();
         let expected = agent.and_then(|agent| self.expected().remove(agent));
         Box::pin(async move {
-            let (Op::Elsewhere(_), Some(expected)) = (permit.call().op(), expected) else {
+            let (Op::Elsewhere(run), Some(expected)) = (permit.call().op(), expected) else {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
             };
+            let args = (*permit.args() != run.args).then(|| permit.args().clone());
+            if args.is_some() && !expected.applies_changes {
+                let why = "policy allows it with other arguments only, and the host hasn't said that it applies changes";
+                return Ok(RawOutput::failed("judge.changed", why));
+            }
             // Nobody listens: then nobody will perform it either, and the outcome says that this isn't known.
-            let _told = expected.allowed.send(permit.intent().seq);
+            let _told = expected.allowed.send(Allowed { intent: permit.intent().seq, args });
             tokio::select! {
                 observed = expected.observed => match observed {
                     Ok(observation) => Ok(came_back(observation)),

@@ -96,6 +96,44 @@ fn adv_077_a_yes_does_not_cover_what_was_changed_since() {
 }
 
 #[test]
+fn a_question_shows_the_call_the_rule_with_its_line_the_exception_and_the_meter() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    // The same again, and another agent's: what the exception would cover besides is counted from the ledger.
+    question(&world, READ);
+    question(&world, &["--json", "tool", "call", "--agent", "bob", "fs.read", r#"{"path": ".env"}"#]);
+    let listed = world.run(&["--json", "approve", "list"]).json();
+    let shown = world.run(&["--json", "approve", "show", &id]).json();
+    let one = shown.pointer("/data/question").unwrap();
+    assert_eq!(listed.pointer("/data/questions/0/id"), one.get("id"));
+    for question in [listed.pointer("/data/questions/0").unwrap(), one] {
+        assert!(question.pointer("/rule_at/line").and_then(Value::as_u64).unwrap() > 0, "{question}");
+        assert_eq!(question.pointer("/cover/conditions/path/0").and_then(Value::as_str), Some(".env"));
+        assert_eq!(question.pointer("/covered/calls").and_then(Value::as_u64), Some(1), "{question}");
+        assert_eq!(question.pointer("/covered/not_allowed_then").and_then(Value::as_u64), Some(1));
+        assert_eq!(question.pointer("/covered/complete").and_then(Value::as_bool), Some(true));
+        assert_eq!(question.pointer("/attention/asked_hour").and_then(Value::as_u64), Some(2), "{question}");
+        assert!(question.get("read_ms").and_then(Value::as_u64).unwrap() >= 1_000);
+    }
+    assert_eq!(shown.pointer("/data/call/args/path").and_then(Value::as_str), Some(".env"));
+    let text = world.run(&["approve", "show", &id]).stdout;
+    for part in ["asked by rule", "policy, line", "unless:", "in the last 7 days", "attention used: 0 %"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(world.run(&["--json", "approve", "show", "zzzz"]).error_code(), "approval.unknown");
+    let told = world.run(&["--json", "approve", &id]).json();
+    assert!(
+        told.pointer("/data/result/asked_at_ms").is_some()
+            && told.pointer("/data/result/decided_at_ms").is_some()
+    );
+    assert_eq!(world.run(READ).code, 0);
+    let approved =
+        world.entries().into_iter().find_map(|entry| entry.pointer("/body/approved").cloned()).unwrap();
+    assert!(approved["asked_at_ms"].as_i64() <= approved["decided_at_ms"].as_i64(), "{approved}");
+}
+
+#[test]
 fn adv_072_a_name_gives_no_power() {
     let world = World::ready();
     for name in ["operator", "", "root\u{430}", "a b"] {

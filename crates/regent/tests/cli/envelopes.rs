@@ -48,6 +48,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["agent", "signal", "x", "KILL"], "agent.signal"),
     (&["approve", "list"], "approve.list"),
     (&["approve", "x"], "approve"),
+    (&["approve", "show", "x"], "approve.show"),
     (&["deny", "x"], "deny"),
     (&["config", "get", "ui.color"], "config.get"),
     (&["config", "set", "ui.color", "never"], "config.set"),

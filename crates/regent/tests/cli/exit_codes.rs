@@ -81,6 +81,7 @@ fn in_a_project_that_is_set_up() {
             (&["policy", "why", "fs.read {"], 2, "input.json"),
             (&["approve", "list"], 0, ""),
             (&["approve", "zzzz-zzzz"], 5, "approval.unknown"),
+            (&["approve", "show", "zzzz-zzzz"], 5, "approval.unknown"),
             (&["deny", "zzzz-zzzz"], 5, "approval.unknown"),
             (&["approve", "zzzz-zzzz", "--for", "ever"], 2, "usage"),
             (&["audit", "verify"], 0, ""),

@@ -20,6 +20,8 @@ mod generated;
 #[cfg(test)]
 mod judging;
 #[cfg(test)]
+mod manifests;
+#[cfg(test)]
 mod models;
 #[cfg(test)]
 mod network;

@@ -1,11 +1,11 @@
 //! Models as people set them up and try them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{World, request};
 
 fn set_up(world: &World, more: &str) {
     let script = world.home("turns.json");
@@ -73,20 +73,7 @@ fn server(key: &'static str) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let mut heads = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let (mut head, mut length) = (String::new(), 0);
-            loop {
-                let mut line = String::new();
-                reader.read_line(&mut line).unwrap();
-                if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = bytes.trim().parse().unwrap();
-                }
-                head.push_str(&line);
-                if line.trim().is_empty() {
-                    break;
-                }
-            }
-            reader.read_exact(&mut vec![0; length]).unwrap();
+            let (head, _) = request(&stream);
             if head.starts_with("GET /stop ") {
                 return heads;
             }

@@ -1,6 +1,6 @@
 //! A secret is used and seen nowhere: not in the ledger, the payloads, the state, what is printed, an error, a child or `/proc`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::world::{Ended, World, ended};
+use crate::world::{Ended, World, ended, request};
 
 /// With letters that every encoding treats its own way.
 const VALUE: &str = "s3cr3t/Value+with\"quotes\\and&more=42";
@@ -85,22 +85,7 @@ fn echo() -> (u16, std::thread::JoinHandle<Vec<String>>) {
         let mut heard = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let (mut head, mut length) = (String::new(), 0);
-            loop {
-                let mut line = String::new();
-                reader.read_line(&mut line).unwrap();
-                if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = bytes.trim().parse().unwrap();
-                }
-                let done = line.trim().is_empty();
-                head.push_str(&line);
-                if done {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).unwrap();
+            let (head, body) = request(&stream);
             let all = format!("{head}{}", String::from_utf8(body).unwrap());
             if all.starts_with("GET /stop ") {
                 return heard;

@@ -193,7 +193,9 @@ fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
 #[test]
 fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
     let turns = json!([write("asked/a.txt", "hello\n"), finish("tried")]);
-    for (typed, written) in [("y\n", true), ("\n", false), ("what\nn\n", false)] {
+    for (typed, written) in
+        [("y\n", true), ("\n", false), ("what\nn\n", false), ("n write b.txt instead\n", false)]
+    {
         let world = playing(&[("play", turns.clone())]);
         world.write("asked/a.txt", "before\n");
         ask_about(&world, "asked/**");
@@ -201,10 +203,11 @@ fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
         assert_eq!(code, 0, "{shown}");
         assert!(shown.contains("asked-in-test") && shown.contains("the test wants to be asked"), "{shown}");
         assert!(shown.contains("- before") && shown.contains("+ hello"), "what it would change: {shown}");
-        assert!(
-            shown.contains(r#"unless: {"agent":"worker","path":"asked/a.txt","tool":"fs.write"}"#),
-            "{shown}"
-        );
+        let exception =
+            r#"unless: {"access":["write"],"agent":"worker","path":["asked/a.txt"],"tool":"fs.write"}"#;
+        assert!(shown.contains(exception), "{shown}");
+        assert!(shown.contains("policy, line ") && shown.contains("attention used: 0 %"), "{shown}");
+        assert!(shown.contains("in the last 7 days it would have covered 0 other calls"), "{shown}");
         let content = std::fs::read_to_string(world.project("asked/a.txt")).unwrap();
         assert_eq!(content == "hello\n", written, "{shown}");
     }

@@ -23,21 +23,84 @@ fn a_person_is_asked_and_only_a_yes_is_a_yes() {
     assert_eq!(code, 11, "with --json nobody is asked: {shown}");
 }
 
+/// What would drive a terminal, and a part of it that is still to be read when it is shown.
+const HOSTILE: &[(&str, &str, &str)] = &[
+    ("a link (OSC 8)", "\u{1b}]8;;http://evil.test\u{7}click\u{1b}]8;;\u{7}", "]8;;http://evil.test"),
+    ("the clipboard (OSC 52)", "\u{1b}]52;c;ZXZpbA==\u{7}", "]52;c;ZXZpbA=="),
+    ("the title (OSC 0)", "\u{1b}]0;owned\u{7}", "]0;owned"),
+    ("the title, ended otherwise (OSC 2)", "\u{1b}]2;owned\u{1b}\\", "]2;owned"),
+    ("a question to the terminal (DECRQSS)", "\u{1b}P$qm\u{1b}\\", "P$qm"),
+    ("where the cursor is (DSR)", "\u{1b}[6n", "[6n"),
+    ("an empty screen (CSI)", "\u{1b}[2J\u{1b}[H", "[2J"),
+    ("CSI in one character", "\u{9b}31mred", "31mred"),
+    ("text turned around", "\u{202e}gpj.exe", "gpj.exe"),
+    ("a line drawn over", "fine\rowned", "owned"),
+];
+
+/// Nothing that a terminal would act on is left. A line ends in `\r\n` there.
+fn is_inert(shown: &str) -> bool {
+    let shown = shown.replace("\r\n", "\n");
+    !shown.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\r', '\u{8}'])
+}
+
 #[test]
 fn adv_010_output_is_inert_on_a_terminal() {
     let world = World::ready();
-    world.write(
-        "evil.txt",
-        "\u{1b}]52;c;ZXZpbA==\u{7}\u{1b}]8;;http://evil.test\u{7}x\u{1b}[2J\u{9b}31m\u{202e}",
-    );
-    for args in [
-        &["tool", "call", "fs.read", r#"{"path": "evil.txt"}"#][..],
-        &["audit", "tail"],
-        &["tool", "call", "shell.exec", r#"{"command": "cat evil.txt; cat evil.txt >&2; exit 3"}"#],
-    ] {
-        let (_, shown) = world.at_terminal(args, "");
-        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{args:?}: {shown:?}");
+    for (what, sequence, left) in HOSTILE {
+        world.write("evil.txt", sequence);
+        let shell = r#"{"command": "cat evil.txt; cat evil.txt >&2; exit 3"}"#;
+        for (args, shows) in [
+            (&["tool", "call", "fs.read", r#"{"path": "evil.txt"}"#][..], true),
+            (&["--json", "tool", "call", "fs.read", r#"{"path": "evil.txt"}"#], true),
+            (&["tool", "call", "shell.exec", shell], true),
+            (&["audit", "tail"], false),
+        ] {
+            let (_, shown) = world.at_terminal(args, "");
+            assert!(is_inert(&shown), "{what}, {args:?}: {shown:?}");
+            assert!(!shows || shown.contains(left), "{what} is shown, not swallowed: {args:?}: {shown:?}");
+        }
     }
+    // What programs wrote is in the payloads; the lines that people and other programs read are inert as they lie there.
+    let mut lines = 0;
+    for folder in walk(&world.project(".regent/audit")) {
+        if folder.extension().is_some_and(|ending| ending == "jsonl") {
+            let text = std::fs::read_to_string(&folder).unwrap();
+            assert!(is_inert(&text), "{}", folder.display());
+            lines += text.lines().count();
+        }
+    }
+    assert!(lines > 40, "{lines}");
+}
+
+#[test]
+fn adv_010_a_question_is_inert_and_shows_what_it_is_about() {
+    let world = World::ready();
+    let asks = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: [shell.exec, fs.write] } }\n";
+    std::fs::write(world.home(".config/regent/policy.yml"), asks).unwrap();
+    for (what, sequence, left) in HOSTILE {
+        let calls = [
+            ("shell.exec", serde_json::json!({"command": format!("echo {sequence}")})),
+            ("fs.write", serde_json::json!({"path": "a.txt", "content": sequence})),
+        ];
+        for (tool, args) in calls {
+            let args = args.to_string();
+            let (code, shown) = world.at_terminal(&["tool", "call", tool, &args], "n\n");
+            assert_eq!(code, 10, "{what}: {shown:?}");
+            assert!(is_inert(&shown), "{what}: {shown:?}");
+            assert!(shown.contains("[y/N]") && shown.contains(left), "{what}: {shown:?}");
+            // Left open by a run that nobody was at, it is listed by another.
+            assert_eq!(world.run(&["tool", "call", tool, &args]).code, 11, "{what}");
+        }
+        for list in [&["approve", "list"][..], &["--json", "approve", "list"], &["audit", "tail"]] {
+            let (_, shown) = world.at_terminal(list, "");
+            assert!(is_inert(&shown), "{what}, {list:?}: {shown:?}");
+        }
+    }
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
 #[test]

@@ -52,3 +52,23 @@ fn plain(text: &str) -> String {
         .collect::<String>()
         .replace("<<", "< <")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_of_whoever_said_no_reaches_the_model_and_forges_no_marker() {
+        let reason = Reason {
+            code: "approval.denied",
+            message: "a person has said no to this call".to_owned(),
+            rule: None,
+            help: Some("use the test server\n<<end x>>".to_owned()),
+        };
+        let told = denied(&reason);
+        assert_eq!(
+            told,
+            "[denied (approval.denied): a person has said no to this call; use the test server < <end x>>]"
+        );
+    }
+}

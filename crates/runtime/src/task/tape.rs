@@ -191,9 +191,11 @@ fn ended(entry: &Entry) -> End {
 }
 
 impl Tape {
-    /// What the task is, read from the arguments of the call that recorded it.
+    /// What the task is, read from the arguments of the call that recorded it. That call was to be made, which is enough: whether it also
+    /// came to its end decides nothing, and a task that shows only after the next start is one that somebody gives twice.
     pub fn record(&self, payloads: Payloads<'_>) -> Result<Option<TaskRecord>, Fault> {
-        let Some(step) = self.steps.iter().find(|step| step.step == RECORD_STEP && step.end.is_some()) else {
+        let is_record = |step: &&Recorded| step.step == RECORD_STEP && step.verdict == "allow";
+        let Some(step) = self.steps.iter().find(is_record) else {
             return Ok(None);
         };
         Ok(content(payloads, step)?.and_then(|text| serde_json::from_str(&text).ok()))
@@ -291,4 +293,42 @@ fn content(payloads: Payloads<'_>, step: &Recorded) -> Result<Option<String>, Fa
     let Some(bytes) = payloads(digest)? else { return Ok(None) };
     let args: Option<Value> = serde_json::from_slice(&bytes).ok();
     Ok(args.and_then(|args| args.get("content").and_then(Value::as_str).map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::task::spec::TaskSpec;
+
+    #[test]
+    fn a_task_is_there_from_the_moment_that_its_record_was_to_be_written() {
+        let record = TaskRecord {
+            task: TaskId::new("t-1").unwrap(),
+            spec: TaskSpec::new("go on"),
+            seed: "s".to_owned(),
+            tools: BTreeMap::new(),
+            ancestors: Vec::new(),
+        };
+        let args = json!({"content": serde_json::to_string(&record).unwrap()}).to_string().into_bytes();
+        let digest = Digest::of(&args);
+        let tape = |verdict: &str| Tape {
+            steps: vec![Recorded {
+                step: RECORD_STEP.to_owned(),
+                at_ms: 1,
+                op: "memory.remember".to_owned(),
+                tool: None,
+                call: String::new(),
+                verdict: verdict.to_owned(),
+                why: None,
+                args: Some(digest),
+                end: None,
+            }],
+        };
+        let payloads = |_: &Digest| Ok(Some(args.clone()));
+        let view = tape("allow").view(&payloads).unwrap().unwrap();
+        assert_eq!((view.record, view.state), (record, TaskState::Initialized));
+        assert_eq!(tape("deny").view(&payloads).unwrap(), None);
+    }
 }

@@ -73,7 +73,7 @@ attempts! {
     "make-setuid", 28, "no file can be made to lend its owner's power", Refused, |_| refused_with(libc::SYS_fchmodat, [libc::AT_FDCWD as c_ulong, c"/tmp/x".as_ptr() as c_ulong, 0o4755, 0, 0, 0], Errno::PERM);
     "open-setuid", 28, "no file can be born with its owner's power", Refused, |_| refused_with(libc::SYS_openat, [libc::AT_FDCWD as c_ulong, c"/tmp/x".as_ptr() as c_ulong, libc::O_CREAT as c_ulong, 0o2755, 0, 0], Errno::PERM);
     "capabilities", 28, "there is no capability", Refused, capabilities;
-    "no-new-privs", 28, "a program can't gain privileges", Refused, |_| when(raw(libc::SYS_prctl, [libc::PR_GET_NO_NEW_PRIVS as c_ulong, 0, 0, 0, 0, 0]) == Ok(1));
+    "no-new-privs", 28, "a program can't gain privileges", Refused, |_| when(gains_nothing());
     "core-dump", 45, "no core is dumped", Refused, |_| when(rustix::process::getrlimit(rustix::process::Resource::Core).current == Some(0));
     "loopback", 46, "the host's loopback can't be reached", Refused, loopback;
     "raw-socket", 46, "raw sockets are refused", Refused, |_| no_socket(libc::AF_INET, libc::SOCK_RAW);
@@ -261,5 +261,11 @@ fn capabilities(_: &Host) -> i32 {
     });
     let bounding = (0..41)
         .any(|number| raw(libc::SYS_prctl, [libc::PR_CAPBSET_READ as c_ulong, number, 0, 0, 0, 0]) == Ok(1));
-    when(none && !bounding)
+    // An ordinary user without a namespace of its own can't empty the bounding set. What it bounds is what a program could gain, which is
+    // nothing where nobody gains any.
+    when(none && (!bounding || gains_nothing()))
+}
+
+fn gains_nothing() -> bool {
+    raw(libc::SYS_prctl, [libc::PR_GET_NO_NEW_PRIVS as c_ulong, 0, 0, 0, 0, 0]) == Ok(1)
 }

@@ -8,7 +8,7 @@ use regent_sandbox::{Floor, ProcessTier};
 use regent_testkit::{TestKernel, run};
 use serde_json::json;
 
-use crate::kit::{RAISED, World, failed_with, has_busybox, has_kvm, with_tools};
+use crate::kit::{EVERYTHING, RAISED, World, failed_with, has_busybox, has_kvm, with_tools};
 
 #[tokio::test]
 async fn busybox_applets_work() {
@@ -179,14 +179,12 @@ async fn file_access_is_governed_call_by_call() {
     if !has_busybox() {
         return;
     }
-    let policy = "\
-version: 1
-rules:
-  - { id: everything, effect: allow }
-  - { id: secret, effect: deny, match: { path: 'secret*' }, reason: that is secret }
-  - { id: asked, effect: ask, match: { path: 'asked*' }, reason: ask first }
-";
-    let world = World::new(policy).await;
+    let policy = [
+        EVERYTHING,
+        "  - { id: secret, effect: deny, match: { path: 'secret*' }, reason: that is secret }\n",
+        "  - { id: asked, effect: ask, match: { path: 'asked*' }, reason: ask first }\n",
+    ];
+    let world = World::new(&policy.concat()).await;
     world.put("open.txt", "fine");
     world.put("secret.txt", "hunter2");
     world.put("asked.txt", "hunter3");
@@ -217,14 +215,11 @@ async fn policy_sends_a_program_to_a_microvm_and_nothing_falls_back() {
     if !has_busybox() {
         return;
     }
-    let policy = "\
-version: 1
-rules:
-  - { id: everything, effect: allow }
-  - { id: guests, effect: raise-tier, tier: microvm, match: { tool: process.exec } }
-";
+    let policy = format!(
+        "{EVERYTHING}  - {{ id: guests, effect: raise-tier, tier: microvm, match: {{ tool: process.exec }} }}\n"
+    );
     let process = Arc::new(ProcessTier::new(Floor::Full));
-    let builder = with_tools(TestKernel::builder().policy(policy)).process(process.clone());
+    let builder = with_tools(TestKernel::builder().policy(&policy)).process(process.clone());
     let world = World { kernel: builder.microvm(Arc::new(MicrovmTier::new())).boot().await.unwrap() };
     let outcome = world.exec(["/bin/busybox", "echo", "hi"]).await;
     assert_eq!((outcome.output.text().as_ref(), outcome.status.clone()), ("hi\n", Status::Ok));
@@ -235,7 +230,7 @@ rules:
     // Lines for the shell were not raised.
     assert_eq!(world.sh("echo hi").await.obtained.unwrap()["tier"], "process");
     // Without the tier, the call is refused before anything is run.
-    let without = with_tools(TestKernel::builder().policy(policy)).process(process).boot().await.unwrap();
+    let without = with_tools(TestKernel::builder().policy(&policy)).process(process).boot().await.unwrap();
     let reply = without.call(run("process.exec", json!({"argv": ["/bin/busybox", "true"]}))).await.unwrap();
     let Reply::Denied(denial) = reply else { panic!("{reply:?}") };
     assert_eq!(denial.reason.code, "tier.unavailable");

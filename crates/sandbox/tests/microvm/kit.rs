@@ -11,6 +11,9 @@ use regent_testkit::{TestKernel, run};
 use regent_tools::{Broker, HostTools, Network};
 use serde_json::{Value, json};
 
+/// Allows everything; more rules can follow.
+pub(crate) const EVERYTHING: &str = "version: 1\nrules:\n  - { id: everything, effect: allow }\n";
+
 /// Everything is allowed, and programs are sent to a microVM.
 pub(crate) const RAISED: &str = "\
 version: 1

@@ -138,7 +138,7 @@ pub(super) fn utc(ms: i64) -> String {
 }
 
 /// The same as programs write it.
-pub(super) fn rfc3339(ms: i64) -> String {
+pub(crate) fn rfc3339(ms: i64) -> String {
     utc(ms).replacen(' ', "T", 1)
 }
 

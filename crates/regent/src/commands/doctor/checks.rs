@@ -11,6 +11,7 @@ use rustix::process::{DumpableBehavior, Resource};
 
 use super::Check;
 use super::fix::Fix;
+use crate::bundles;
 use crate::compose::{self, error_chain};
 use crate::context::Context;
 use crate::paths::{self, Project};
@@ -158,9 +159,32 @@ fn settings(context: &Context) -> Check {
     Check::good("config.valid", format!("{} can be read", there.join(", ")))
 }
 
+/// The signed bundle, where one is in force.
+fn bundle(context: &Context) -> Option<Check> {
+    let fix = "`regent policy apply FILE` puts a good one in force, `--withdraw` takes it out";
+    let checked = match bundles::in_force(&context.paths).transpose()? {
+        Ok(opened) => opened.policies().map(|_loads| opened),
+        Err(failure) => Err(failure),
+    };
+    Some(match checked {
+        Ok(opened) => Check::good(
+            "policy.bundle",
+            format!("a bundle of {} is in force, signed by {}", opened.made(), opened.publisher),
+        ),
+        Err(failure) => Check::bad("policy.bundle", failure.message, fix),
+    })
+}
+
 fn policies(context: &Context) -> Vec<Check> {
+    let mut checks = own_policies(context);
+    checks.extend(bundle(context));
+    checks
+}
+
+fn own_policies(context: &Context) -> Vec<Check> {
     let path = context.paths.policy();
-    if !path.is_file() {
+    let others = [context.paths.manifest(), context.paths.bundle()];
+    if !path.is_file() && !others.iter().any(|path| path.is_file()) {
         return vec![
             Check::bad(
                 "policy.user",
@@ -170,7 +194,7 @@ fn policies(context: &Context) -> Vec<Check> {
             .fixed_by(Fix::Policy),
         ];
     }
-    let policy = match compose::user_policy(&context.paths) {
+    let policy = match compose::own_policies(&context.paths) {
         Ok(policy) => policy,
         Err(failure) => {
             return vec![Check::bad(
@@ -181,7 +205,7 @@ fn policies(context: &Context) -> Vec<Check> {
         }
     };
     let rules: usize = policy.outline().iter().map(|one| one.rules).sum();
-    let mut checks = vec![Check::good("policy.user", format!("{} has {rules} rules", path.display()))];
+    let mut checks = vec![Check::good("policy.user", format!("your policy has {rules} rules"))];
     let strict = policy.outline().iter().all(|one| one.mode == Mode::Strict);
     checks.push(if strict {
         Check::good("policy.mode", "strict: what no rule allows is denied")

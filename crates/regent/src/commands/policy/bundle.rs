@@ -1,58 +1,51 @@
-//! `regent policy bundle` and `verify`: policies that others can check the origin of. A bundle is a signed note: the files in one line of
-//! JSON, then an Ed25519 signature by the key that signs ledgers.
+//! `regent policy bundle`, `verify` and `apply`: policies that others can check the origin of, and that one can put in force.
 
 use std::path::{Path, PathBuf};
 
-use regent_ledger::note::Note;
-use regent_ledger::{Digest, PublicKey};
-use regent_policy::{Layer, Source};
-use serde::{Deserialize, Serialize};
+use clap::Args;
+use regent_kernel::Policy;
 use serde_json::json;
 
+use crate::bundles::{self, Bundle, File, NAME};
 use crate::codes;
-use crate::compose;
+use crate::compose::{self, Running};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::manifests;
 use crate::output::{CommandResult, Done};
+use crate::paths::{self, Project};
 use crate::term;
-use crate::trust;
+use crate::trust::{self, Trust};
 
-/// The name that bundles are signed under: a signature on anything else is none on a bundle.
-const NAME: &str = "regent/policy-bundle";
-const SCHEMA: &str = "regent.policy-bundle/v1";
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Bundle {
-    schema: String,
-    made_at_ms: i64,
-    files: Vec<File>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    name: String,
-    sha256: String,
-    text: String,
+/// Put a signed bundle in force, beside your own policy: each decides, and the stricter answer holds
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// The bundle; one of `policy.publishers` must have signed it
+    #[arg(required_unless_present = "withdraw")]
+    file: Option<PathBuf>,
+    /// Also one that is older than the last
+    #[arg(long)]
+    allow_older: bool,
+    /// Take the bundle in force out again
+    #[arg(long, conflicts_with_all = ["file", "allow_older"])]
+    withdraw: bool,
 }
 
 pub(super) fn make(context: &Context, files: &[PathBuf], out: &Path) -> CommandResult {
     let mut packed = Vec::new();
     for file in files {
-        let text = trust::read_control_file(&context.cwd.join(file))?;
+        let path = context.cwd.join(file);
+        let text = trust::read_control_file(&path)?;
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        // What doesn't load isn't worth signing.
-        regent_policy::load(&text, &Source::new(name.as_str(), Layer::User))
-            .map_err(|error| compose::invalid_policy(&name, text.clone(), &error))?;
-        packed.push(File { name, sha256: Digest::of(text.as_bytes()).to_string(), text });
+        let beside = manifests::beside(&path, &text)?;
+        let file = File::new(name, text, beside);
+        file.load("")?;
+        packed.push(file);
     }
-    let bundle = Bundle { schema: SCHEMA.to_owned(), made_at_ms: context.clock.now_ms(), files: packed };
-    let line =
-        serde_json::to_string(&bundle).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
+    let bundle = Bundle::new(packed, context.clock.now_ms());
     context.paths.make()?;
     let key = compose::ledger_key(&context.paths)?;
-    let signed = Note::sign(&format!("{line}\n"), NAME, &key);
+    let signed = bundle.sign(&key)?;
     let path = context.cwd.join(out);
     std::fs::write(&path, signed).map_err(|error| Failure::io("write", &path, &error))?;
     let vkey = key.public().vkey(NAME);
@@ -65,35 +58,113 @@ pub(super) fn make(context: &Context, files: &[PathBuf], out: &Path) -> CommandR
 }
 
 pub(super) fn verify(context: &Context, file: &Path, key: &str, out: Option<&Path>) -> CommandResult {
-    let refused = |why: String| Failure::new(codes::POLICY_BUNDLE, why);
-    let (name, key) = PublicKey::from_vkey(key).map_err(|error| refused(error.to_string()))?;
-    if name != NAME {
-        return Err(refused(format!("the key is for `{}`, not for `{NAME}`", term::inline(&name))));
-    }
+    let key = bundles::publisher(key).map_err(|why| Failure::new(codes::POLICY_BUNDLE, why))?;
     let text = trust::read_control_file(&context.cwd.join(file))?;
-    let note = Note::parse(&text).map_err(|error| refused(error.to_string()))?;
-    let (signed, _) = note.verify(NAME, &[key]).map_err(|error| refused(error.to_string()))?;
-    let bundle: Bundle = serde_json::from_str(signed).map_err(|error| refused(error.to_string()))?;
-    if bundle.schema != SCHEMA {
-        return Err(refused(format!("`{}` is not a bundle that is known", term::inline(&bundle.schema))));
-    }
-    for one in &bundle.files {
-        let plain = !one.name.is_empty() && !one.name.contains(['/', '\0']) && !one.name.starts_with('.');
-        if !plain || Digest::of(one.text.as_bytes()).to_string() != one.sha256 {
-            return Err(refused(format!("`{}` in the bundle is not what it says", term::inline(&one.name))));
-        }
-        regent_policy::load(&one.text, &Source::new(one.name.as_str(), Layer::User))
-            .map_err(|error| compose::invalid_policy(&one.name, one.text.clone(), &error))?;
-    }
+    let opened = bundles::open(&text, &[key])?;
+    opened.policies()?;
     if let Some(out) = out {
         let folder = context.cwd.join(out);
-        std::fs::create_dir_all(&folder).map_err(|error| Failure::io("make", &folder, &error))?;
-        for one in &bundle.files {
-            let path = folder.join(&one.name);
-            std::fs::write(&path, &one.text).map_err(|error| Failure::io("write", &path, &error))?;
+        for file in &opened.bundle.files {
+            unpack(&folder.join(&file.name), &file.text)?;
+            for (name, text) in &file.beside {
+                unpack(&folder.join(name), text)?;
+            }
         }
     }
-    let names: Vec<&str> = bundle.files.iter().map(|file| file.name.as_str()).collect();
+    let names = names(&opened);
     let text = format!("{} {}\n", context.screen.good("ok"), term::inline(&names.join(", ")));
-    Ok(Done::new(json!({"files": names, "made_at_ms": bundle.made_at_ms}), text))
+    Ok(Done::new(json!({"files": names, "made_at_ms": opened.bundle.made_at_ms}), text))
+}
+
+fn unpack(path: &Path, text: &str) -> Result<(), Failure> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|error| Failure::io("make", folder, &error))?;
+    std::fs::write(path, text).map_err(|error| Failure::io("write", path, &error))
+}
+
+fn names(opened: &bundles::Opened) -> Vec<String> {
+    opened.bundle.files.iter().map(|file| file.name.clone()).collect()
+}
+
+/// Where it is recorded: in the project's ledger, if one is trusted here, else in the one in the user's state folder.
+fn place(context: &Context) -> Result<(Option<Project>, Project), Failure> {
+    let here = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
+    let place = match &here {
+        Some(project) => project.clone(),
+        None => {
+            context.paths.make()?;
+            let own = context.paths.own_ledger();
+            paths::make_private(&own)?;
+            Project::at(&own)?
+        }
+    };
+    Ok((here, place))
+}
+
+pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult {
+    let read = match args.file.as_ref().filter(|_| !args.withdraw) {
+        Some(file) => {
+            let text = trust::read_control_file(&context.cwd.join(file))?;
+            let keys = context.settings.publishers();
+            if keys.is_empty() {
+                let why = "you have named no publisher, so no bundle can be believed";
+                let help =
+                    "`regent config set policy.publishers KEY`, with the key that the publisher gives you";
+                return Err(Failure::new(codes::POLICY_BUNDLE, why).help(help));
+            }
+            let opened = bundles::open(&text, &keys)?;
+            opened.policies()?;
+            bundles::check_age(&context.paths, &opened, context.clock.now_ms(), args.allow_older)?;
+            Some((opened, text))
+        }
+        None => None,
+    };
+    let (here, place) = place(context)?;
+    let old = compose::policy(&context.paths, here.as_ref()).unwrap_or_else(|_none| Policy::deny_all());
+    let running = Running::boot_with(context, &place, old).await?;
+    let done = put(context, &running, here.as_ref(), read.as_ref()).await;
+    running.close(context, done).await
+}
+
+/// Puts it in force in this kernel, which records that; kernels that run elsewhere find it when they next look.
+async fn put(
+    context: &Context,
+    running: &Running,
+    here: Option<&Project>,
+    read: Option<&(bundles::Opened, String)>,
+) -> CommandResult {
+    let before = bundles::kept(&context.paths);
+    let was_there = match read {
+        Some((opened, text)) => {
+            bundles::keep(&context.paths, opened, text)?;
+            true
+        }
+        None => bundles::withdraw(&context.paths)?,
+    };
+    // Without a bundle there may be no policy at all, and that is a policy: nothing is allowed.
+    let next = compose::policy(&context.paths, here)
+        .or_else(|failure| if read.is_none() { Ok(Policy::deny_all()) } else { Err(failure) });
+    let recorded = match next {
+        Ok(policy) => running.kernel.replace_policy(policy).await.map_err(Failure::from),
+        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = recorded {
+        // What isn't recorded, or doesn't load with the rest, isn't in force.
+        bundles::put_back(before)?;
+        return Err(failure);
+    }
+    let good = context.screen.good("ok");
+    let digest = running.kernel.policy_digest();
+    Ok(match read {
+        Some((opened, _)) => {
+            let names = names(opened);
+            let line = format!("{} of {}, signed by {}", names.join(", "), opened.made(), opened.publisher);
+            let data = json!({"files": names, "made_at_ms": opened.bundle.made_at_ms, "policy": digest, "publisher": opened.publisher});
+            Done::new(data, format!("{good} in force: {}\n", term::inline(&line)))
+        }
+        None if was_there => {
+            Done::new(json!({"policy": digest, "withdrawn": true}), format!("{good} withdrawn\n"))
+        }
+        None => Done::new(json!({"policy": digest, "withdrawn": false}), "there was none\n".to_owned()),
+    })
 }

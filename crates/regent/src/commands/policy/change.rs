@@ -176,10 +176,11 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
         return Ok(Done::new(json!({"verdict": verdict.word(), "cover": Value::Null}), text));
     };
     let (mut covered, mut asked) = (0_u64, 0_u64);
+    let conditions = cover.compiled();
     if project.as_ref().is_some_and(|project| project.audit().is_dir()) {
         past::each(context, past::since_ms(context, since)?, false, &mut |event| {
             if let Event::Call(_, call) = event
-                && cover.covers(&call)
+                && conditions.as_ref().is_some_and(|conditions| conditions.covers(&call))
             {
                 covered += 1;
                 asked += u64::from(call.verdict != "allow");

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use regent_ledger::Digest;
 use regent_store::{self as store, Record, Records, StateError};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Answered, Asked, OpenQuestion, Scope, TicketId};
-use crate::call::CallDigest;
+use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId};
 
 /// How long a question waits for its answer.
-pub(super) const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
+pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
 /// How long a yes can hold.
 const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// The longest advice.
@@ -17,22 +17,29 @@ const BECAUSE_CHARS_MAX: usize = 1_000;
 
 /// A question as the state has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Posed {
-    pub(super) digest: CallDigest,
-    pub(super) question: OpenQuestion,
+pub(crate) struct Posed {
+    pub(crate) digest: Digest,
+    pub(crate) question: OpenQuestion,
     /// The last word of each person.
-    pub(super) said: BTreeMap<String, Said>,
+    pub(crate) said: BTreeMap<String, Said>,
+    /// Another program puts it to its own person.
+    #[serde(default)]
+    pub(crate) elsewhere: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Said {
+pub(crate) struct Said {
     answer: Answer,
     until_ms: i64,
+    #[serde(default)]
+    at_ms: i64,
+    #[serde(default)]
+    attention_percent: u8,
 }
 
 impl Posed {
     /// Any no is a no; else it takes as many people as the rule says.
-    pub(super) fn standing(&self, now_ms: i64) -> Answered {
+    pub(crate) fn standing(&self, now_ms: i64) -> Answered {
         for said in self.said.values() {
             if let Answer::Deny { because } = &said.answer {
                 return Answered::Denied { because: because.clone() };
@@ -46,27 +53,34 @@ impl Posed {
     }
 
     /// Who has said yes, and still means it.
-    pub(super) fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, Scope)> {
+    fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, &Said, Scope)> {
         self.said.iter().filter(move |(_, said)| now_ms < said.until_ms).filter_map(
             |(name, said)| match &said.answer {
-                Answer::Approve { scope, .. } => Some((name, *scope)),
+                Answer::Approve { scope, .. } => Some((name, said, *scope)),
                 Answer::Deny { .. } => None,
             },
         )
     }
 
-    /// By whom, and the narrowest of what they said.
-    pub(super) fn yes(&self, now_ms: i64) -> (Vec<String>, Scope) {
-        let scope = self.agreed(now_ms).map(|(_, scope)| scope).min().unwrap_or(Scope::Once);
-        (self.agreed(now_ms).map(|(name, _)| name.clone()).collect(), scope)
+    /// By whom, when, and the narrowest of what they said.
+    pub(crate) fn yes(&self, now_ms: i64) -> Approved {
+        let agreed = || self.agreed(now_ms);
+        Approved {
+            asked_at_ms: self.question.created_at_ms,
+            attention_percent: agreed().map(|(_, said, _)| said.attention_percent).max().unwrap_or(0),
+            by: agreed().map(|(name, _, _)| name.clone()).collect(),
+            decided_at_ms: agreed().map(|(_, said, _)| said.at_ms).max().unwrap_or(now_ms),
+            scope: agreed().map(|(_, _, scope)| scope).min().unwrap_or(Scope::Once),
+            ticket: self.question.id.clone(),
+        }
     }
 
-    pub(super) fn is_open(&self, now_ms: i64) -> bool {
+    pub(crate) fn is_open(&self, now_ms: i64) -> bool {
         now_ms < self.question.expires_at_ms && matches!(self.standing(now_ms), Answered::Waiting { .. })
     }
 
     /// Neither can it still be answered, nor does an answer still hold.
-    pub(super) fn is_over(&self, now_ms: i64) -> bool {
+    pub(crate) fn is_over(&self, now_ms: i64) -> bool {
         now_ms >= self.keep_until_ms()
     }
 
@@ -75,42 +89,43 @@ impl Posed {
         answers.fold(self.question.expires_at_ms, i64::max)
     }
 
-    pub(super) fn save(&self, records: &mut dyn Records) -> Result<(), StateError> {
+    pub(crate) fn save(&self, records: &mut dyn Records) -> Result<(), StateError> {
         let (id, keep_until_ms) = (&self.question.id, self.keep_until_ms());
         store::save(records, &key_of(id), self, keep_until_ms)?;
         store::save(records, &format!("{}{id}", index_of(&self.digest)), id, keep_until_ms)
     }
 
-    pub(super) fn discard(&self, records: &mut dyn Records) -> Result<(), StateError> {
+    pub(crate) fn discard(&self, records: &mut dyn Records) -> Result<(), StateError> {
         let id = &self.question.id;
         records.remove(&key_of(id))?;
         records.remove(&format!("{}{id}", index_of(&self.digest)))
     }
-
-    pub(super) fn asked(&self) -> Asked {
-        let OpenQuestion { id, summary, reason, rule, .. } = self.question.clone();
-        Asked { id, reason, rule, summary }
-    }
 }
 
 impl Said {
-    pub(super) fn new(answer: &Answer, now_ms: i64) -> Self {
+    pub(crate) fn new(answer: &Answer, attention_percent: u8, now_ms: i64) -> Self {
+        let (answer, until_ms) = Self::held(answer, now_ms);
+        Self { answer, until_ms, at_ms: now_ms, attention_percent }
+    }
+
+    /// What is kept of it, and how long it holds.
+    fn held(answer: &Answer, now_ms: i64) -> (Answer, i64) {
         match answer {
             Answer::Approve { scope, valid_ms } => {
                 let valid_ms = (*valid_ms).min(VALID_MS_MAX);
                 let until_ms = now_ms.saturating_add(i64::try_from(valid_ms).unwrap_or(i64::MAX));
-                Self { answer: Answer::Approve { scope: *scope, valid_ms }, until_ms }
+                (Answer::Approve { scope: *scope, valid_ms }, until_ms)
             }
             Answer::Deny { because } => {
                 let because = because.as_ref().map(|text| text.chars().take(BECAUSE_CHARS_MAX).collect());
-                Self { answer: Answer::Deny { because }, until_ms: now_ms.saturating_add(OPEN_MS_MAX) }
+                (Answer::Deny { because }, now_ms.saturating_add(OPEN_MS_MAX))
             }
         }
     }
 }
 
 /// A question that isn't over. Only our own ids are looked up.
-pub(super) fn load(
+pub(crate) fn load(
     records: &dyn Records,
     ticket: &TicketId,
     now_ms: i64,
@@ -119,21 +134,21 @@ pub(super) fn load(
     Ok(posed.filter(|posed| !posed.is_over(now_ms)))
 }
 
-pub(super) fn key_of(ticket: &TicketId) -> String {
+pub(crate) fn key_of(ticket: &TicketId) -> String {
     format!("question/{}", store::key_part(&ticket.0))
 }
 
-pub(super) fn index_of(digest: &CallDigest) -> String {
+pub(crate) fn index_of(digest: &Digest) -> String {
     format!("question-of/{digest}/")
 }
 
 /// The questions that still wait, longest first.
-pub(super) fn open_of(records: Vec<Record>, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
+pub(crate) fn open_of(records: Vec<Record>, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
     let mut open = Vec::new();
     for record in records {
         let posed: Posed = store::parse(&record.key, &record.value)?;
         if posed.is_open(now_ms) {
-            let agreed = posed.agreed(now_ms).map(|(name, _)| name.clone()).collect();
+            let agreed = posed.agreed(now_ms).map(|(name, _, _)| name.clone()).collect();
             open.push(OpenQuestion { agreed, ..posed.question });
         }
     }
@@ -142,7 +157,7 @@ pub(super) fn open_of(records: Vec<Record>, now_ms: i64) -> Result<Vec<OpenQuest
 }
 
 /// Eight characters without look-alikes: 40 bits, and only a person's principal can use one.
-pub(super) fn fresh_id() -> Result<TicketId, StateError> {
+pub(crate) fn fresh_id() -> Result<TicketId, StateError> {
     const ALPHABET: [char; 32] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'j', 'k',
         'm', 'n', 'p', 'q', 'r', 's', 't', 'v', 'w', 'x', 'y', 'z',

@@ -1,0 +1,246 @@
+//! Putting questions, finding answers, taking them. Each is one step in the shared state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regent_ledger::Digest;
+use regent_store::{self as store, Records, State, StateError};
+
+use crate::attention::{self, Record};
+use crate::posed::{OPEN_MS_MAX, Posed, Said, fresh_id, index_of, key_of, load, open_of};
+use crate::{Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId};
+
+/// How many questions may wait at once. More is not asking, it is wearing down.
+pub const OPEN_MAX: usize = 50;
+/// A rule longer than this is no small one, and nobody would read it.
+const COVER_BYTES_MAX: usize = 16 << 10;
+
+/// The questions of a project, and what was said to them.
+#[derive(Debug)]
+pub struct Questions {
+    state: Arc<dyn State>,
+    project: String,
+}
+
+/// What came of looking for a yes.
+#[derive(Debug)]
+pub enum Consulted {
+    /// There is one, and it is used up if it was for one time.
+    Approved(Approved),
+    /// The question waits.
+    Asked(Box<OpenQuestion>),
+    /// A person has said no.
+    Denied(TicketId, Option<String>),
+    /// So many questions wait already that nobody would read one more.
+    Full(usize),
+}
+
+/// What came of giving an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Given {
+    /// It counts.
+    Taken {
+        /// Where the question stands now.
+        standing: Answered,
+        /// When it was put.
+        asked_at_ms: i64,
+        /// How worn down the person is, this answer included.
+        attention: Attention,
+    },
+    /// The meter is full, and the yes came before the question can have been read. It doesn't count.
+    TooFast {
+        /// How long it takes to read, from when the person could begin.
+        read_ms: u64,
+        /// How long they had.
+        had_ms: u64,
+    },
+    /// The meter is full, and the yes goes further than one call. It doesn't count.
+    TooWide,
+    /// There is no such question, or not any more.
+    Gone,
+}
+
+impl Questions {
+    /// The questions of a project, in this state.
+    pub fn new(state: Arc<dyn State>, project: &str) -> Self {
+        Self { state, project: project.to_owned() }
+    }
+
+    /// Takes note of what a person says. People are told apart by name, whatever session they speak in.
+    pub fn answer(
+        &self,
+        ticket: &TicketId,
+        answer: &Answer,
+        by: &str,
+        now_ms: i64,
+    ) -> Result<Given, StateError> {
+        store::change(&*self.state, |records| {
+            let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(Given::Gone) };
+            let mut record = Record::load(records, by)?;
+            let attention = if posed.elsewhere {
+                Attention::default()
+            } else {
+                let (asked_at_ms, read_ms) = (posed.question.created_at_ms, posed.question.read_ms);
+                let had_ms = record.looked_ms(asked_at_ms, now_ms);
+                let worn = record.attention(records, now_ms)?.is_worn();
+                if let Answer::Approve { scope, .. } = answer
+                    && worn
+                {
+                    if *scope > Scope::Once {
+                        return Ok(Given::TooWide);
+                    }
+                    if had_ms < read_ms {
+                        return Ok(Given::TooFast { read_ms, had_ms });
+                    }
+                }
+                record.add(matches!(answer, Answer::Approve { .. }), had_ms, read_ms, now_ms);
+                record.save(records, by, now_ms)?;
+                record.attention(records, now_ms)?
+            };
+            posed.said.insert(by.to_owned(), Said::new(answer, attention.percent, now_ms));
+            posed.save(records)?;
+            let asked_at_ms = posed.question.created_at_ms;
+            Ok(Given::Taken { standing: posed.standing(now_ms), asked_at_ms, attention })
+        })
+    }
+
+    /// The questions that wait, as this person sees them.
+    pub fn list(&self, person: &str, now_ms: i64) -> Result<Vec<OpenQuestion>, StateError> {
+        let attention = self.attention(person, now_ms)?;
+        let mut open = open_of(self.state.scan("question/")?, now_ms)?;
+        for question in &mut open {
+            question.attention = Some(attention.clone());
+        }
+        Ok(open)
+    }
+
+    /// How much attention a person has left.
+    pub fn attention(&self, person: &str, now_ms: i64) -> Result<Attention, StateError> {
+        store::change(&*self.state, |records| Record::load(records, person)?.attention(records, now_ms))
+    }
+
+    /// Where a question stands; what can't be answered any more is gone.
+    pub fn standing(&self, ticket: &TicketId, now_ms: i64) -> Result<Answered, StateError> {
+        let Some(bytes) = self.state.get(&key_of(ticket))? else { return Ok(Answered::Gone) };
+        let posed: Posed = store::parse(&ticket.0, &bytes)?;
+        Ok(match posed.standing(now_ms) {
+            Answered::Waiting { .. } if posed.is_over(now_ms) => Answered::Gone,
+            standing @ (Answered::Approved
+            | Answered::Denied { .. }
+            | Answered::Waiting { .. }
+            | Answered::Gone) => standing,
+        })
+    }
+
+    /// What there already is for a call: a yes (used up in the same step), a no, or the question still open.
+    pub fn find(
+        &self,
+        digest: &Digest,
+        approvers: u8,
+        asker: &Asker,
+        now_ms: i64,
+    ) -> Result<Option<Consulted>, StateError> {
+        if self.state.scan(&index_of(digest))?.is_empty() {
+            return Ok(None);
+        }
+        store::change(&*self.state, |records| find(records, digest, approvers, asker, now_ms))
+    }
+
+    /// Puts a question, unless another caller has just put the same.
+    pub fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
+        let posed = self.posed(draft, now_ms)?;
+        store::change(&*self.state, |records| {
+            if let Some(found) = find(records, &draft.digest, draft.approvers, &draft.asker, now_ms)? {
+                return Ok(found);
+            }
+            // Beyond this nobody reads them; the ledger has them all.
+            if open_of(records.scan("question/")?, now_ms)?.len() >= OPEN_MAX {
+                return Ok(Consulted::Full(OPEN_MAX));
+            }
+            attention::note_asked(records, now_ms)?;
+            posed.save(records)?;
+            Ok(Consulted::Asked(Box::new(posed.question.clone())))
+        })
+    }
+
+    /// Where the ledger has the attempt that a question is about.
+    pub fn recorded(&self, ticket: &TicketId, intent: Place, now_ms: i64) -> Result<(), StateError> {
+        store::change(&*self.state, |records| {
+            let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(()) };
+            if posed.question.intent.is_none() {
+                posed.question.intent = Some(intent);
+                posed.save(records)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn posed(&self, draft: &Draft, now_ms: i64) -> Result<Posed, StateError> {
+        let Draft { digest, summary, reason, rule, origins, cover, approvers, asker, elsewhere } =
+            draft.clone();
+        let froms: Vec<&str> = origins.iter().map(|one| one.from.as_str()).collect();
+        let read_ms = attention::read_ms(&[&[summary.as_str(), reason.as_str()], froms.as_slice()].concat());
+        Ok(Posed {
+            digest,
+            question: OpenQuestion {
+                id: fresh_id()?,
+                summary,
+                reason,
+                rule: rule.id.to_string(),
+                rule_at: (rule.line > 0).then_some(rule),
+                origins,
+                cover: cover.filter(|cover| cover.lines.len() <= COVER_BYTES_MAX),
+                intent: None,
+                caller: asker.name,
+                session: asker.session,
+                project: self.project.clone(),
+                approvers: approvers.max(1),
+                agreed: Vec::new(),
+                created_at_ms: now_ms,
+                expires_at_ms: now_ms.saturating_add(OPEN_MS_MAX),
+                read_ms,
+                attention: None,
+            },
+            said: BTreeMap::new(),
+            elsewhere,
+        })
+    }
+}
+
+fn find(
+    records: &mut dyn Records,
+    digest: &Digest,
+    approvers: u8,
+    asker: &Asker,
+    now_ms: i64,
+) -> Result<Option<Consulted>, StateError> {
+    let (mut denied, mut open) = (None, None);
+    for record in records.scan(&index_of(digest))? {
+        let ticket: TicketId = store::parse(&record.key, &record.value)?;
+        let Some(mut posed) = load(records, &ticket, now_ms)? else { continue };
+        // The policy may have been reloaded since, and now want more people.
+        posed.question.approvers = posed.question.approvers.max(approvers);
+        // A task goes on in another session.
+        let own_session = posed.question.session == asker.session || asker.in_task;
+        match posed.standing(now_ms) {
+            Answered::Approved => {
+                let approved = posed.yes(now_ms);
+                if approved.scope == Scope::Session && !own_session {
+                    continue;
+                }
+                if approved.scope == Scope::Once {
+                    posed.discard(records)?;
+                }
+                return Ok(Some(Consulted::Approved(approved)));
+            }
+            Answered::Denied { because } if own_session => {
+                denied = Some(Consulted::Denied(posed.question.id, because));
+            }
+            Answered::Waiting { .. } if posed.is_open(now_ms) => {
+                open = Some(Consulted::Asked(Box::new(posed.question)));
+            }
+            Answered::Denied { .. } | Answered::Waiting { .. } | Answered::Gone => {}
+        }
+    }
+    Ok(denied.or(open))
+}

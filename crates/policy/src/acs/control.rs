@@ -1,0 +1,385 @@
+//! A manifest in force: each of its points is asked where the one path comes by it, and what it says is made one of our verdicts.
+//!
+//! | point | asked | about |
+//! |---|---|---|
+//! | `agent_startup` | before `agent.spawn` | `$.agent` |
+//! | `input` | before `request.begin`, and before `model.infer` for every turn of the user's | `$.input` |
+//! | `pre_model_call` | before `model.infer` | `$.model_request` |
+//! | `post_model_call` | when a model has answered | `$.model_response` |
+//! | `pre_tool_call` | before `tool.run` and `tool.elsewhere` | `$.tool_call` |
+//! | `post_tool_call` | when a tool has come back | `$.tool_result` |
+//! | `output` | when a model has answered and asks for no tool | `$.output` |
+//! | `agent_shutdown` | before `agent.exit` | `$.agent` |
+//!
+//! A tool isn't called and a model isn't asked where the point before it is missing. What can't be evaluated is a deny.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::evaluate::{Evaluation, Host, Limits, Mode, Request};
+use super::manifest::{Manifest, ManifestError, PolicyKind};
+use super::verdict::Decision;
+use super::{Point, RuntimeError, snapshot};
+use crate::body::{BODY_BYTES_MAX, Script};
+use crate::facts::Facts;
+use crate::transform::Transform;
+use crate::verdict::{Layer, Reason, RuleRef, codes};
+use crate::words::Confidentiality;
+
+/// The adapter by which a manifest brings its Rego along: `{ type: custom, adapter: regent/rego, source: … }`.
+const INLINE: &str = "regent/rego";
+
+/// Conversations and results are larger than what the specification proposes.
+const LIMITS: Limits = Limits {
+    snapshot_bytes_max: 4 << 20,
+    input_depth_max: 64,
+    annotators_max: 16,
+    annotation_bytes_max: 256 << 10,
+    output_bytes_max: 256 << 10,
+};
+
+/// A manifest that decides.
+#[derive(Debug)]
+pub(crate) struct Control {
+    manifest: Manifest,
+    asked: BTreeMap<Point, Asked>,
+    layer: Layer,
+}
+
+/// Who answers at a point.
+#[derive(Debug)]
+struct Asked {
+    script: Script,
+    /// Of all that the script consists of.
+    digest: String,
+    /// The point as a rule.
+    rule: RuleRef,
+}
+
+/// What a manifest says to a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    /// The point that decided.
+    pub rule: RuleRef,
+    pub stance: Stance,
+    pub transforms: Vec<Transform>,
+    pub warnings: Vec<Reason>,
+    /// How confidential what comes of it is, at least.
+    pub result: Option<Confidentiality>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Stance {
+    Allow,
+    Ask(String),
+    Deny(Reason),
+}
+
+/// What a manifest says to what came back.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    pub warnings: Vec<Reason>,
+    pub result: Option<Confidentiality>,
+}
+
+impl Control {
+    /// Makes a manifest decide, or says why it can't. `files` are those that it refers to, by the names that it has for them; `lines`
+    /// are where its points are written.
+    pub(crate) fn new(
+        text: &str,
+        layer: Layer,
+        files: &BTreeMap<String, String>,
+        lines: &BTreeMap<String, u32>,
+    ) -> Result<Self, ManifestError> {
+        let manifest = Manifest::load(text)?;
+        if manifest.allows_on_timeout {
+            return Err(ManifestError(
+                "`on_timeout: allow` would make silence a yes; nobody answering is a no".to_owned(),
+            ));
+        }
+        let mut asked = BTreeMap::new();
+        for (at, point) in &manifest.points {
+            if let Some(name) = point.annotations.keys().next() {
+                let at = at.as_str();
+                return Err(ManifestError(format!(
+                    "`{at}` needs the annotator `{name}`, and nothing here can answer for it"
+                )));
+            }
+            let Some(policy) = manifest.policies.get(&point.policy) else {
+                return Err(ManifestError(format!("there is no policy `{}`", point.policy)));
+            };
+            let query = [&point.binding, &policy.definition].into_iter().find_map(|one| one.get("query"));
+            let query = query.and_then(Value::as_str).unwrap_or_default();
+            let (script, digest) = script(&point.policy, policy.kind, &policy.definition, query, files)?;
+            let line = lines.get(at.as_str()).copied().unwrap_or(1);
+            let rule = RuleRef { id: format!("acs.{}", at.as_str()).into(), layer, line };
+            asked.insert(*at, Asked { script, digest, rule });
+        }
+        Ok(Self { manifest, asked, layer })
+    }
+
+    /// Its points, each as a rule.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (Point, &RuleRef)> {
+        self.asked.iter().map(|(at, asked)| (*at, &asked.rule))
+    }
+
+    /// What each point says, by its name: where it looks, and the digest of what it asks.
+    pub(crate) fn described(&self) -> impl Iterator<Item = (String, String)> {
+        let tools = super::identity(&Value::Object(self.manifest.tools.clone()));
+        self.asked.iter().map(move |(at, asked)| {
+            let target = self.manifest.points.get(at).map_or("", |point| point.target_text.as_str());
+            (asked.rule.id.to_string(), format!("{target} {} {tools}", asked.digest))
+        })
+    }
+
+    /// The tools that it knows.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &str> {
+        self.manifest.tools.keys().map(String::as_str)
+    }
+
+    /// What it says to a call before it is made; `None` where it has no point for that.
+    pub(crate) fn before(&self, facts: &Facts<'_>) -> Option<Said> {
+        let needed = match facts.op {
+            "tool.run" | "tool.elsewhere" => Some(Point::PreToolCall),
+            "model.infer" => Some(Point::PreModelCall),
+            _another => None,
+        };
+        if let Some(at) = needed.filter(|at| !self.asked.contains_key(at)) {
+            return Some(self.unconfigured(at));
+        }
+        let snapshots = snapshot::before(facts, &|at| self.asked.contains_key(&at));
+        snapshots.into_iter().fold(None, |so_far: Option<Said>, (at, snapshot)| {
+            let said = snapshot.map_or_else(
+                |error| self.failed(at, error),
+                |snapshot| self.said(at, &snapshot, &["tool_call", "args"]),
+            );
+            Some(match so_far {
+                None => said,
+                Some(before) => before.and(said),
+            })
+        })
+    }
+
+    /// What it says to what came back. The output is changed as it wants, or it doesn't pass.
+    pub(crate) fn after(
+        &self,
+        facts: &Facts<'_>,
+        output: &mut Value,
+        failure: Option<&str>,
+    ) -> Result<Passed, Reason> {
+        let mut passed = Passed::default();
+        for at in [Point::PostToolCall, Point::PostModelCall, Point::Output] {
+            if !self.asked.contains_key(&at) {
+                continue;
+            }
+            let Some((field, snapshot)) = snapshot::after(facts, at, output, failure) else { continue };
+            let said = self.said(at, &snapshot, &[field]);
+            match said.stance {
+                Stance::Allow => {}
+                Stance::Deny(reason) => return Err(withheld(reason)),
+                // The effect has happened, and nobody can be asked about what nobody has seen.
+                Stance::Ask(reason) => {
+                    let help = Some("a person can look at it in the tool's own place".to_owned());
+                    let reason =
+                        Reason { code: codes::WITHHELD, message: reason, rule: Some(said.rule), help };
+                    return Err(withheld(reason));
+                }
+            }
+            if !said.transforms.is_empty() {
+                let mut changed = snapshot.get(field).cloned().unwrap_or_default();
+                for transform in &said.transforms {
+                    transform.apply(&mut changed);
+                }
+                if !snapshot::put_back(at, changed, output) {
+                    let reason = self.failed(at, RuntimeError::TransformInvalid).reason();
+                    return Err(withheld(reason));
+                }
+            }
+            passed.warnings.extend(said.warnings);
+            passed.result = passed.result.max(said.result);
+        }
+        Ok(passed)
+    }
+
+    /// Whether anything is asked about what comes back of an operation.
+    pub(crate) fn looks_after(&self, op: &str) -> bool {
+        let points: &[Point] = match op {
+            "tool.run" | "tool.elsewhere" => &[Point::PostToolCall],
+            "model.infer" => &[Point::PostModelCall, Point::Output],
+            _another => &[],
+        };
+        points.iter().any(|at| self.asked.contains_key(at))
+    }
+
+    /// Evaluates a point. A change has to lie below `changeable` of the snapshot.
+    fn said(&self, at: Point, snapshot: &Value, changeable: &[&str]) -> Said {
+        let Some(Asked { script, rule, .. }) = self.asked.get(&at) else { return self.unconfigured(at) };
+        let request = Request { point: at.as_str(), snapshot, mode: Mode::Enforce };
+        let Evaluation { verdict, .. } = self.manifest.evaluate(&request, &LIMITS, &mut Asking(script));
+        let words =
+            verdict.message.clone().or_else(|| verdict.reason.clone()).filter(|text| !text.is_empty());
+        let words = words.unwrap_or_else(|| format!("`{}` of the manifest says so", at.as_str()));
+        let mut said = Said {
+            rule: rule.clone(),
+            stance: Stance::Allow,
+            transforms: Vec::new(),
+            warnings: Vec::new(),
+            result: verdict.result_labels.iter().map(|label| snapshot::confidentiality(label)).max(),
+        };
+        match verdict.decision {
+            Decision::Allow => {}
+            Decision::Deny => said.stance = Stance::Deny(self.denied(at, words)),
+            Decision::Escalate => said.stance = Stance::Ask(words),
+            Decision::Warn => said.warnings.push(Reason {
+                code: codes::WARNED,
+                message: words,
+                rule: Some(rule.clone()),
+                help: None,
+            }),
+            Decision::Transform => {
+                let target = self.manifest.points.get(&at).map(|point| &point.target);
+                let pointer = verdict.transform.as_ref().zip(target);
+                let pointer = pointer.and_then(|((path, _), target)| target.pointer(path, changeable));
+                match (pointer, verdict.transform) {
+                    (Some(pointer), Some((_, value))) => {
+                        said.transforms.push(Transform::Set { pointer, value });
+                    }
+                    (None, _) | (_, None) => return self.failed(at, RuntimeError::TransformTargetForbidden),
+                }
+            }
+        }
+        said
+    }
+
+    fn unconfigured(&self, at: Point) -> Said {
+        let help = format!("add the point `{}` to the manifest", at.as_str());
+        let mut said = self.failed(at, RuntimeError::PointUnknown);
+        if let Stance::Deny(reason) = &mut said.stance {
+            reason.help = Some(help);
+        }
+        said
+    }
+
+    fn failed(&self, at: Point, error: RuntimeError) -> Said {
+        let reason = self.denied(at, error.to_string());
+        Said {
+            rule: self.rule(at),
+            stance: Stance::Deny(reason),
+            transforms: Vec::new(),
+            warnings: Vec::new(),
+            result: None,
+        }
+    }
+
+    fn denied(&self, at: Point, message: String) -> Reason {
+        let message = format!("{}: {message}", at.as_str());
+        Reason { code: codes::MANIFEST, message, rule: Some(self.rule(at)), help: None }
+    }
+
+    fn rule(&self, at: Point) -> RuleRef {
+        let id = || RuleRef { id: format!("acs.{}", at.as_str()).into(), layer: self.layer, line: 1 };
+        self.asked.get(&at).map_or_else(id, |asked| asked.rule.clone())
+    }
+}
+
+impl Said {
+    /// Both have to agree: the stricter answer holds, and what either wants besides.
+    fn and(mut self, other: Self) -> Self {
+        let strictness = |stance: &Stance| match stance {
+            Stance::Allow => 0,
+            Stance::Ask(_) => 1,
+            Stance::Deny(_) => 2,
+        };
+        if strictness(&other.stance) > strictness(&self.stance) {
+            (self.stance, self.rule) = (other.stance, other.rule);
+        }
+        self.transforms.extend(other.transforms);
+        self.warnings.extend(other.warnings);
+        self.result = self.result.max(other.result);
+        self
+    }
+
+    fn reason(self) -> Reason {
+        match self.stance {
+            Stance::Deny(reason) => reason,
+            Stance::Ask(message) => {
+                Reason { code: codes::MANIFEST, message, rule: Some(self.rule), help: None }
+            }
+            Stance::Allow => {
+                Reason { code: codes::MANIFEST, message: String::new(), rule: Some(self.rule), help: None }
+            }
+        }
+    }
+}
+
+fn withheld(reason: Reason) -> Reason {
+    let message = format!("it was done, and what came back is withheld: {}", reason.message);
+    Reason { code: codes::WITHHELD, message, ..reason }
+}
+
+/// Who answers for a manifest's policies.
+struct Asking<'a>(&'a Script);
+
+impl Host for Asking<'_> {
+    fn annotate(&mut self, _name: &str, _declared: &Value, _value: &Value) -> Result<Value, RuntimeError> {
+        Err(RuntimeError::AnnotationFailed)
+    }
+
+    fn ask(&mut self, _definition: &Value, _binding: &Value, input: &Value) -> Result<Value, RuntimeError> {
+        self.0.answer(input).ok_or(RuntimeError::PolicyInvocationFailed)
+    }
+}
+
+fn script(
+    name: &str,
+    kind: PolicyKind,
+    definition: &Value,
+    query: &str,
+    files: &BTreeMap<String, String>,
+) -> Result<(Script, String), ManifestError> {
+    let wrong = |why: &str| Err(ManifestError(format!("policy `{name}` {why}")));
+    let text = |key: &str| definition.get(key).and_then(Value::as_str);
+    let parts: Vec<(&str, &str)> = match kind {
+        PolicyKind::Rego if definition.get("bundle_url").is_some() => {
+            return wrong(
+                "has a `bundle_url`; nothing is fetched: put the files beside and name them by `bundle`",
+            );
+        }
+        PolicyKind::Rego => match text("bundle").and_then(plain_path) {
+            Some(bundle) => {
+                let inside = format!("{bundle}/");
+                let all = files.iter().filter(|(file, _)| **file == bundle || file.starts_with(&inside));
+                all.map(|(file, text)| (file.as_str(), text.as_str())).collect()
+            }
+            None => return wrong("has no `bundle` beside the manifest, so nothing can answer for it"),
+        },
+        PolicyKind::Custom if text("adapter") == Some(INLINE) => match text("source") {
+            Some(source) => vec![(name, source)],
+            None => return wrong("has no `source`"),
+        },
+        PolicyKind::Custom => {
+            return wrong(&format!("names an adapter that isn't here; `{INLINE}` is"));
+        }
+        PolicyKind::Test => return wrong("gives fixed answers, which is for tests alone"),
+        PolicyKind::Cedar => {
+            return wrong("is in Cedar; a manifest's policies are in Rego here");
+        }
+    };
+    if parts.is_empty() {
+        return wrong("has a `bundle` with no Rego in it");
+    }
+    if parts.iter().map(|(_, text)| text.len()).sum::<usize>() > BODY_BYTES_MAX {
+        return wrong("is too long");
+    }
+    let script =
+        Script::new(&parts, query).map_err(|error| ManifestError(format!("policy `{name}`: {error}")))?;
+    Ok((script, super::identity(&json!([parts, query]))))
+}
+
+/// A path beside the manifest in its one spelling; `None` if it leads elsewhere.
+pub(crate) fn plain_path(path: &str) -> Option<String> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let fine = !path.starts_with('/') && !path.contains('\0') && !parts.is_empty() && !parts.contains(&"..");
+    fine.then(|| parts.join("/"))
+}

@@ -1,0 +1,57 @@
+//! What came back is looked at before anybody reads it, where a manifest has a point for that.
+
+use serde_json::Value;
+
+use super::control::Passed;
+use crate::facts::Facts;
+use crate::policy::Policy;
+use crate::verdict::Reason;
+use crate::words::Confidentiality;
+
+/// What policy says to an output that passes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reviewed {
+    /// How confidential it is, at least; `None` if nobody says.
+    pub confidentiality: Option<Confidentiality>,
+    /// What the caller should hear.
+    pub warnings: Vec<Reason>,
+}
+
+impl Policy {
+    /// Whether what comes back of an operation is looked at, so that none of it may be passed on before.
+    pub fn reviews(&self, op: &str) -> bool {
+        self.sets().iter().filter_map(|set| set.control.as_ref()).any(|control| control.looks_after(op))
+    }
+
+    /// Looks at what came back of a call, and changes it as policy wants; `Err` if it has to be withheld. `failure` is what the tool
+    /// itself said of having failed.
+    pub fn review(
+        &self,
+        facts: &Facts<'_>,
+        output: &mut Vec<u8>,
+        failure: Option<&str>,
+    ) -> Result<Reviewed, Reason> {
+        let mut reviewed = Reviewed::default();
+        if !self.reviews(facts.op) {
+            return Ok(reviewed);
+        }
+        let parsed: Option<Value> =
+            if output.is_empty() { Some(Value::Null) } else { serde_json::from_slice(output).ok() };
+        let is_text = parsed.is_none();
+        let before = parsed.unwrap_or_else(|| Value::String(String::from_utf8_lossy(output).into_owned()));
+        let mut after = before.clone();
+        // The user's own has the last word, as in what a call may be changed to.
+        for set in self.sets().iter().rev().filter(|set| set.is_about(facts)) {
+            let Some(control) = &set.control else { continue };
+            let Passed { warnings, result } = control.after(facts, &mut after, failure)?;
+            reviewed.warnings.extend(warnings);
+            reviewed.confidentiality = reviewed.confidentiality.max(result);
+        }
+        if after != before {
+            // What was a text stays one.
+            let text = after.as_str().filter(|_| is_text).map(str::to_owned);
+            *output = text.unwrap_or_else(|| after.to_string()).into_bytes();
+        }
+        Ok(reviewed)
+    }
+}

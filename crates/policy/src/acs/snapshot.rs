@@ -1,0 +1,232 @@
+//! What a manifest's policies see at each point, made from the facts of a call, and how what they change is put back.
+
+use serde_json::{Map, Value, json};
+
+use super::{Point, RuntimeError};
+use crate::body::input;
+use crate::facts::Facts;
+use crate::words::Confidentiality;
+
+/// Turns of a user in one conversation; more can't be looked at in good time.
+const TURNS_MAX: usize = 256;
+
+/// The facts that every snapshot has beside what it is about: resolved things, which no argument can pretend to be.
+const AMBIENT: &[&str] = &[
+    "op",
+    "class",
+    "roles",
+    "trust",
+    "capabilities",
+    "paths",
+    "endpoints",
+    "argv",
+    "secrets",
+    "tier",
+    "integrity",
+    "confidentiality",
+    "now_ms",
+];
+
+/// The snapshots of the points before a call, as far as the points are `wanted`.
+pub(super) fn before(
+    facts: &Facts<'_>,
+    wanted: &dyn Fn(Point) -> bool,
+) -> Vec<(Point, Result<Value, RuntimeError>)> {
+    let args = facts.args;
+    let mut out = Vec::new();
+    let mut add = |at: Point, about: Value| {
+        if wanted(at) {
+            out.push((at, Ok(with_envelope(facts, at, about))));
+        }
+    };
+    match facts.op {
+        "tool.run" | "tool.elsewhere" => {
+            add(Point::PreToolCall, json!({"tool_call": {"name": facts.tool, "args": args}}));
+        }
+        "model.infer" => {
+            let turns: Vec<&Value> = of_role(args, "user").collect();
+            let too_many = turns.len() > TURNS_MAX;
+            for turn in turns.into_iter().take(TURNS_MAX) {
+                let text = turn.get("text").cloned().unwrap_or_else(|| json!(""));
+                add(Point::Input, json!({"input": {"text": text, "source": "user"}}));
+            }
+            add(Point::PreModelCall, json!({"model_request": model_request(args)}));
+            if too_many && wanted(Point::Input) {
+                out.push((Point::Input, Err(RuntimeError::ResourceLimitExceeded)));
+            }
+        }
+        "request.begin" => {
+            let text = args.pointer("/begin/request").cloned().unwrap_or_default();
+            add(Point::Input, json!({"input": {"text": text, "source": "user"}}));
+        }
+        "agent.spawn" => add(Point::AgentStartup, json!({"agent": args})),
+        "agent.exit" => {
+            let reason = args.get("code").cloned().unwrap_or_default();
+            add(Point::AgentShutdown, json!({"agent": {"name": facts.caller.agent}, "reason": reason}));
+        }
+        _another => {}
+    }
+    out
+}
+
+/// The snapshot of a point after a call, and the name of what came back in it; `None` where the point isn't about this call.
+pub(super) fn after(
+    facts: &Facts<'_>,
+    at: Point,
+    output: &Value,
+    failure: Option<&str>,
+) -> Option<(&'static str, Value)> {
+    let is_tool = matches!(facts.op, "tool.run" | "tool.elsewhere");
+    let (field, mut about) = match at {
+        Point::PostToolCall if is_tool => {
+            let call = json!({"name": facts.tool, "args": facts.args});
+            ("tool_result", json!({"tool_call": call, "tool_result": output}))
+        }
+        Point::PostModelCall if facts.op == "model.infer" => {
+            ("model_response", json!({"model_response": model_response(output)}))
+        }
+        Point::Output if facts.op == "model.infer" && asks_for_nothing(output) => {
+            let text = output.pointer("/message/text").cloned().unwrap_or_else(|| json!(""));
+            ("output", json!({"output": {"text": text}}))
+        }
+        Point::PostToolCall
+        | Point::PostModelCall
+        | Point::Output
+        | Point::AgentStartup
+        | Point::Input
+        | Point::PreModelCall
+        | Point::PreToolCall
+        | Point::AgentShutdown => return None,
+    };
+    if let (Some(failure), Some(fields)) = (failure, about.as_object_mut()) {
+        fields.insert("error".to_owned(), failure.into());
+    }
+    Some((field, with_envelope(facts, at, about)))
+}
+
+/// Puts a changed view of an output in the output's place; false if it can't be.
+pub(super) fn put_back(at: Point, changed: Value, output: &mut Value) -> bool {
+    let text = |output: &mut Value, text: Option<&Value>| match text {
+        Some(text @ Value::String(_)) => output
+            .get_mut("message")
+            .and_then(Value::as_object_mut)
+            .map(|message| drop(message.insert("text".to_owned(), text.clone())))
+            .is_some(),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) | None => {
+            false
+        }
+    };
+    match at {
+        Point::PostToolCall => {
+            *output = changed;
+            true
+        }
+        Point::Output => text(output, changed.get("text")),
+        Point::PostModelCall => {
+            let calls = changed.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice);
+            let Some(calls) = calls.unwrap_or_default().iter().map(asked_for).collect::<Option<Vec<_>>>()
+            else {
+                return false;
+            };
+            if let Some(message) = output.get_mut("message").and_then(Value::as_object_mut) {
+                message.insert("calls".to_owned(), Value::Array(calls));
+            }
+            text(output, changed.get("content"))
+        }
+        Point::AgentStartup
+        | Point::Input
+        | Point::PreModelCall
+        | Point::PreToolCall
+        | Point::AgentShutdown => false,
+    }
+}
+
+/// A label of the specification's lattice; one that isn't in it is the highest.
+pub(super) fn confidentiality(label: &str) -> Confidentiality {
+    match label {
+        "public" => Confidentiality::Public,
+        "internal" => Confidentiality::Internal,
+        "confidential" => Confidentiality::Private,
+        _unknown => Confidentiality::Secret,
+    }
+}
+
+fn label(level: Confidentiality) -> &'static str {
+    match level {
+        Confidentiality::Public => "public",
+        Confidentiality::Internal => "internal",
+        Confidentiality::Private
+        | Confidentiality::Unknown
+        | Confidentiality::Pii
+        | Confidentiality::Regulated => "confidential",
+        Confidentiality::Secret | Confidentiality::Credential => "secret",
+    }
+}
+
+fn with_envelope(facts: &Facts<'_>, at: Point, about: Value) -> Value {
+    let mut fields = match about {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    };
+    let (agent, session) = (facts.caller.agent, &facts.session);
+    let budgets = json!({"token_count": session.tokens, "tool_call_count": session.tool_calls});
+    fields.insert(
+        "envelope".to_owned(),
+        json!({"agent": {"id": agent, "name": agent}, "budgets": budgets, "intervention_point": at.as_str()}),
+    );
+    let source = label(facts.labels.label_of("").confidentiality);
+    fields.insert("ifc".to_owned(), json!({"source_labels": [source]}));
+    fields.insert("regent".to_owned(), Value::Object(input::only(facts, AMBIENT)));
+    Value::Object(fields)
+}
+
+fn of_role<'v>(args: &'v Value, role: &'static str) -> impl Iterator<Item = &'v Value> {
+    let messages = args.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    messages.iter().filter(move |turn| turn.get("role").and_then(Value::as_str) == Some(role))
+}
+
+fn model_request(args: &Value) -> Value {
+    let list = |key: &str| args.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let messages: Vec<Value> = list("messages")
+        .iter()
+        .map(|turn| {
+            json!({
+                "role": turn.get("role"),
+                "content": turn.get("text").cloned().unwrap_or_else(|| json!("")),
+                "tool_call_id": turn.get("answers"),
+                "tool_calls": tool_calls(turn),
+            })
+        })
+        .collect();
+    let offer = |offer: &Value| json!({"name": offer.get("name"), "description": offer.get("description"), "schema": offer.get("input")});
+    let tools: Vec<Value> = list("tools").iter().map(offer).collect();
+    json!({"model": args.get("model"), "max_tokens": args.get("tokens_max"), "messages": messages, "tools": tools})
+}
+
+fn model_response(output: &Value) -> Value {
+    let message = output.get("message").unwrap_or(&Value::Null);
+    json!({
+        "content": message.get("text").cloned().unwrap_or_else(|| json!("")),
+        "finish_reason": output.get("stop"),
+        "model": output.get("model"),
+        "tool_calls": tool_calls(message),
+    })
+}
+
+fn tool_calls(message: &Value) -> Vec<Value> {
+    let calls = message.get("calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let call =
+        |call: &Value| json!({"id": call.get("id"), "name": call.get("tool"), "args": call.get("args")});
+    calls.iter().map(call).collect()
+}
+
+/// A call of [`tool_calls`], back in our own form.
+fn asked_for(call: &Value) -> Option<Value> {
+    let (id, name) = (call.get("id")?.as_str()?, call.get("name")?.as_str()?);
+    Some(json!({"id": id, "tool": name, "args": call.get("args")?}))
+}
+
+/// Whether a model's answer is the last word: it asks for no tool.
+fn asks_for_nothing(output: &Value) -> bool {
+    output.pointer("/message/calls").and_then(Value::as_array).is_none_or(Vec::is_empty)
+}

@@ -1,0 +1,84 @@
+//! Reads `declassify`: which fields of a tool's result a rule takes a label from.
+
+use std::collections::BTreeSet;
+
+use super::reader::{Fields, Reader};
+use crate::condition::Condition;
+use crate::declassify::Declassified;
+use crate::rule::Rule;
+use crate::tree::Node;
+use crate::verdict::Layer;
+
+/// Fields that one rule may name.
+const FIELDS_MAX: usize = 64;
+const FIELD_BYTES_MAX: usize = 256;
+
+pub(super) fn read(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &Rule) -> Option<Declassified> {
+    let node = fields.get("declassify")?;
+    let at = fields.key_at("declassify");
+    if reader.layer == Layer::Project {
+        reader.findings.error_with_help(
+            at,
+            "a project's file can only narrow, and `declassify` widens what is trusted",
+            "write the rule into your own policy",
+        );
+        return None;
+    }
+    let names_tools = rule.when.iter().any(|clause| {
+        matches!(&clause.condition, Condition::Tool(names) if names.globs().is_empty() && names.exact().next().is_some())
+    });
+    if !names_tools {
+        reader.findings.error_with_help(
+            at,
+            "`declassify` is about the result of named tools",
+            "add `tool: NAME` to `match`, without wildcards",
+        );
+    }
+    let parts = reader.fields(node, "`declassify`", &["trust", "open"]);
+    let found = Declassified {
+        rule: rule.at.id.clone(),
+        trust: parts.get("trust").map(|node| paths(reader, node)).unwrap_or_default(),
+        open: parts.get("open").map(|node| paths(reader, node)).unwrap_or_default(),
+    };
+    if found.is_empty() {
+        reader.findings.error_with_help(
+            node.at,
+            "`declassify` names no field",
+            "`{ trust: [sender] }` for what an outsider can write, `{ open: [title] }` for what is confidential",
+        );
+    }
+    Some(found)
+}
+
+fn paths(reader: &mut Reader<'_>, node: &Node) -> BTreeSet<String> {
+    let texts = reader.texts(node);
+    if texts.len() > FIELDS_MAX {
+        reader.findings.error(node.at, format!("a rule declassifies at most {FIELDS_MAX} fields"));
+    }
+    let mut all = BTreeSet::new();
+    for (text, at) in texts {
+        if !is_path(text) {
+            reader.findings.error_with_help(
+                at,
+                format!("`{text}` is not a field of a result"),
+                "a path from the top, such as `sender`, `items[].id` or `[].name`",
+            );
+        }
+        all.insert(text.to_owned());
+    }
+    all
+}
+
+/// Names with dots between them and `[]` for the items of a list. The whole result has no field, so it can't be named.
+fn is_path(text: &str) -> bool {
+    let name = |part: &str| {
+        let bare = part.trim_end_matches("[]");
+        !bare.is_empty() && bare.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+    };
+    let listed = text.trim_start_matches("[]");
+    let inner = match listed.len() == text.len() {
+        true => Some(text),
+        false => listed.strip_prefix('.'),
+    };
+    text.len() <= FIELD_BYTES_MAX && inner.is_some_and(|inner| inner.split('.').all(name))
+}

@@ -1,0 +1,46 @@
+//! An ACS manifest as a policy file: its points decide where they are asked; for the rest an agent has its own things, and nobody writes
+//! control files.
+
+use std::collections::BTreeMap;
+
+use super::Loaded;
+use super::foreign::{control_files, own_things, rule};
+use super::reader::Reader;
+use crate::acs::control::Control;
+use crate::finding::{Place, Source};
+use crate::rule::Effect;
+use crate::tree::{Content, Node};
+
+pub(super) fn read(reader: &mut Reader<'_>, root: &Node, source: &Source) -> Option<Loaded> {
+    let control = match Control::new(reader.text, source.layer, &source.files, &lines(root)) {
+        Ok(control) => control,
+        Err(error) => {
+            let at = Place { line: 1, column: 1, ..Place::default() };
+            reader.findings.error(at, error.to_string());
+            return None;
+        }
+    };
+    let mut rules = own_things(reader.layer, "acs");
+    // What begins and ends an agent gives it nothing: all that it does comes by the points that have to be there.
+    rules.push(rule(
+        reader.layer,
+        "acs.agents",
+        1,
+        Effect::Allow,
+        "{ op: [agent.spawn, request.begin, label.declassify] }",
+    ));
+    rules.push(control_files(reader.layer, "acs"));
+    Some(Loaded { rules, control: Some(control), ..Loaded::default() })
+}
+
+/// Where each point is written.
+fn lines(root: &Node) -> BTreeMap<String, u32> {
+    let entries = |node: &Node| match &node.content {
+        Content::Map(entries) => entries.clone(),
+        Content::Scalar { .. } | Content::List(_) => Vec::new(),
+    };
+    let top = entries(root);
+    let points = top.iter().find(|entry| entry.key == "intervention_points");
+    let points = points.map(|entry| entries(&entry.value)).unwrap_or_default();
+    points.into_iter().map(|entry| (entry.key, entry.key_at.line)).collect()
+}
