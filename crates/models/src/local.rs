@@ -9,6 +9,7 @@ mod batch;
 mod chat;
 mod dot;
 mod draw;
+mod examples;
 mod gguf;
 mod grammar;
 mod net;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use regent_kernel::{BoxFuture, Inference, ModelUsage, StopReason};
+use regent_kernel::{BoxFuture, Inference, ModelUsage, Offer, StopReason, ToolUse};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -33,6 +34,7 @@ use crate::provider::{Ask, Events, Provider, ProviderError};
 use batch::{Batch, Job, REMEMBERED_BYTES, Said};
 use chat::Chat;
 use draw::Draw;
+use examples::is_finish;
 pub use gguf::{Gguf, GgufError};
 use grammar::{Grammar, Shape, Shapes};
 use net::Net;
@@ -40,6 +42,8 @@ use vocab::Vocab;
 
 /// Bytes that a grammar forces before the model has said anything.
 const FORCED_BYTES_MAX: usize = 4_096;
+/// How often an answer that repeats what was asked for is not taken.
+const SECOND_THOUGHTS_MAX: usize = 2;
 
 /// Weights in a folder, each in a file with the model's name and `.gguf`.
 #[derive(Debug)]
@@ -135,9 +139,10 @@ impl Model {
     }
 
     /// The tokens of a conversation, what the answer has to look like, and how it begins.
-    fn prepare(&self, inference: &Inference, names: &Names) -> Result<Prepared, ProviderError> {
+    fn prepare(&self, asked: &Asked) -> Result<Prepared, ProviderError> {
+        let Asked { inference, names, repeated } = asked;
         let mut prompt = self.chat.tokens(&self.vocab, inference, names).map_err(ProviderError::Unfit)?;
-        let mut grammar = grammar_of(inference, names);
+        let mut grammar = grammar_of(inference, names, repeated);
         if grammar.is_some() && !inference.tools.is_empty() {
             let (begin, _) = chat::CALL;
             match self.vocab.special(begin) {
@@ -160,6 +165,13 @@ impl Model {
     }
 }
 
+/// A question, and the tools that were asked for once more.
+struct Asked {
+    inference: Inference,
+    names: Names,
+    repeated: Vec<String>,
+}
+
 struct Prepared {
     prompt: Vec<u32>,
     grammar: Option<Grammar>,
@@ -167,13 +179,13 @@ struct Prepared {
 }
 
 /// What the answer has to look like: a request for one of the tools, or what a schema says.
-fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
+fn grammar_of(inference: &Inference, names: &Names, repeated: &[String]) -> Option<Grammar> {
     let mut shapes = Shapes::default();
     let root = if inference.tools.is_empty() {
         shapes.of(inference.sampling.schema.as_ref()?)
     } else {
         let mut calls = Vec::with_capacity(inference.tools.len());
-        for offer in &inference.tools {
+        for offer in allowed(inference, repeated) {
             let name = Value::String(names.wire(&offer.name).to_owned()).to_string();
             let name = shapes.add(Shape::OneOf(vec![name]));
             let args = shapes.of(&chat::essential(&offer.input));
@@ -184,6 +196,31 @@ fn grammar_of(inference: &Inference, names: &Names) -> Option<Grammar> {
         shapes.add(Shape::Either(calls))
     };
     Some(Grammar::new(shapes, root, "", ""))
+}
+
+/// Whether a call has been made before, and nothing since that hadn't been. A small model asks for the same over and over.
+fn is_repeated(inference: &Inference, tool: &str, args: &Value) -> bool {
+    let calls: Vec<&ToolUse> = inference.messages.iter().flat_map(|message| &message.calls).collect();
+    let is_same = |a: &ToolUse, tool: &str, args: &Value| a.tool == tool && a.args == *args;
+    let Some(last) = calls.iter().rposition(|call| is_same(call, tool, args)) else { return false };
+    let is_first = |(at, call): (usize, &&ToolUse)| {
+        !calls.iter().take(at).any(|earlier| is_same(earlier, &call.tool, &call.args))
+    };
+    !calls.iter().enumerate().skip(last + 1).any(is_first)
+}
+
+/// The tools that may be asked for. Nobody is done who has done nothing. Who repeats himself has to do something else, and is done if that
+/// is a repetition too.
+fn allowed<'a>(inference: &'a Inference, repeated: &[String]) -> Vec<&'a Offer> {
+    let tools = &inference.tools;
+    let is_new = inference.messages.iter().all(|message| message.calls.is_empty());
+    let is_allowed = |offer: &&Offer| match repeated {
+        [] => !(is_new && is_finish(offer)),
+        [only] => offer.name != *only,
+        [..] => is_finish(offer),
+    };
+    let chosen: Vec<&Offer> = tools.iter().filter(is_allowed).collect();
+    if chosen.is_empty() { tools.iter().collect() } else { chosen }
 }
 
 impl Provider for Local {
@@ -198,17 +235,34 @@ impl Provider for Local {
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
             let model = self.load(ask.model).await?;
-            let prepared = {
-                let (model, inference, names) =
-                    (Arc::clone(&model), ask.inference.clone(), ask.names.clone());
-                let prepare = move || model.prepare(&inference, &names);
-                tokio::task::spawn_blocking(prepare)
+            let mut earlier = Earlier::default();
+            loop {
+                let asked = Asked {
+                    inference: ask.inference.clone(),
+                    names: ask.names.clone(),
+                    repeated: earlier.repeated.clone(),
+                };
+                let at = Arc::clone(&model);
+                let prepared = tokio::task::spawn_blocking(move || at.prepare(&asked))
                     .await
-                    .map_err(|error| ProviderError::Unfit(error.to_string()))??
-            };
-            Answer::begin(&model, &ask, prepared, events).follow(&ask).await
+                    .map_err(|error| ProviderError::Unfit(error.to_string()))??;
+                let answer = Answer::begin(&model, &ask, prepared, (events.clone(), earlier));
+                match answer.follow(&ask).await? {
+                    Some(again) => earlier = again,
+                    None => return Ok(()),
+                }
+            }
         })
     }
+}
+
+/// Answers that were not taken, because they asked once more for what was there.
+#[derive(Debug, Default)]
+struct Earlier {
+    repeated: Vec<String>,
+    /// What they took.
+    tokens: usize,
+    remembered: Option<usize>,
 }
 
 /// An answer that is coming. Dropping it ends it.
@@ -222,7 +276,7 @@ struct Answer<'a> {
     /// What isn't told yet.
     bytes: Vec<u8>,
     prompt: usize,
-    remembered: usize,
+    earlier: Earlier,
 }
 
 impl Drop for Answer<'_> {
@@ -233,11 +287,18 @@ impl Drop for Answer<'_> {
 }
 
 impl<'a> Answer<'a> {
-    fn begin(model: &'a Model, ask: &Ask<'_>, prepared: Prepared, events: Events) -> Self {
+    fn begin(
+        model: &'a Model,
+        ask: &Ask<'_>,
+        prepared: Prepared,
+        (events, earlier): (Events, Earlier),
+    ) -> Self {
         let Prepared { prompt, grammar, begins } = prepared;
         let (said, heard) = unbounded_channel();
         let hold = Arc::new(AtomicBool::new(false));
         let sampling = &ask.inference.sampling;
+        let tokens_max = usize::try_from(ask.inference.tokens_max).unwrap_or(usize::MAX);
+        let tokens_max = tokens_max.saturating_sub(earlier.tokens).max(1);
         let answer = Self {
             model,
             said: heard,
@@ -246,19 +307,19 @@ impl<'a> Answer<'a> {
             is_call: !ask.inference.tools.is_empty(),
             bytes: begins,
             prompt: prompt.len(),
-            remembered: 0,
+            earlier,
         };
-        let tokens_max = usize::try_from(ask.inference.tokens_max).unwrap_or(usize::MAX);
         let draw = Draw::new(sampling.temperature, sampling.seed);
         model.batch.ask(Job { prompt, grammar, draw, tokens_max, stop: sampling.stop.clone(), said, hold });
         answer
     }
 
-    async fn follow(mut self, ask: &Ask<'_>) -> Result<(), ProviderError> {
+    /// Follows it to its end; or to where it turns out to be what was said before, and has to be asked for anew.
+    async fn follow(mut self, ask: &Ask<'_>) -> Result<Option<Earlier>, ProviderError> {
         loop {
             match self.said.recv().await {
                 Some(Said::Remembered(tokens)) => {
-                    self.remembered = tokens;
+                    self.earlier.remembered.get_or_insert(tokens);
                     self.report(0).await?;
                 }
                 Some(Said::Step) => {}
@@ -268,7 +329,7 @@ impl<'a> Answer<'a> {
                         self.tell_text(false).await?;
                     }
                 }
-                Some(Said::Over { is_whole, tokens }) => return self.end(is_whole, tokens).await,
+                Some(Said::Over { is_whole, tokens }) => return self.end(ask, is_whole, tokens).await,
                 None => return Err(ProviderError::Cut),
             }
             if ask.turn.should_yield() {
@@ -282,10 +343,11 @@ impl<'a> Answer<'a> {
 
     async fn report(&self, output: usize) -> Result<(), ProviderError> {
         let count = |tokens: usize| u64::try_from(tokens).unwrap_or(u64::MAX);
+        let remembered = self.earlier.remembered.unwrap_or(0).min(self.prompt);
         let usage = ModelUsage {
-            input: count(self.prompt - self.remembered.min(self.prompt)),
-            cached: count(self.remembered),
-            output: count(output),
+            input: count(self.prompt - remembered),
+            cached: count(remembered),
+            output: count(self.earlier.tokens.saturating_add(output)),
             reasoning: 0,
         };
         self.events.give(Event::Usage(Used::from(usage))).await
@@ -307,19 +369,33 @@ impl<'a> Answer<'a> {
         self.events.give(Event::Text(String::from_utf8_lossy(&told).into_owned())).await
     }
 
-    async fn end(mut self, is_whole: bool, tokens: usize) -> Result<(), ProviderError> {
+    async fn end(
+        mut self,
+        ask: &Ask<'_>,
+        is_whole: bool,
+        tokens: usize,
+    ) -> Result<Option<Earlier>, ProviderError> {
         let mut stop = if is_whole { StopReason::End } else { StopReason::Length };
         if !self.is_call {
             self.tell_text(true).await?;
         } else if is_whole {
             let call: Value = serde_json::from_slice(&self.bytes)
                 .map_err(|error| ProviderError::Malformed(format!("the request for a tool: {error}")))?;
-            let args = call.get("arguments").map(Value::to_string).unwrap_or_default();
+            let args = call.get("arguments").cloned().unwrap_or_default();
             let name = call.get("name").and_then(Value::as_str).map(str::to_owned);
+            let tool = name.as_deref().map(|name| ask.names.ours(name)).unwrap_or_default();
+            if self.earlier.repeated.len() < SECOND_THOUGHTS_MAX && is_repeated(ask.inference, tool, &args) {
+                let mut earlier = std::mem::take(&mut self.earlier);
+                earlier.repeated.push(tool.to_owned());
+                earlier.tokens = earlier.tokens.saturating_add(tokens);
+                return Ok(Some(earlier));
+            }
+            let args = args.to_string();
             self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name, args })).await?;
             stop = StopReason::ToolUse;
         }
         self.report(tokens).await?;
-        self.events.give(Event::Stop(stop)).await
+        self.events.give(Event::Stop(stop)).await?;
+        Ok(None)
     }
 }

@@ -181,12 +181,6 @@ impl Transcript {
             if writes && !tainted && is_id(&path) {
                 self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
             }
-            if by_rule.is_some()
-                && let Some(theirs) = self.source_of(heard, false, labels.is_confidential())
-            {
-                // It still stands beside what others wrote: trusting it must not leave them the only choice.
-                self.note_shapes(theirs, &text::words_of(leaf));
-            }
             used.trust.extend(by_rule.cloned());
             used.open.extend(opened.cloned());
         }
@@ -200,9 +194,7 @@ impl Transcript {
             return;
         };
         let words = text::words_of(leaf);
-        if !trusted {
-            self.note_shapes(source, &words);
-        }
+        self.note_shapes(source, &words);
         let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
         if self.leaves.len() < LEAVES_MAX {
             self.leaves.push(Kept { call: heard.call, source, field: path.into() });
@@ -350,12 +342,13 @@ impl Transcript {
         self.those(|source| is_one(&source.tool))
     }
 
-    /// The words that look like this one in untrusted sources among `sources`; `None` if they are too many to tell.
+    /// The words that look like this one in `sources`, whoever wrote them: what others wrote is no less a choice because what it stands
+    /// beside is trusted. `None` if they are too many to tell.
     pub(crate) fn alike(&self, word: &str, sources: Sources) -> Option<BTreeSet<&str>> {
         let shape = text::shape(word)?;
         let mut all = BTreeSet::new();
-        for (bit, source) in (0_u32..).zip(&self.sources) {
-            if source.trusted || sources & 1_u128.checked_shl(bit).unwrap_or(0) == 0 {
+        for (bit, _) in (0_u32..).zip(&self.sources) {
+            if sources & 1_u128.checked_shl(bit).unwrap_or(0) == 0 {
                 continue;
             }
             let some = self.alike.get(&(bit, shape)).into_iter().flatten();

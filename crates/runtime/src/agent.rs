@@ -341,13 +341,13 @@ impl<'a> Agent<'a> {
             return Err(stop);
         }
         self.stuck |= repeated == uses.len();
-        let last = texts.len().saturating_sub(1);
-        let answer = |(asked, (index, text)): (&ToolUse, (usize, String))| {
-            let hint = if index == last { observe::HINT } else { "" };
-            let text = format!("{text}{hint}");
-            Message { role: Role::Tool, text, calls: Vec::new(), answers: Some(asked.id.clone()) }
+        let answer = |(asked, text): (&ToolUse, String)| Message {
+            role: Role::Tool,
+            text,
+            calls: Vec::new(),
+            answers: Some(asked.id.clone()),
         };
-        Ok((uses.iter().zip(texts).map(answer).collect(), changed))
+        Ok((uses.iter().zip(texts.into_values()).map(answer).collect(), changed))
     }
 
     fn changes_something(&self, asked: &ToolUse) -> bool {
@@ -407,11 +407,11 @@ pub(crate) async fn infer(
 fn finish_offer() -> Offer {
     Offer {
         name: FINISH.to_owned(),
-        description: "Say that the task is done, with the answer; or that it can't be done, and why."
+        description: "End the task, with the answer to it. If it can't be done, say what is in the way."
             .to_owned(),
         input: json!({
             "type": "object",
-            "properties": {"answer": {"type": "string", "description": "the answer"}},
+            "properties": {"answer": {"type": "string", "description": "what was asked for, or what was done"}},
             "required": ["answer"],
             "additionalProperties": false,
         }),

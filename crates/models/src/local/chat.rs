@@ -6,9 +6,11 @@
 
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
-use regent_kernel::{Inference, Message, Offer, Role};
+use regent_kernel::{Inference, Message, Offer, Role, ToolUse};
 use serde_json::{Value, json};
 
+use super::examples::led;
+use super::grammar::members_of;
 use super::vocab::Vocab;
 use crate::names::Names;
 
@@ -54,7 +56,7 @@ impl Chat {
         environment.add_template_owned("chat", template.to_owned()).map_err(|error| error.to_string())?;
         let chat = Self { environment, knows_tools: template.contains("tools") };
         let hello = Message { role: Role::User, text: "x".to_owned(), calls: Vec::new(), answers: None };
-        chat.render(&mut Marks::default(), &[hello], &[], &Names::default())?;
+        chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
         Ok(chat)
     }
 
@@ -66,13 +68,15 @@ impl Chat {
         names: &Names,
     ) -> Result<Vec<u32>, String> {
         let mut marks = Marks::default();
-        let tools: Vec<String> = inference.tools.iter().map(|offer| told(offer, names)).collect();
+        let messages = led(inference);
         let has_tools = |message: &Message| !message.calls.is_empty() || message.role == Role::Tool;
-        let is_plain = tools.is_empty() && !inference.messages.iter().any(has_tools);
+        let is_plain = inference.tools.is_empty() && !messages.iter().any(has_tools);
+        let tools = Tools { offers: &inference.tools, names };
         let text = if self.knows_tools || is_plain {
-            self.render(&mut marks, &inference.messages, &tools, names)?
+            self.render(&mut marks, &messages, &tools)?
         } else {
-            self.render(&mut marks, &folded(&inference.messages, &tools, names), &[], names)?
+            let none = Tools { offers: &[], names };
+            self.render(&mut marks, &folded(&messages, &tools), &none)?
         };
         let mut tokens: Vec<u32> = vocab.begin.into_iter().collect();
         let mut rest = text.as_str();
@@ -85,19 +89,13 @@ impl Chat {
         Ok(tokens)
     }
 
-    fn render(
-        &self,
-        marks: &mut Marks,
-        messages: &[Message],
-        tools: &[String],
-        names: &Names,
-    ) -> Result<String, String> {
+    fn render(&self, marks: &mut Marks, messages: &[Message], tools: &Tools<'_>) -> Result<String, String> {
         let mut shown = Vec::with_capacity(messages.len());
         for message in messages {
             let mut calls = Vec::new();
             for call in &message.calls {
-                let name = marks.add(names.wire(&call.tool))?;
-                let args = marks.add(&spaced(&call.args))?;
+                let name = marks.add(tools.names.wire(&call.tool))?;
+                let args = marks.add(&tools.args(call))?;
                 calls.push(json!({"type": "function", "function": {"name": name, "arguments": args}}));
             }
             let content = marks.add(&message.text)?;
@@ -109,7 +107,7 @@ impl Chat {
             }
             shown.push(one);
         }
-        let tools: Vec<String> = tools.iter().map(|tool| marks.add(tool)).collect::<Result<_, _>>()?;
+        let tools: Vec<String> = tools.told().map(|tool| marks.add(&tool)).collect::<Result<_, _>>()?;
         let tools = if tools.is_empty() { Value::Null } else { json!(tools) };
         let context = json!({"messages": shown, "tools": tools, "add_generation_prompt": true});
         let template = self.environment.get_template("chat").map_err(|error| error.to_string())?;
@@ -119,8 +117,32 @@ impl Chat {
     }
 }
 
+/// The tools of a conversation, and the names that they go by in it.
+struct Tools<'a> {
+    offers: &'a [Offer],
+    names: &'a Names,
+}
+
+impl Tools<'_> {
+    fn told(&self) -> impl Iterator<Item = String> {
+        self.offers.iter().map(|offer| told(offer, self.names))
+    }
+
+    /// The arguments of a call as the model was to say them: in the order in which the tool demands them.
+    fn args(&self, call: &ToolUse) -> String {
+        let offer = self.offers.iter().find(|offer| offer.name == call.tool);
+        let (Some(fields), Some(offer)) = (call.args.as_object(), offer) else { return spaced(&call.args) };
+        let members = members_of(&offer.input);
+        let demanded = members.iter().filter_map(|(name, ..)| fields.get_key_value(*name));
+        let others = fields.iter().filter(|(name, _)| !members.iter().any(|(known, ..)| known == name));
+        let one =
+            |(name, value): (&String, &Value)| format!("{}: {}", Value::String(name.clone()), spaced(value));
+        format!("{{{}}}", demanded.chain(others).map(one).collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// A template without a place for tools: they are told in the system's turn, and asked for in words.
-fn folded(messages: &[Message], tools: &[String], names: &Names) -> Vec<Message> {
+fn folded(messages: &[Message], tools: &Tools<'_>) -> Vec<Message> {
     let plain = |role, text| Message { role, text, calls: Vec::new(), answers: None };
     let mut folded: Vec<Message> = Vec::with_capacity(messages.len() + 1);
     if messages.first().is_none_or(|message| message.role != Role::System) {
@@ -130,14 +152,10 @@ fn folded(messages: &[Message], tools: &[String], names: &Names) -> Vec<Message>
         let text = match message.role {
             Role::Tool => format!("{}\n{}\n{}", ANSWER.0, message.text, ANSWER.1),
             Role::System | Role::User | Role::Assistant => {
-                let one = |call: &regent_kernel::ToolUse| {
-                    let name = json!(names.wire(&call.tool));
-                    format!(
-                        "{}\n{{\"name\": {name}, \"arguments\": {}}}\n{}",
-                        CALL.0,
-                        spaced(&call.args),
-                        CALL.1
-                    )
+                let one = |call: &ToolUse| {
+                    let name = json!(tools.names.wire(&call.tool));
+                    let args = tools.args(call);
+                    format!("{}\n{{\"name\": {name}, \"arguments\": {args}}}\n{}", CALL.0, CALL.1)
                 };
                 let said = (!message.text.is_empty()).then(|| message.text.clone());
                 said.into_iter().chain(message.calls.iter().map(one)).collect::<Vec<_>>().join("\n")
@@ -146,11 +164,11 @@ fn folded(messages: &[Message], tools: &[String], names: &Names) -> Vec<Message>
         let role = if message.role == Role::Tool { Role::User } else { message.role };
         folded.push(plain(role, text));
     }
-    if let (Some(system), false) = (folded.first_mut(), tools.is_empty()) {
+    if let (Some(system), false) = (folded.first_mut(), tools.offers.is_empty()) {
         system.text.push_str(&format!(
             "\n\n# Tools\n\nYou may call one function. You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\n\
              For each function call, return a json object with function name and arguments within {}{} XML tags.",
-            tools.join("\n"),
+            tools.told().collect::<Vec<_>>().join("\n"),
             CALL.0,
             CALL.1
         ));
@@ -185,15 +203,12 @@ pub(super) fn essential(schema: &Value) -> Value {
 }
 
 fn arguments(schema: &Value) -> impl Iterator<Item = (String, String)> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let required = schema.get("required").and_then(Value::as_array);
-    properties.into_iter().flatten().map(move |(name, own)| {
-        let is_required = required.is_some_and(|names| names.iter().any(|one| one == name));
+    members_of(schema).into_iter().map(|(name, own, is_required)| {
         let said =
             own.get("description").and_then(Value::as_str).map(|said| shortened(said, ARGUMENT_CHARS_MAX));
         let optional = (!is_required).then(|| "optional".to_owned());
         let words: Vec<String> = [Some(kind(own)), optional, said].into_iter().flatten().collect();
-        (name.clone(), words.join(", "))
+        (name.to_owned(), words.join(", "))
     })
 }
 
@@ -293,8 +308,6 @@ pub(super) fn spaced(value: &Value) -> String {
 mod tests {
     use std::fs::File;
 
-    use regent_kernel::ToolUse;
-
     use super::*;
     use crate::local::gguf::Gguf;
     use crate::local::tests::{inference, made_up, message, offer};
@@ -383,8 +396,8 @@ mod tests {
             text(&vocab, &tokens),
             "<|im_start|>system\n{\"type\": \"function\", \"function\": {\"name\": \"fs_read\", \"description\": \"Reads\", \"parameters\": {\"path\": \"string, Where\"}}}<|im_end|>\n\
              <|im_start|>user\nGo.<|im_end|>\n\
-             <|im_start|>assistant\n<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"n\": [1, 2], \"path\": \"a\"}}<|im_end|>\n\
-             <|im_start|>tool\nDone.<|im_end|>\n<|im_start|>assistant\n"
+             <|im_start|>assistant\n<tool_call>{\"name\": \"fs_read\", \"arguments\": {\"path\": \"a\", \"n\": [1, 2]}}<|im_end|>\n\
+             <|im_start|>tool\nDone.<|im_end|>\n<|im_start|>user\nThe task: Go.<|im_end|>\n<|im_start|>assistant\n"
         );
         let folded = text(&vocab, &Chat::new(None).unwrap().tokens(&vocab, &asked, &names).unwrap());
         assert!(folded.contains("<tools>") && folded.contains("<tool_response>\nDone."), "{folded}");

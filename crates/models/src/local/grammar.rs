@@ -9,7 +9,7 @@ mod schema;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) use schema::{Member, Shape, Shapes};
+pub(super) use schema::{Member, Shape, Shapes, members_of};
 
 /// Ways at once. More than that, and the last ones are not followed.
 const WAYS_MAX: usize = 4_096;

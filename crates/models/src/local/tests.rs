@@ -101,6 +101,80 @@ async fn even_a_network_of_chance_asks_for_tools_as_their_schemas_say() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_just_answered_is_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let tools = || vec![offer("a", "A", none.clone()), offer("b", "B", none.clone())];
+    let mut made = Vec::new();
+    for seed in 0..6 {
+        made_up::write(&folder.path().join(format!("m{seed}.gguf")), seed);
+        let local = Local::with_threads(folder.path(), 1);
+        let mut asked = inference(vec![message(Role::User, "Go.")], tools(), 40);
+        let first = ask(&local, &format!("m{seed}"), &asked).await;
+        let [call] = first.message.calls.as_slice() else { panic!("{first:?}") };
+        made.push(call.tool.clone());
+        for tool in ["a", "b"] {
+            let calls = vec![ToolUse { id: "1".to_owned(), tool: tool.to_owned(), args: json!({}) }];
+            asked.messages.truncate(1);
+            asked.messages.push(Message { calls, ..message(Role::Assistant, "") });
+            asked.messages.push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "Done.") });
+            let next = ask(&local, &format!("m{seed}"), &asked).await;
+            assert!(next.message.calls.iter().all(|call| call.tool != tool), "{seed}: {next:?}");
+            assert!(next.usage.output > 0 && next.usage.input > 0, "{:?}", next.usage);
+        }
+        // Where nothing else is on offer there is no other way.
+        asked.tools.truncate(1);
+        asked.messages[1].calls[0].tool = "a".to_owned();
+        assert_eq!(ask(&local, &format!("m{seed}"), &asked).await.message.calls[0].tool, "a");
+    }
+    assert!(made.contains(&"a".to_owned()) || made.contains(&"b".to_owned()));
+}
+
+#[test]
+fn what_may_be_asked_for_depends_on_what_was() {
+    let finish =
+        json!({"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]});
+    let any = json!({"type": "object"});
+    let tools = vec![offer("a", "A", any.clone()), offer("b", "B", any), offer("task.finish", "End", finish)];
+    let asked = |made: &[(&str, u32)]| {
+        let call = |(tool, id): &(&str, u32)| {
+            let calls =
+                vec![ToolUse { id: String::new(), tool: (*tool).to_owned(), args: json!({"id": id}) }];
+            Message { calls, ..message(Role::Assistant, "") }
+        };
+        inference(made.iter().map(call).collect(), tools.clone(), 1)
+    };
+    let names = |asked: &Inference, repeated: &[&str]| -> Vec<String> {
+        let repeated: Vec<String> = repeated.iter().map(|one| (*one).to_owned()).collect();
+        allowed(asked, &repeated).into_iter().map(|offer| offer.name.clone()).collect()
+    };
+    // Nobody is done who has done nothing, unless there is nothing to do.
+    assert_eq!(names(&asked(&[]), &[]), ["a", "b"]);
+    assert_eq!(names(&asked(&[("a", 1)]), &[]), ["a", "b", "task.finish"]);
+    assert_eq!(names(&asked(&[("a", 1)]), &["a"]), ["b", "task.finish"]);
+    assert_eq!(names(&asked(&[("a", 1)]), &["a", "b"]), ["task.finish"]);
+    let mut last = asked(&[]);
+    last.tools.drain(..2);
+    assert_eq!(names(&last, &[]), ["task.finish"]);
+    let mut endless = asked(&[("a", 1)]);
+    endless.tools.pop();
+    assert_eq!(names(&endless, &["a"]), ["b"]);
+    // To look again after something new was done is no repetition; to go round in circles is.
+    for (made, is_so) in [
+        (&[][..], false),
+        (&[("a", 1)], true),
+        (&[("a", 2)], false),
+        (&[("b", 1)], false),
+        (&[("a", 1), ("b", 1)], false),
+        (&[("a", 1), ("b", 1), ("a", 1)], true),
+        (&[("b", 1), ("a", 1), ("b", 1)], true),
+        (&[("b", 1), ("a", 1), ("b", 2)], false),
+    ] {
+        assert_eq!(is_repeated(&asked(made), "a", &json!({"id": 1})), is_so, "{made:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_same_question_has_the_same_answer_alone_in_company_and_from_memory() {
     let folder = tempfile::tempdir().unwrap();
     made_up::write(&folder.path().join("m.gguf"), 7);
@@ -240,6 +314,6 @@ async fn real_weights_answer_and_call_tools() {
         next.messages
             .push(Message { answers: Some("1".to_owned()), ..message(Role::Tool, "The sky is blue.") });
         let second = ask(&local, name, &next).await;
-        assert!(second.usage.cached > 150 && second.usage.input < 80, "{:?}", second.usage);
+        assert!(second.usage.cached > 150 && second.usage.input < 100, "{:?}", second.usage);
     }
 }

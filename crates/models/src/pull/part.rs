@@ -1,7 +1,8 @@
 //! The file while it comes: beside its place, locked, hashed as it grows.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ impl std::fmt::Debug for Writing {
 impl Part {
     /// Opens what there is, alone: waits while another pull of the same weights runs.
     pub(super) async fn open(weights: &Weights, folder: &Path, told: Told) -> Result<Self, PullError> {
-        std::fs::create_dir_all(folder).map_err(PullError::Write)?;
+        // Above the weights may be the folder of everything that is the user's own, and nobody else may look into that.
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(PullError::Write)?;
         let lock = OpenOptions::new()
             .create(true)
             .write(true)

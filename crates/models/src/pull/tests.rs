@@ -132,6 +132,20 @@ async fn it_comes_whole_and_is_told_about() {
 }
 
 #[tokio::test]
+async fn folders_that_are_made_on_the_way_are_the_users_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let content = content(1_000);
+    let (url, _) = hub(content.clone(), vec![Does::Serves]).await;
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("data/models");
+    pull(&weights(&content, Some(url)), &folder, None, &quiet()).await.unwrap();
+    for made in [&folder, &home.path().join("data")] {
+        let mode = std::fs::metadata(made).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
+    }
+}
+
+#[tokio::test]
 async fn what_was_cut_goes_on_where_it_was() {
     let content = content(2 << 20);
     let cut = 1 << 20;

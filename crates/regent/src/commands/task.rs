@@ -105,7 +105,8 @@ pub(crate) struct RunArgs {
     /// Which model: `provider/name`, `auto` or `auto:CLASS`
     #[arg(long, default_value = "auto", value_name = "MODEL")]
     model: String,
-    /// The tools that the agent is offered, separated by commas; all that can be run if absent
+    /// The tools that the agent is offered, separated by commas; if absent all that can be run, or a few common ones for a model on
+    /// this machine
     #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
     tools: Option<Vec<String>>,
     /// Make a plan first, and give each step to an agent of its own

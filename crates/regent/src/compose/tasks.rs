@@ -1,7 +1,9 @@
 //! The runtime over a kernel that is up: where its locks and pictures are, and who asks the person.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use regent_kernel::{Confidentiality, Inference, Integrity, Label, Message, Role, Sampling, Tier};
 use regent_runtime::door::Asker;
 use regent_runtime::snapshot::{SnapshotOptions, Snapshots};
 use regent_runtime::{Checkpoints, Options, Runtime};
@@ -17,6 +19,51 @@ const RUNNING_MAX: usize = 64;
 /// A picture of the workspace is taken after each turn that changed something; the runtime leaves some out where that takes long.
 const PICTURE_EVERY_TURNS: u32 = 1;
 const PICTURE_EVERY_MS: u64 = 60_000;
+/// What a model in this process is offered where nobody names tools: what most tasks need. Everything that there is would be thousands of
+/// tokens of prompt, minutes of reading on a small machine, and a small model picks the wrong one of many.
+const SMALL_SET: [&str; 6] = ["fs.edit", "fs.list", "fs.read", "fs.search", "fs.write", "shell.exec"];
+/// How skills are read up on, where there are some.
+const READ_SKILL: &str = "skill.read";
+
+/// The tools of a task that names none: a few where a model in this process will do it, and all that can be run elsewhere (`None`).
+pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>> {
+    if !is_local(running, model) {
+        return None;
+    }
+    // Skills were installed on purpose, so they are offered as well.
+    let skills = running.skills.check_all();
+    let skills =
+        skills.iter().filter(|(_, checked)| checked.is_ok()).map(|(name, _)| format!("skill.{name}"));
+    let mut wanted: BTreeSet<String> = skills.collect();
+    if !wanted.is_empty() {
+        wanted.insert(READ_SKILL.to_owned());
+    }
+    wanted.extend(SMALL_SET.map(str::to_owned));
+    let runs = |name: &String| {
+        let tool = running.kernel.catalogue().get(name);
+        tool.is_some_and(|tool| tool.spec().tiers.iter().any(|tier| *tier != Tier::Instruction))
+    };
+    Some(wanted.into_iter().filter(runs).collect())
+}
+
+/// Whether a task on this model begins in this process: the model is named, or it is what `auto` means now.
+fn is_local(running: &Running, model: &str) -> bool {
+    let hub = &running.hub;
+    let message = Message { role: Role::User, text: String::new(), calls: Vec::new(), answers: None };
+    let asked = Inference {
+        model: model.to_owned(),
+        messages: vec![message],
+        tools: Vec::new(),
+        tokens_max: 1,
+        sampling: Sampling::default(),
+    };
+    let label = Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal };
+    let is_open = model == "auto" || model.starts_with("auto:");
+    let chosen = is_open.then(|| hub.explain(&asked, label).fitting().next().map(str::to_owned)).flatten();
+    let wanted = chosen.as_deref().unwrap_or(model);
+    let names = |listed: &str| listed == wanted || listed.split('/').next() == Some(wanted);
+    hub.list().iter().find(|one| names(&one.model)).is_some_and(|one| one.kind == "local")
+}
 
 /// A runtime that keeps its locks and pictures outside the project: what comes with a download must not bring its own.
 pub(crate) fn runtime(

@@ -143,6 +143,27 @@ fn mistakes_are_told_before_anything_is_done() {
 }
 
 #[test]
+fn a_model_on_this_machine_is_offered_a_few_tools_unless_others_are_named() {
+    let world = playing(&[("play", json!([finish("done")]))]);
+    let settings = world.home(".config/regent/config.toml");
+    let scripted = std::fs::read_to_string(&settings).unwrap();
+    // Its weights are not here, so it can't do anything; what it would be offered is recorded all the same.
+    std::fs::write(&settings, format!("{scripted}[models.small]\nkind = 'local'\nmodels = ['w']\n")).unwrap();
+    let offered = |goal: &str, more: &[&str]| -> Vec<String> {
+        let ran = world.run(&[&["task", "run", goal], more].concat());
+        let all = tasks(&world);
+        let task = all.iter().find(|one| one["goal"] == goal).unwrap_or_else(|| panic!("{goal}: {ran:?}"));
+        let shown = world.run(&["--json", "task", "show", task["task"].as_str().unwrap()]).json();
+        shown["data"]["record"]["tools"].as_object().unwrap().keys().cloned().collect()
+    };
+    let few = ["fs.edit", "fs.list", "fs.read", "fs.search", "fs.write", "shell.exec"];
+    assert_eq!(offered("few", &["--model", "small/w"]), few);
+    assert_eq!(offered("named", &["--model", "small/w", "--tools", "fs.stat"]), ["fs.stat"]);
+    let all = offered("all", &["--model", "play/m"]);
+    assert!(all.len() > few.len() && few.iter().all(|one| all.iter().any(|name| name == one)), "{all:?}");
+}
+
+#[test]
 fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
     let world =
         playing(&[("play", json!([mark("one"), write("asked/a.txt", "hello\n"), finish("written")]))]);

@@ -5,10 +5,6 @@ use regent_kernel::{Denial, Nonce, Outcome, Reason, Status};
 use crate::door::{Heard, is_not_now};
 use crate::stop::Stop;
 
-/// Said after the last answer of a turn; small models need it.
-pub(super) const HINT: &str =
-    "\n[if this answers the task, call task.finish with the answer; otherwise call the next tool]";
-
 /// The words for a model, or the reason why the agent can't go on.
 pub(super) fn told(heard: &Heard, nonce: &Nonce) -> Result<String, Stop> {
     match heard {

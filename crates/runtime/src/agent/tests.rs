@@ -56,7 +56,7 @@ async fn it_reasons_acts_observes_and_finishes() {
     let heard = stage.puppet.heard();
     let told = last_of(&heard[1]);
     assert!(told.starts_with("<<output ") && told.contains("hello"), "{told}");
-    assert!(heard[0].messages[0].text.contains("under supervision"));
+    assert!(heard[0].messages[0].text.contains("judged by policy"));
     assert!(heard[0].tools.iter().any(|offer| offer.name == "task.finish"));
     assert_eq!(end.spent.tokens, 20);
 }

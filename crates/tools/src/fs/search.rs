@@ -30,15 +30,16 @@ const FILES_MAX: usize = 50_000;
 pub(crate) fn spec() -> ToolSpec {
     ToolSpec {
         name: "fs.search".to_owned(),
-        description: "Find lines that match a regular expression (linear time: no look-around, no back-references) in a file or in \
-                      all files below a folder. Binary files, files over 4 MiB and `.git` are skipped; files that policy doesn't \
+        description: "Find lines that match a regular expression in a file or in all files below a folder. Linear time: no look-around, no \
+                      back-references. Binary files, files over 4 MiB and `.git` are skipped; files that policy doesn't \
                       let the caller search are left out and counted. Returns JSON: matches (path, line, text), more, left_out, \
                       skipped."
             .to_owned(),
         input: object(
-            &["path", "pattern"],
+            // What before where: whoever has to say where first makes a place up.
+            &["pattern", "path"],
             json!({
-                "path": path("the file or folder"),
+                "path": path("the file or folder; `.` is the workspace"),
                 "pattern": {"type": "string", "minLength": 1, "maxLength": PATTERN_BYTES_MAX, "description": "the regular expression"},
                 "glob": {"type": "string", "minLength": 1, "maxLength": 256, "description": "only files whose path or name matches, e.g. `*.rs`"},
                 "matches_max": integer(1, MATCHES_MAX, "how many at most; 200 if absent"),

@@ -187,17 +187,38 @@ impl<'a> Reading<'a> {
     }
 
     fn object(&mut self, schema: &'a Value, depth: usize) -> Shape {
-        let Some(Value::Object(properties)) = schema.get("properties") else {
+        if schema.get("properties").and_then(Value::as_object).is_none() {
             let closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
             return if closed { Shape::Object(Vec::new()) } else { Shape::AnyObject };
-        };
-        let required = schema.get("required").and_then(Value::as_array);
-        let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
-        let members = properties.iter().map(|(name, own)| Member {
-            name: Value::String(name.clone()).to_string(),
+        }
+        let members = members_of(schema).into_iter().map(|(name, own, is_required)| Member {
+            name: Value::String(name.to_owned()).to_string(),
             shape: self.shape(own, depth + 1),
-            is_required: is_required(name),
+            is_required,
         });
         Shape::Object(members.collect())
     }
+}
+
+/// The members of an object, and whether each is demanded: those that are first, in the order in which the schema demands them, then
+/// the others by name. An object of JSON is sorted by name here, and a model that has to say what to write before it has said where is
+/// out of its depth.
+pub(in crate::local) fn members_of(schema: &Value) -> Vec<(&str, &Value, bool)> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let required = schema.get("required").and_then(Value::as_array);
+    let mut members: Vec<(&str, &Value, bool)> = Vec::new();
+    for name in required.into_iter().flatten().filter_map(Value::as_str) {
+        if let Some(own) = properties.and_then(|all| all.get(name))
+            && !members.iter().any(|(seen, ..)| *seen == name)
+        {
+            members.push((name, own, true));
+        }
+    }
+    let demanded = members.len();
+    for (name, own) in properties.into_iter().flatten() {
+        if !members.iter().take(demanded).any(|(seen, ..)| seen == name) {
+            members.push((name, own, false));
+        }
+    }
+    members
 }

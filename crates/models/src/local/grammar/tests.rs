@@ -36,12 +36,18 @@ fn schemas() -> Vec<Value> {
 #[test]
 fn cases() {
     let object = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["b"], "additionalProperties": false});
+    let mut both = object.clone();
+    both["required"] = json!(["b", "nowhere", "a", "b"]);
     let cases = [
         (&object, r#"{"b": "x"}"#, true),
-        (&object, r#"{"a": -12, "b": ""}"#, true),
+        (&object, r#"{"b": "", "a": -12}"#, true),
+        // What is demanded comes first, in the order in which it is.
+        (&object, r#"{"a": -12, "b": ""}"#, false),
+        (&both, r#"{"b": "x", "a": 1}"#, true),
+        (&both, r#"{"a": 1, "b": "x"}"#, false),
         (&object, r#"{"a": 1}"#, false),
         (&object, r#"{"b": "x", "z": 1}"#, false),
-        (&object, r#"{"a": 01, "b": "x"}"#, false),
+        (&object, r#"{"b": "x", "a": 01}"#, false),
         (&object, r#"{"b": "x\n\u00e9é"}"#, true),
         (&object, r#"{"b": "\ud800"}"#, false),
         (&object, "{\"b\": \"\n\"}", false),

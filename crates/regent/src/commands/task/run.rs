@@ -81,6 +81,14 @@ pub(crate) async fn watched(
     needs_a_model(context, running)?;
     spec.skills = skills(running);
     let stage = Arc::new(Stage::new(context.screen));
+    if spec.tools.is_none() {
+        spec.tools = tasks::usual_tools(running, &spec.model);
+        if let (Some(tools), false) = (&spec.tools, context.screen.json) {
+            let line =
+                format!("tools: {} (a small set for a local model; --tools names others)", tools.join(", "));
+            stage.line(&stage.screen().faint(&line));
+        }
+    }
     let runtime = tasks::runtime(context, running, asker(context, &stage))?;
     let handle = runtime.run(spec).await?;
     one_of(watch(context, &running.kernel, &stage, vec![handle]).await)

@@ -50,6 +50,8 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     row("goal", &term::block(&spec.goal).replace('\n', "\n             "));
     row("model", &term::inline(&spec.model));
     row("agent", &term::inline(&spec.agent));
+    let tools: Vec<&str> = view.record.tools.keys().map(String::as_str).collect();
+    row("tools", &term::inline(&tools.join(", ")));
     row("why", &view.why.as_deref().map(|why| term::inline(why).into_owned()).unwrap_or_default());
     row("used", &money::spent(&view.spent));
     let budget = money::percent_used(&spec.budget, &money::counted(&view.used)).map(|percent| {
