@@ -12,11 +12,24 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("catalogue", &["policy", "provenance", "ledger"]),
     ("approval", &["policy", "ledger", "store"]),
+    ("budget", &["policy", "identity", "store"]),
+    ("vfs", &["policy", "identity"]),
     ("workspace", &["ledger"]),
     ("lookup", &["ledger"]),
     (
         "kernel",
-        &["policy", "provenance", "identity", "catalogue", "approval", "ledger", "store", "workspace"],
+        &[
+            "policy",
+            "provenance",
+            "identity",
+            "catalogue",
+            "approval",
+            "budget",
+            "ledger",
+            "store",
+            "vfs",
+            "workspace",
+        ],
     ),
     ("control", &["kernel", "ledger"]),
     ("sandbox", &["kernel"]),
@@ -53,8 +66,8 @@ const BANNED_WORDS: &[&str] =
     &["manager", "helper", "util", "utils", "common", "base", "engine", "service", "data", "info"];
 const BANNED_FOLDERS: &[&str] = &["core", "common", "types", "utils"];
 const FILE_LINES_MAX: usize = 500;
-/// The aim is 6,000: what isn't the path moves out. Until then this is what there is, and it only ever shrinks.
-const KERNEL_LINES_MAX: usize = 7_200;
+/// Who trusts the kernel can read it: below 6,000, and it only ever shrinks. What isn't the path is a crate beside it (ADR 0037).
+const KERNEL_LINES_MAX: usize = 5_910;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

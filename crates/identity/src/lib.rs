@@ -1,7 +1,11 @@
-//! Who an agent is, as a key: Ed25519, named by `did:key`.
+//! Who an agent is: a name that can be read out loud ([`AgentId`]), and a key, Ed25519, named by `did:key`.
+
+mod agent;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use zeroize::Zeroizing;
+
+pub use agent::AgentId;
 
 /// How `did:key` marks an Ed25519 public key: the multicodec 0xed as a varint.
 const ED25519_PUB: [u8; 2] = [0xed, 0x01];

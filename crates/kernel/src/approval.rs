@@ -200,7 +200,7 @@ impl Core {
         if let Err(reason) = self.approvals.admit(who, now_ms)? {
             return Ok(Err(reason));
         }
-        if let Err(reason) = self.budgets.charge_question(who)? {
+        if let Err(reason) = self.budgets.charge_question(who.lineage(), self.now())? {
             return Ok(Err(reason));
         }
         // A rule can lift what a rule asks; what the kernel asks by itself, none can.

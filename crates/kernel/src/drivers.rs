@@ -47,7 +47,7 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             Op::Answer { ticket, answer } => core.answer(ticket, answer, permit.call().principal()),
             Op::Questions => core.questions(permit.call().principal()),
             Op::SetBudget { scope, limits } => {
-                core.budgets.set(scope, *limits)?;
+                core.budgets.set(scope, *limits, core.clock.now_ms())?;
                 Ok(RawOutput::json(&json!({"limits": limits, "scope": scope})))
             }
             Op::Begin { agent, begin } => Ok(core.begin_request(agent, begin)),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Slot;
 use crate::approval::Approved;
-use crate::budget::{Estimate, Reservation};
+use crate::budget::{Reservation, estimate};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::history::Histories;
@@ -88,7 +88,7 @@ impl Core {
             model: None,
             added: Vec::new(),
             tier: Tier::Host,
-            left: self.budgets.left(who),
+            left: self.budgets.left(who.lineage(), self.now()),
             trust: self.agents.trust(who),
             slot: self.agents.session_facts(who, &call.op),
             past: self.past(who)?,
@@ -279,7 +279,8 @@ impl Core {
         if let Some(reason) = self.note_begin(call, sheet)? {
             return Ok(Err(reason));
         }
-        let reserved = self.budgets.reserve(call.principal(), &Estimate::of(call, sheet, &grant.limits))?;
+        let most = estimate(call, sheet, &grant.limits);
+        let reserved = self.budgets.reserve(call.principal().lineage(), &most, self.now())?;
         if reserved.is_ok()
             && let Some(reason) = self.take_step(call, sheet)
         {

@@ -119,7 +119,7 @@ impl Kernel {
         let core = Arc::new(Core {
             policy: RwLock::new(InForce::new(parts.policy)),
             approvals: Approvals::new(&parts.state, &root),
-            budgets: Budgets::new(Arc::clone(&parts.state), Arc::clone(&parts.clock), &root, &session),
+            budgets: Budgets::new(Arc::clone(&parts.state), &root, &session),
             ledger: parts.ledger,
             executors: parts.executors,
             catalogue: parts.catalogue,
@@ -157,7 +157,7 @@ impl Kernel {
 
     /// How a budget stands. For the person; agents see what they have left in what policy tells them.
     pub fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
-        Ok(self.0.budgets.standing(scope)?)
+        Ok(self.0.budgets.standing(scope, self.0.clock.now_ms())?)
     }
 
     /// What the policy in force consists of.
@@ -212,7 +212,7 @@ impl Kernel {
         self.0
             .note(Kind::Kernel, &json!({"session": self.0.operator.session(), "state": "shutdown"}))
             .await?;
-        self.0.budgets.give_back()?;
+        self.0.budgets.give_back(self.0.clock.now_ms())?;
         self.0.ledger.close()?;
         self.0.leave_clean()
     }

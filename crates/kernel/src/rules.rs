@@ -33,7 +33,7 @@ impl Core {
             }
             // A number that isn't open has no path that policy could have judged, and mustn't get one before the effect.
             Op::Close { fd } | Op::Read { fd, .. } | Op::Write { fd, .. } => {
-                let error = self.vfs.opened(who, *fd).err()?;
+                let error = self.vfs.opened(&who.home(), *fd).err()?;
                 Some(refusal(error.code(), error.to_string(), ""))
             }
             Op::Send { pipe, .. } => self.has_end(who, *pipe, End::Write),
@@ -83,7 +83,7 @@ impl Core {
 
     /// A path that is one, in the caller's own tree or a descendant's.
     fn may_reach(&self, who: &Principal, path: &str) -> Option<Reason> {
-        let path = match VfsPath::parse(path, who) {
+        let path = match VfsPath::parse(path, &who.home()) {
             Ok(path) => path,
             Err(error) => return Some(refusal("path.invalid", error.to_string(), "")),
         };

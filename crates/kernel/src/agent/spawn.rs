@@ -109,14 +109,16 @@ impl Core {
         });
         let (own, share) = (BudgetScope::Agent(agent.id.clone()), spec.budget);
         let begun = match self.note(Kind::Agent, &body).await {
-            Ok(_) => share.map_or(Ok(()), |share| self.budgets.set(&own, share)).map_err(Fault::from),
+            Ok(_) => share
+                .map_or(Ok(()), |share| self.budgets.set(&own, share, self.clock.now_ms()))
+                .map_err(Fault::from),
             Err(fault) => Err(fault),
         };
         if let Err(fault) = begun {
             self.agents.withdraw(&agent.id);
             return Err(fault);
         }
-        self.vfs.grow(self, &agent);
+        self.grow_tree(&agent.principal);
         agent.life.step(Step::Boot);
         Ok(Ok(agent))
     }

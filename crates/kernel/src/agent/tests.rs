@@ -22,16 +22,6 @@ fn stage(world: &World, who: &Principal) -> Lifecycle {
     world.kernel.lifecycle_of(&world.person(), &id(who)).unwrap()
 }
 
-#[test]
-fn ids_can_be_read_out_loud_and_differ() {
-    let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| AgentId::random().unwrap()).collect();
-    assert_eq!(ids.len(), 1000);
-    for id in ids {
-        let words: Vec<&str> = id.as_str().split('-').collect();
-        assert!(words.len() == 3 && words.iter().all(|word| word.len() == 5), "{id}");
-    }
-}
-
 #[tokio::test]
 async fn a_child_has_no_more_than_its_parent() {
     let world = World::new().await;

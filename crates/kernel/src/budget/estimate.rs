@@ -1,8 +1,8 @@
 //! What a call may cost, before anyone knows what it will.
 
+use regent_budget::{Amounts, Estimate};
 use regent_policy::{Class, Limits};
 
-use super::amounts::Amounts;
 use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
 
@@ -10,31 +10,22 @@ use crate::facts::{Sheet, Target};
 const WIRE_BYTES: u64 = 4_096;
 
 /// The most that a call may use.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Estimate {
-    pub(super) most: Amounts,
-    /// Nobody knows what it will cost: it gets all the money that is left, and no second such call runs beside it.
-    pub(super) priceless: bool,
-}
-
-impl Estimate {
-    pub(crate) fn of(call: &Call, sheet: &Sheet, limits: &Limits) -> Self {
-        if is_free(call) {
-            return Self::default();
-        }
-        let mut most = Amounts { calls: 1, wall_ms: limits.wall_ms_max, ..Amounts::default() };
-        let reaches_out = sheet.resources.iter().any(|target| matches!(target, Target::Endpoint { .. }));
-        if reaches_out {
-            most.bytes_out = size_of(&sheet.args).saturating_add(WIRE_BYTES);
-        }
-        let mut priceless = false;
-        if let (Op::Infer(inference), Some(plan)) = (&call.op, &sheet.model) {
-            most.tokens = inference.tokens_max.saturating_add(plan.tokens_in);
-            most.money_microusd = plan.money_microusd_max.unwrap_or(0);
-            priceless = plan.money_microusd_max.is_none();
-        }
-        Self { most, priceless }
+pub(crate) fn estimate(call: &Call, sheet: &Sheet, limits: &Limits) -> Estimate {
+    if is_free(call) {
+        return Estimate::default();
     }
+    let mut most = Amounts { calls: 1, wall_ms: limits.wall_ms_max, ..Amounts::default() };
+    let reaches_out = sheet.resources.iter().any(|target| matches!(target, Target::Endpoint { .. }));
+    if reaches_out {
+        most.bytes_out = size_of(&sheet.args).saturating_add(WIRE_BYTES);
+    }
+    let mut priceless = false;
+    if let (Op::Infer(inference), Some(plan)) = (&call.op, &sheet.model) {
+        most.tokens = inference.tokens_max.saturating_add(plan.tokens_in);
+        most.money_microusd = plan.money_microusd_max.unwrap_or(0);
+        priceless = plan.money_microusd_max.is_none();
+    }
+    Estimate { most, priceless }
 }
 
 /// What must work when everything is spent: ending, and a person's own control.

@@ -22,15 +22,15 @@ fn answer(result: Result<RawOutput, VfsError>) -> Performed {
 
 fn find(core: &Arc<Core>, permit: &HostPermit<'_>, path: &str) -> Result<(VfsPath, Node), VfsError> {
     let who = permit.call().principal();
-    let path = VfsPath::parse(path, who)?;
-    let node = core.vfs.find(core, who, &path)?;
+    let path = VfsPath::parse(path, &who.home())?;
+    let node = core.trees(who, path.tree()).find(&path)?;
     Ok((path, node))
 }
 
 fn opened(core: &Arc<Core>, permit: &HostPermit<'_>, fd: Fd) -> Result<(VfsPath, OpenMode, Place), VfsError> {
     let who = permit.call().principal();
-    let (path, mode) = core.vfs.opened(who, fd)?;
-    let place = core.vfs.find(core, who, &path)?.place(&path)?;
+    let (path, mode) = core.vfs.opened(&who.home(), fd)?;
+    let place = core.trees(who, path.tree()).find(&path)?.place(&path)?;
     Ok((path, mode, place))
 }
 
@@ -47,13 +47,14 @@ pub(super) fn open(core: &Arc<Core>, permit: HostPermit<'_>, path: &str, mode: O
             }
             (Err(error), OpenMode::Read) => return Err(error),
         }
-        let fd = core.vfs.open(core, permit.call().principal(), path, mode)?;
+        let (who, home) = (permit.call().principal(), permit.call().principal().home());
+        let fd = core.trees(who, &home).open(&home, path, mode)?;
         Ok(RawOutput::json(&json!({"fd": fd})))
     })())
 }
 
 pub(super) fn close(core: &Arc<Core>, permit: HostPermit<'_>, fd: Fd) -> Performed {
-    let closed = core.vfs.close(permit.call().principal(), fd);
+    let closed = core.vfs.close(&permit.call().principal().home(), fd);
     answer(closed.map(|()| RawOutput::json(&json!({"closed": fd}))))
 }
 
@@ -120,15 +121,15 @@ pub(super) fn mount(
         let who = permit.call().principal();
         let (path, node) = find(core, &permit, source)?;
         let place = node.place(&path)?.narrowed(writable)?;
-        let target = VfsPath::parse(target, who)?;
-        core.vfs.map(core, who, place, &target)?;
+        let target = VfsPath::parse(target, &who.home())?;
+        core.trees(who, target.tree()).map(place, &target)?;
         Ok(RawOutput::json(&json!({"mounted": target.to_string(), "writable": writable})))
     })())
 }
 
 pub(super) fn unmount(core: &Arc<Core>, permit: HostPermit<'_>, target: &str) -> Performed {
     answer((|| {
-        let target = VfsPath::parse(target, permit.call().principal())?;
+        let target = VfsPath::parse(target, &permit.call().principal().home())?;
         core.vfs.unmap(&target)?;
         Ok(RawOutput::json(&json!({"unmounted": target.to_string()})))
     })())

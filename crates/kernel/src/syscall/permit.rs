@@ -109,7 +109,7 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     /// Sets aside budget for a call that sends more than was foreseen, `bytes_out` in all. To be asked before they leave.
     pub fn reserve_bytes_out(&self, bytes_out: u64) -> Result<(), Reason> {
         let mut held = self.frame.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.as_mut().map(|reserved| reserved.widen(bytes_out)) {
+        match held.as_mut().map(|reserved| reserved.widen(bytes_out, self.frame.core.clock.now_ms())) {
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(reason))) => Err(reason),
             Some(Err(error)) => Err(refusal("budget.unknown", error.to_string(), "")),
@@ -186,7 +186,7 @@ impl Frame {
 
     pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
-        held.map(|reserved| reserved.settle(spent))
+        held.map(|reserved| reserved.settle(spent, self.core.clock.elapsed()))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Trees, open files and mappings through a whole kernel.
 
-use regent_policy::{Confidentiality, Integrity};
+use regent_policy::{Confidentiality, Integrity, Label};
+use regent_vfs::{MAPPINGS_MAX, OPEN_FILES_MAX};
 use serde_json::{Value, json};
 
-use super::trees::{MAPPINGS_MAX, OPEN_FILES_MAX};
 use super::*;
 use crate::tests::alone::{World, named, run};
-use crate::{Memory, Principal, Query, Region as Kept, Status};
+use crate::{Memory, Query, Region as Kept, Status};
 
 fn open(path: &str, mode: OpenMode) -> Op {
     Op::Open { path: path.to_owned(), mode }
@@ -221,21 +221,23 @@ async fn a_parent_shares_a_region_by_mapping_it_into_its_childs_tree() {
     assert_eq!(world.failed(&child, Op::Unmount { target: "/self/mem".into() }).await, "vfs.not_found");
 }
 
+const CLEAN: Label = Label { integrity: Integrity::System, confidentiality: Confidentiality::Public };
+
 /// A mount that another crate might provide.
 #[derive(Debug)]
 struct Motto;
 
 impl Mount for Motto {
     fn stat(&self, _path: &str) -> Result<Stat, VfsError> {
-        Ok(Stat { folder: false, bytes: 5, label: region::BLANK })
+        Ok(Stat { folder: false, bytes: 5, label: CLEAN })
     }
 
-    fn list(&self, path: &str) -> Result<super::Folder, VfsError> {
+    fn list(&self, path: &str) -> Result<Folder, VfsError> {
         Err(VfsError::NotAFolder(path.to_owned()))
     }
 
     fn read(&self, path: &str, _offset: u64, _bytes_max: usize) -> Result<Content, VfsError> {
-        Ok(Content { bytes: format!("motto of {path}").into_bytes(), label: region::BLANK })
+        Ok(Content { bytes: format!("motto of {path}").into_bytes(), label: CLEAN })
     }
 }
 

@@ -1,8 +1,7 @@
 //! Whose budget.
 
+use regent_identity::AgentId;
 use serde::{Deserialize, Serialize};
-
-use crate::agent::AgentId;
 
 /// Whose budget. As text: `user/day`, `project`, `session`, `agent/<id>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -4,18 +4,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use regent_identity::AgentId;
 use regent_policy::Label;
 
-use super::region::{self, Region, Room};
-use super::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError, VfsPath, views};
-use crate::agent::{Agent, AgentId};
-use crate::kernel::Core;
-use crate::principal::Principal;
+use crate::region::{self, Region, Room};
+use crate::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError, VfsPath};
 
 /// Files that one agent has open at the same time.
-pub(super) const OPEN_FILES_MAX: usize = 256;
+pub const OPEN_FILES_MAX: usize = 256;
 /// Mappings in one tree.
-pub(super) const MAPPINGS_MAX: usize = 32;
+pub const MAPPINGS_MAX: usize = 32;
 /// Checkpoints, and diagnostics, that are kept; the oldest go first.
 const STATE_FILES_KEPT_MAX: usize = 32;
 const MEMORY_ROOM: Room = Room { file_bytes_max: 1 << 20, files_max: 1024, bytes_max: 16 << 20 };
@@ -24,7 +22,7 @@ const STATE_ROOM: Room =
 
 /// All trees.
 #[derive(Debug, Default)]
-pub(crate) struct Vfs(RwLock<HashMap<AgentId, Arc<Tree>>>);
+pub struct Vfs(RwLock<HashMap<AgentId, Arc<Tree>>>);
 
 /// One agent's tree, and the files it has open, here or in others.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ struct OpenFiles {
 
 /// A place in a mount.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub struct Place {
     mount: Arc<dyn Mount>,
     path: String,
     writable: bool,
@@ -61,27 +59,33 @@ impl Tree {
 }
 
 impl Place {
-    pub(crate) fn stat(&self) -> Result<Stat, VfsError> {
+    /// What it is.
+    pub fn stat(&self) -> Result<Stat, VfsError> {
         self.mount.stat(&self.path)
     }
 
-    pub(crate) fn list(&self) -> Result<Folder, VfsError> {
+    /// What is in it, if it is a folder.
+    pub fn list(&self) -> Result<Folder, VfsError> {
         self.mount.list(&self.path)
     }
 
-    pub(crate) fn read(&self, offset: u64, bytes_max: usize) -> Result<Content, VfsError> {
+    /// A part of what it holds.
+    pub fn read(&self, offset: u64, bytes_max: usize) -> Result<Content, VfsError> {
         self.mount.read(&self.path, offset, bytes_max)
     }
 
-    pub(crate) fn write(&self, offset: Option<u64>, content: &[u8], label: Label) -> Result<u64, VfsError> {
+    /// Writes a part of it; `None` appends. Gives back how long it is now.
+    pub fn write(&self, offset: Option<u64>, content: &[u8], label: Label) -> Result<u64, VfsError> {
         self.writable()?.mount.write(&self.path, offset, content, label)
     }
 
-    pub(crate) fn put(&self, content: &[u8], label: Label) -> Result<u64, VfsError> {
+    /// Replaces it as a whole. Gives back how long it is now.
+    pub fn put(&self, content: &[u8], label: Label) -> Result<u64, VfsError> {
         self.writable()?.mount.put(&self.path, content, label)
     }
 
-    pub(crate) fn search(&self, text: &str, entries_max: usize) -> Result<Vec<Recalled>, VfsError> {
+    /// Finds files in it by text in their name or content.
+    pub fn search(&self, text: &str, entries_max: usize) -> Result<Vec<Recalled>, VfsError> {
         self.mount.search(&self.path, text, entries_max)
     }
 
@@ -91,23 +95,24 @@ impl Place {
 }
 
 impl Vfs {
-    /// Gives an agent its tree.
-    pub(crate) fn grow(&self, core: &Arc<Core>, agent: &Agent) {
-        let tree = Tree::new(views::all(core, &agent.id, &agent.principal));
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(agent.id.clone(), Arc::new(tree));
+    /// Gives an agent its tree, with what else is to be seen in it, read-only, by name. One that has a tree keeps it.
+    pub fn grow(&self, id: AgentId, views: BTreeMap<String, Arc<dyn Mount>>) {
+        let mut trees = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        trees.entry(id).or_insert_with(|| Arc::new(Tree::new(views)));
     }
 
     /// Takes an agent's tree away. Regions that others have mapped stay with them.
-    pub(crate) fn fell(&self, id: &AgentId) {
+    pub fn fell(&self, id: &AgentId) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
-    pub(super) fn has(&self, id: &AgentId) -> bool {
+    /// Whether an agent has a tree.
+    pub fn has(&self, id: &AgentId) -> bool {
         self.tree(id).is_some()
     }
 
     /// Closes the files of an agent that has ended.
-    pub(crate) fn close_all(&self, id: &AgentId) {
+    pub fn close_all(&self, id: &AgentId) {
         if let Some(tree) = self.tree(id) {
             tree.open().files.clear();
         }
@@ -117,22 +122,9 @@ impl Vfs {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    /// The caller's own tree; the person's comes into being when it is first used.
-    fn own(&self, core: &Arc<Core>, who: &Principal) -> Arc<Tree> {
-        let home = who.home();
-        if let Some(tree) = self.tree(&home) {
-            return tree;
-        }
-        let tree = Arc::new(Tree::new(views::all(core, &home, who)));
-        let mut trees = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(trees.entry(home).or_insert(tree))
-    }
-
     /// What is at a path: a place in a mount, or the names of a folder above the mounts.
-    pub(crate) fn find(&self, core: &Arc<Core>, who: &Principal, path: &VfsPath) -> Result<Node, VfsError> {
-        let tree =
-            if *path.tree() == who.home() { Some(self.own(core, who)) } else { self.tree(path.tree()) };
-        let tree = tree.ok_or_else(|| VfsError::NotFound(path.to_string()))?;
+    pub fn find(&self, path: &VfsPath) -> Result<Node, VfsError> {
+        let tree = self.tree(path.tree()).ok_or_else(|| VfsError::NotFound(path.to_string()))?;
         let mounts = tree.mounts();
         let parts = path.parts();
         let depth = usize::from(parts.first().is_some_and(|first| first == MAPPED)) + 1;
@@ -151,30 +143,29 @@ impl Vfs {
         Ok(Node::In(place))
     }
 
+    /// Whether something can be plugged into an agent's tree under that name.
+    pub fn can_plug(&self, id: &AgentId, name: &str) -> bool {
+        let is_name =
+            !name.is_empty() && name != MAPPED && name.bytes().all(|byte| byte.is_ascii_lowercase());
+        is_name && self.has(id)
+    }
+
     /// Puts a mount of another crate into an agent's tree, in place of what was there under that name. False if there is no tree.
-    pub(super) fn plug(&self, id: &AgentId, name: &str, mount: Arc<dyn Mount>, writable: bool) -> bool {
+    pub fn plug(&self, id: &AgentId, name: &str, mount: Arc<dyn Mount>, writable: bool) -> bool {
         let place = Place { mount, path: String::new(), writable };
         let tree = self.tree(id);
         tree.map(|tree| tree.mounts().insert(name.to_owned(), place)).is_some()
     }
 
     /// Maps a place into a tree.
-    pub(crate) fn map(
-        &self,
-        core: &Arc<Core>,
-        who: &Principal,
-        source: Place,
-        target: &VfsPath,
-    ) -> Result<(), VfsError> {
+    pub fn map(&self, source: Place, target: &VfsPath) -> Result<(), VfsError> {
         let no_mount_point = || VfsError::NoMountPoint(target.to_string());
         let [first, _name] = target.parts() else { return Err(no_mount_point()) };
         if first != MAPPED {
             return Err(no_mount_point());
         }
         source.stat()?;
-        let tree =
-            if *target.tree() == who.home() { Some(self.own(core, who)) } else { self.tree(target.tree()) };
-        let tree = tree.ok_or_else(no_mount_point)?;
+        let tree = self.tree(target.tree()).ok_or_else(no_mount_point)?;
         let mut mounts = tree.mounts();
         let prefix = format!("{MAPPED}/");
         if mounts.keys().filter(|name| name.starts_with(&prefix)).count() >= MAPPINGS_MAX {
@@ -190,7 +181,7 @@ impl Vfs {
     }
 
     /// Takes a mapping away. Files that are open through it can't be used any more.
-    pub(crate) fn unmap(&self, target: &VfsPath) -> Result<(), VfsError> {
+    pub fn unmap(&self, target: &VfsPath) -> Result<(), VfsError> {
         let name = target.parts().join("/");
         let is_mapping = target.parts().first().is_some_and(|first| first == MAPPED);
         let tree = self.tree(target.tree()).filter(|_| is_mapping);
@@ -198,15 +189,9 @@ impl Vfs {
         gone.map(|_| ()).ok_or_else(|| VfsError::NotFound(target.to_string()))
     }
 
-    /// Gives a number to an open file.
-    pub(crate) fn open(
-        &self,
-        core: &Arc<Core>,
-        who: &Principal,
-        path: VfsPath,
-        mode: OpenMode,
-    ) -> Result<Fd, VfsError> {
-        let tree = self.own(core, who);
+    /// Gives a number to a file that an agent opens, in its own tree or in another.
+    pub fn open(&self, id: &AgentId, path: VfsPath, mode: OpenMode) -> Result<Fd, VfsError> {
+        let tree = self.tree(id).ok_or_else(|| VfsError::NotFound(path.to_string()))?;
         let mut open = tree.open();
         if open.files.len() >= OPEN_FILES_MAX {
             return Err(VfsError::Full(format!("{OPEN_FILES_MAX} open files")));
@@ -217,26 +202,27 @@ impl Vfs {
         Ok(Fd(fd))
     }
 
-    /// What a number stands for.
-    pub(crate) fn opened(&self, who: &Principal, fd: Fd) -> Result<(VfsPath, OpenMode), VfsError> {
-        let tree = self.tree(&who.home());
+    /// What a number of an agent stands for.
+    pub fn opened(&self, id: &AgentId, fd: Fd) -> Result<(VfsPath, OpenMode), VfsError> {
+        let tree = self.tree(id);
         let file = tree.and_then(|tree| tree.open().files.get(&fd.0).cloned());
         file.ok_or(VfsError::NotOpen(fd.0))
     }
 
-    pub(crate) fn close(&self, who: &Principal, fd: Fd) -> Result<(), VfsError> {
-        let tree = self.tree(&who.home());
+    /// Closes a file of an agent.
+    pub fn close(&self, id: &AgentId, fd: Fd) -> Result<(), VfsError> {
+        let tree = self.tree(id);
         let file = tree.and_then(|tree| tree.open().files.remove(&fd.0));
         file.map(|_| ()).ok_or(VfsError::NotOpen(fd.0))
     }
 
     /// What an agent is working with, for a checkpoint.
-    pub(crate) fn working_memory(&self, id: &AgentId) -> (BTreeMap<String, String>, Label) {
+    pub fn working_memory(&self, id: &AgentId) -> (BTreeMap<String, String>, Label) {
         self.tree(id).map_or_else(|| (BTreeMap::new(), region::BLANK), |tree| tree.memory.all("working"))
     }
 
     /// Writes a file of an agent's `state`, where the agent itself can only read. The oldest make room for it.
-    pub(crate) fn keep_state(&self, id: &AgentId, name: &str, content: &[u8], label: Label) -> bool {
+    pub fn keep_state(&self, id: &AgentId, name: &str, content: &[u8], label: Label) -> bool {
         let Some(tree) = self.tree(id) else { return false };
         let folder = name.split('/').next().unwrap_or_default();
         while tree.state.list(folder).is_ok_and(|listing| listing.names.len() >= STATE_FILES_KEPT_MAX) {
@@ -253,11 +239,11 @@ impl Vfs {
 }
 
 /// The folder that mappings appear in.
-pub(super) const MAPPED: &str = "mnt";
+const MAPPED: &str = "mnt";
 
 /// What is at a path.
 #[derive(Debug)]
-pub(crate) enum Node {
+pub enum Node {
     /// A folder of the tree itself, with these names in it.
     Above(Vec<String>),
     /// A place in a mount.
@@ -266,7 +252,7 @@ pub(crate) enum Node {
 
 impl Node {
     /// The place in a mount; the folders above the mounts are no files and can't be mapped.
-    pub(crate) fn place(self, path: &VfsPath) -> Result<Place, VfsError> {
+    pub fn place(self, path: &VfsPath) -> Result<Place, VfsError> {
         match self {
             Self::In(place) => Ok(place),
             Self::Above(_) => Err(VfsError::NotAFile(path.to_string())),
@@ -276,7 +262,7 @@ impl Node {
 
 impl Place {
     /// The same place, perhaps for reading only. What can't be written here can't be written through a mapping of it.
-    pub(crate) fn narrowed(self, writable: bool) -> Result<Self, VfsError> {
+    pub fn narrowed(self, writable: bool) -> Result<Self, VfsError> {
         if writable {
             self.writable()?;
         }
@@ -309,3 +295,6 @@ fn names_above(mounts: &BTreeMap<String, Place>, folder: Option<&String>) -> Vec
     names.dedup();
     names
 }
+
+#[cfg(test)]
+mod tests;

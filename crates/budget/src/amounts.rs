@@ -24,7 +24,7 @@ pub struct Each<T: Default> {
 pub type Budget = Each<Option<u64>>;
 
 /// How much of each.
-pub(crate) type Amounts = Each<u64>;
+pub type Amounts = Each<u64>;
 
 impl<T: Copy + Default> Each<T> {
     /// Combines two, thing by thing.

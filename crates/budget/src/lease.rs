@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use regent_store::{self as store, FOR_GOOD, Records, State, StateError};
 use serde::{Deserialize, Serialize};
 
-use super::amounts::{Amounts, Budget, Each};
-use super::{Level, Standing};
+use crate::Standing;
+use crate::amounts::{Amounts, Budget, Each};
+use crate::levels::Level;
 
 /// A lease that wasn't renewed for this long belongs to a process that is gone.
 const LEASE_MS: i64 = 60 * 60 * 1000;
@@ -22,11 +23,11 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// A shared budget, as this process sees it.
 #[derive(Debug, Default)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     key: String,
     /// Counted anew each day (UTC).
     daily: bool,
-    pub(super) level: Level,
+    pub(crate) level: Level,
     period: i64,
     /// What this process may spend without asking.
     granted: Amounts,
@@ -51,17 +52,17 @@ struct Lent {
 }
 
 impl Lease {
-    pub(super) fn new(key: String, daily: bool) -> Self {
+    pub(crate) fn new(key: String, daily: bool) -> Self {
         Self { key, daily, ..Self::default() }
     }
 
-    pub(super) fn left(&self) -> Budget {
+    pub(crate) fn left(&self) -> Budget {
         let left = self.granted.plus(self.free).minus(self.level.used).minus(self.level.held);
         self.level.limit.zip(left, |limit, left| limit.map(|_| left))
     }
 
     /// Sees to it that the lease covers `want` beside what is held; says what there is too little of.
-    pub(super) fn cover(
+    pub(crate) fn cover(
         &mut self,
         state: &dyn State,
         owner: &str,
@@ -79,7 +80,7 @@ impl Lease {
     }
 
     /// Reads the limits anew, and says what was spent: another process may have set one, and should see the other.
-    pub(super) fn refresh(&mut self, state: &dyn State, owner: &str, now_ms: i64) -> Result<(), StateError> {
+    pub(crate) fn refresh(&mut self, state: &dyn State, owner: &str, now_ms: i64) -> Result<(), StateError> {
         if self.level.used == Amounts::default() && self.granted == Amounts::default() {
             // Nothing to report, so a look is enough; mostly there is no such budget.
             let Some(bytes) = state.get(&self.key)? else {
@@ -96,7 +97,7 @@ impl Lease {
     }
 
     /// Reports, and gives back all that isn't held: the process ends.
-    pub(super) fn give_back(
+    pub(crate) fn give_back(
         &mut self,
         state: &dyn State,
         owner: &str,
@@ -117,7 +118,7 @@ impl Lease {
     }
 
     /// How the account stands, by all processes together.
-    pub(super) fn standing(&self, state: &dyn State, now_ms: i64) -> Result<Standing, StateError> {
+    pub(crate) fn standing(&self, state: &dyn State, now_ms: i64) -> Result<Standing, StateError> {
         let period = self.period_at(now_ms);
         let account = store::change(state, |records| self.load(records, period))?;
         let lent = account.leases.values().fold(Amounts::default(), |sum, lent| sum.plus(lent.left));
@@ -125,7 +126,7 @@ impl Lease {
     }
 
     /// Sets the limits; what has been spent stays spent.
-    pub(super) fn set(&mut self, state: &dyn State, now_ms: i64, limit: Budget) -> Result<(), StateError> {
+    pub(crate) fn set(&mut self, state: &dyn State, now_ms: i64, limit: Budget) -> Result<(), StateError> {
         let period = self.period_at(now_ms);
         self.free = store::change(state, |records| {
             let mut account = self.load(records, period)?;

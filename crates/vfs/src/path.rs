@@ -1,8 +1,8 @@
 //! Paths of the virtual file system: one strict spelling, parsed once.
 
-use super::VfsError;
-use crate::agent::AgentId;
-use crate::principal::Principal;
+use regent_identity::AgentId;
+
+use crate::VfsError;
 
 const PATH_BYTES_MAX: usize = 1024;
 const PART_BYTES_MAX: usize = 255;
@@ -10,15 +10,15 @@ const PARTS_MAX: usize = 16;
 
 /// A place in an agent's tree. Absolute, without `.` and `..`, without anything that reads differently than it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct VfsPath {
+pub struct VfsPath {
     tree: AgentId,
     own: bool,
     parts: Vec<String>,
 }
 
 impl VfsPath {
-    /// Reads `/self/…` or `/agent/<id>/…`; for the caller's own id both mean the same.
-    pub(crate) fn parse(text: &str, who: &Principal) -> Result<Self, VfsError> {
+    /// Reads `/self/…` or `/agent/<id>/…`; for the caller's own id, which is `home`, both mean the same.
+    pub fn parse(text: &str, home: &AgentId) -> Result<Self, VfsError> {
         let refuse = |why| Err(VfsError::Path { path: text.chars().take(64).collect(), why });
         if text.len() > PATH_BYTES_MAX {
             return refuse("it is too long");
@@ -34,7 +34,6 @@ impl VfsPath {
         if text.chars().any(deceives) {
             return refuse("it has characters that can't be seen");
         }
-        let home = who.home();
         let tree = match parts.first() {
             Some(&"self") => {
                 parts.remove(0);
@@ -47,17 +46,17 @@ impl VfsPath {
             }
             Some(_) | None => return refuse("it begins with neither `/self` nor `/agent/<id>`"),
         };
-        let own = tree == home;
+        let own = tree == *home;
         Ok(Self { tree, own, parts: parts.into_iter().map(str::to_owned).collect() })
     }
 
     /// Whose tree it is in.
-    pub(crate) fn tree(&self) -> &AgentId {
+    pub fn tree(&self) -> &AgentId {
         &self.tree
     }
 
     /// The parts below the tree's root.
-    pub(super) fn parts(&self) -> &[String] {
+    pub(crate) fn parts(&self) -> &[String] {
         &self.parts
     }
 }
@@ -86,8 +85,8 @@ mod tests {
 
     use super::*;
 
-    fn person() -> Principal {
-        Principal::operator("ada", "s".into())
+    fn person() -> AgentId {
+        AgentId::from("operator")
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regent_policy::{Confidentiality, Integrity, Label};
 
-use super::{Content, Folder, Mount, Recalled, Stat, VfsError};
+use crate::{Content, Folder, Mount, Recalled, Stat, VfsError};
 
 /// Label ranges of one file; more are joined into one. Coarser, never laxer.
 const RANGES_MAX: usize = 64;
@@ -37,7 +37,7 @@ struct File {
 }
 
 /// What nothing was written to yet.
-pub(super) const BLANK: Label =
+pub(crate) const BLANK: Label =
     Label { integrity: Integrity::System, confidentiality: Confidentiality::Public };
 
 impl Region {

@@ -1,0 +1,189 @@
+//! The levels that calls are charged to, as this process knows them.
+
+use std::collections::HashMap;
+
+use regent_identity::AgentId;
+use regent_policy::Reason;
+use regent_store::{self as store, State, StateError};
+
+use crate::budgets::Book;
+use crate::lease::Lease;
+use crate::{Amounts, Budget, BudgetScope, Standing};
+
+/// A budget is used up, and waiting does not help.
+pub const EXHAUSTED: &str = "budget.exhausted";
+/// Running calls hold what is wanted, and may give it back.
+const HELD: &str = "budget.held";
+/// Levels within one process.
+const LEVELS_MAX: usize = 4_096;
+
+#[derive(Debug)]
+pub(crate) struct Levels {
+    own: HashMap<BudgetScope, Level>,
+    user_day: Lease,
+    project: Lease,
+}
+
+/// What this process knows of one budget, and has taken from it.
+#[derive(Debug, Default)]
+pub(crate) struct Level {
+    pub(crate) limit: Budget,
+    /// Of a shared one: since it last said so there.
+    pub(crate) used: Amounts,
+    pub(crate) held: Amounts,
+}
+
+impl Levels {
+    pub(crate) fn new(project: &str) -> Self {
+        Self {
+            own: HashMap::new(),
+            user_day: Lease::new("budget/user/day".to_owned(), true),
+            project: Lease::new(format!("budget/project/{}", store::key_part(project)), false),
+        }
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        let shared = [&self.user_day.level, &self.project.level];
+        shared.into_iter().chain(self.own.values()).any(|level| !level.limit.is_unlimited())
+    }
+
+    fn at(&mut self, scope: &BudgetScope) -> Option<&mut Level> {
+        match scope {
+            BudgetScope::UserDay => Some(&mut self.user_day.level),
+            BudgetScope::Project => Some(&mut self.project.level),
+            BudgetScope::Session | BudgetScope::Agent(_) => self.own.get_mut(scope),
+        }
+    }
+
+    /// Gives a level its limits.
+    pub(crate) fn set(
+        &mut self,
+        state: &dyn State,
+        scope: &BudgetScope,
+        limit: Budget,
+        now_ms: i64,
+    ) -> Result<(), StateError> {
+        match scope {
+            BudgetScope::UserDay => self.user_day.set(state, now_ms, limit),
+            BudgetScope::Project => self.project.set(state, now_ms, limit),
+            BudgetScope::Session | BudgetScope::Agent(_) => {
+                if self.own.len() >= LEVELS_MAX && !self.own.contains_key(scope) {
+                    return Err(StateError::TooLarge(scope.to_string()));
+                }
+                self.own.entry(scope.clone()).or_default().limit = limit;
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn standing(
+        &mut self,
+        state: &dyn State,
+        scope: &BudgetScope,
+        now_ms: i64,
+    ) -> Result<Standing, StateError> {
+        match scope {
+            BudgetScope::UserDay => self.user_day.standing(state, now_ms),
+            BudgetScope::Project => self.project.standing(state, now_ms),
+            BudgetScope::Session | BudgetScope::Agent(_) => {
+                let level = self.at(scope);
+                Ok(level.map_or_else(Standing::default, |level| Standing {
+                    limits: level.limit,
+                    used: level.used,
+                    held: level.held,
+                }))
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self, agent: &AgentId) {
+        self.own.remove(&BudgetScope::Agent(agent.clone()));
+    }
+
+    /// Reads the shared limits anew.
+    pub(crate) fn refresh(&mut self, book: &Book, now_ms: i64) -> Result<(), StateError> {
+        self.user_day.refresh(&*book.state, &book.owner, now_ms)?;
+        self.project.refresh(&*book.state, &book.owner, now_ms)
+    }
+
+    pub(crate) fn give_back(&mut self, book: &Book, now_ms: i64) -> Result<(), StateError> {
+        self.user_day.give_back(&*book.state, &book.owner, now_ms)?;
+        self.project.give_back(&*book.state, &book.owner, now_ms)
+    }
+
+    /// What is left at a level, if it has limits.
+    pub(crate) fn left(&self, scope: &BudgetScope) -> Option<Budget> {
+        let left = match scope {
+            BudgetScope::UserDay => self.user_day.left(),
+            BudgetScope::Project => self.project.left(),
+            BudgetScope::Session | BudgetScope::Agent(_) => {
+                let level = self.own.get(scope)?;
+                level.limit.less(level.used.plus(level.held))
+            }
+        };
+        (!left.is_unlimited()).then_some(left)
+    }
+
+    /// What all of these have.
+    pub(crate) fn tightest(&self, path: &[BudgetScope]) -> Budget {
+        let left = path.iter().filter_map(|scope| self.left(scope));
+        left.fold(Budget::default(), |all, one| all.meet(one))
+    }
+
+    /// What a level has too little of. A shared one asks for a larger lease before it says so.
+    pub(crate) fn short_of(
+        &mut self,
+        book: &Book,
+        scope: &BudgetScope,
+        want: Amounts,
+        now_ms: i64,
+    ) -> Result<Option<&'static str>, StateError> {
+        match scope {
+            BudgetScope::UserDay => self.user_day.cover(&*book.state, &book.owner, now_ms, want),
+            BudgetScope::Project => self.project.cover(&*book.state, &book.owner, now_ms, want),
+            BudgetScope::Session | BudgetScope::Agent(_) => {
+                Ok(self.left(scope).and_then(|left| left.short_of(want)))
+            }
+        }
+    }
+
+    pub(crate) fn hold(&mut self, scope: &BudgetScope, amounts: Amounts) {
+        if let Some(level) = self.at(scope) {
+            level.held = level.held.plus(amounts);
+        }
+    }
+
+    /// Ends a hold, and counts what was used of it, or beyond it.
+    pub(crate) fn settle(&mut self, scope: &BudgetScope, held: Amounts, used: Amounts) {
+        if let Some(level) = self.at(scope) {
+            level.held = level.held.minus(held);
+            level.used = level.used.plus(used);
+        }
+    }
+
+    /// Says that there is too little, and whether that may pass by itself: what running calls hold, `own` aside, they may give back.
+    pub(crate) fn exhausted(&mut self, scope: &BudgetScope, short: &'static str, own: Amounts) -> Reason {
+        let level = self.at(scope);
+        let (limit, held) =
+            level.map_or_else(Default::default, |level| (level.limit, level.held.minus(own).map(Some)));
+        let of = |budget: Budget| {
+            budget
+                .named()
+                .into_iter()
+                .find(|(name, _)| *name == short)
+                .and_then(|(_, amount)| amount)
+                .unwrap_or(0)
+        };
+        let left = of(self.left(scope).unwrap_or_default());
+        let message = format!(
+            "the budget `{scope}` has {left} of {} `{short}` left that no running call holds, which is too little",
+            of(limit)
+        );
+        let (code, help) = if of(held) > 0 {
+            (HELD, "try again when the running calls have settled")
+        } else {
+            (EXHAUSTED, "let a person raise it with `regent budget set`")
+        };
+        Reason { code, message, rule: None, help: Some(help.to_owned()) }
+    }
+}
