@@ -14,6 +14,7 @@ mod gguf;
 mod grammar;
 mod net;
 mod packed;
+mod result;
 #[cfg(test)]
 mod tests;
 pub mod trial;
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use regent_kernel::{BoxFuture, Inference, ModelUsage, Offer, StopReason, ToolUse};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::event::{Event, ToolDelta, Used};
@@ -34,7 +35,7 @@ use crate::provider::{Ask, Events, Provider, ProviderError};
 use batch::{Batch, Job, REMEMBERED_BYTES, Said};
 use chat::Chat;
 use draw::Draw;
-use examples::is_finish;
+use examples::{FINISH, FINISH_ARGUMENT, is_finish};
 pub use gguf::{Gguf, GgufError};
 use grammar::{Grammar, Shape, Shapes};
 use net::Net;
@@ -44,6 +45,8 @@ use vocab::Vocab;
 const FORCED_BYTES_MAX: usize = 4_096;
 /// How often an answer that repeats what was asked for is not taken.
 const SECOND_THOUGHTS_MAX: usize = 2;
+/// Models whose weights are no larger are asked for a task's result in a conversation of its own.
+const SMALL_BYTES_MAX: u64 = 1_500_000_000;
 
 /// Weights in a folder, each in a file with the model's name and `.gguf`.
 #[derive(Debug)]
@@ -61,6 +64,7 @@ struct Model {
     chat: Chat,
     batch: Batch,
     context: usize,
+    is_small: bool,
 }
 
 /// The model that this process has loaded, whoever asks for it.
@@ -129,13 +133,14 @@ impl Model {
     fn load(path: &Path, threads: usize) -> Result<Self, String> {
         let said = |error: GgufError| error.to_string();
         let file = File::open(path).map_err(|error| error.to_string())?;
+        let is_small = file.metadata().is_ok_and(|metadata| metadata.len() <= SMALL_BYTES_MAX);
         let gguf = Gguf::open(file).map_err(said)?;
         let net = Net::read(&gguf).map_err(said)?;
         let vocab = Arc::new(Vocab::read(&gguf, net.shape.words).map_err(said)?);
         let chat = Chat::new(gguf.text("tokenizer.chat_template"))?;
         let context = net.shape.context.min(REMEMBERED_BYTES / net.token_bytes().max(1));
         let batch = Batch::start(net, Arc::clone(&vocab), threads)?;
-        Ok(Self { path: path.to_owned(), vocab, chat, batch, context })
+        Ok(Self { path: path.to_owned(), vocab, chat, batch, context, is_small })
     }
 
     /// The tokens of a conversation, what the answer has to look like, and how it begins.
@@ -238,7 +243,7 @@ impl Provider for Local {
             let mut earlier = Earlier::default();
             loop {
                 let asked = Asked {
-                    inference: ask.inference.clone(),
+                    inference: earlier.result.clone().unwrap_or_else(|| ask.inference.clone()),
                     names: ask.names.clone(),
                     repeated: earlier.repeated.clone(),
                 };
@@ -256,12 +261,16 @@ impl Provider for Local {
     }
 }
 
-/// Answers that were not taken, because they asked once more for what was there.
+/// Answers that were not taken: they asked once more for what was there, or ended the task.
 #[derive(Debug, Default)]
 struct Earlier {
     repeated: Vec<String>,
-    /// What they took.
+    /// The question for the result, once the task is to be ended.
+    result: Option<Inference>,
+    /// What they took: said, and read anew or remembered for another question than the one that comes now.
     tokens: usize,
+    read: usize,
+    cached: usize,
     remembered: Option<usize>,
 }
 
@@ -271,7 +280,7 @@ struct Answer<'a> {
     said: UnboundedReceiver<Said>,
     hold: Arc<AtomicBool>,
     events: Events,
-    /// It asks for a tool: nothing is told before it is whole.
+    /// It asks for a tool, or is the result: nothing is told before it is whole.
     is_call: bool,
     /// What isn't told yet.
     bytes: Vec<u8>,
@@ -298,7 +307,9 @@ impl<'a> Answer<'a> {
         let hold = Arc::new(AtomicBool::new(false));
         let sampling = &ask.inference.sampling;
         let tokens_max = usize::try_from(ask.inference.tokens_max).unwrap_or(usize::MAX);
-        let tokens_max = tokens_max.saturating_sub(earlier.tokens).max(1);
+        let result_max = earlier.result.as_ref().map_or(u64::MAX, |result| result.tokens_max);
+        let result_max = usize::try_from(result_max).unwrap_or(usize::MAX);
+        let tokens_max = tokens_max.saturating_sub(earlier.tokens).clamp(1, result_max.max(1));
         let answer = Self {
             model,
             said: heard,
@@ -341,12 +352,16 @@ impl<'a> Answer<'a> {
         }
     }
 
+    fn remembered(&self) -> usize {
+        self.earlier.remembered.unwrap_or(0).min(self.prompt)
+    }
+
     async fn report(&self, output: usize) -> Result<(), ProviderError> {
         let count = |tokens: usize| u64::try_from(tokens).unwrap_or(u64::MAX);
-        let remembered = self.earlier.remembered.unwrap_or(0).min(self.prompt);
+        let remembered = self.remembered();
         let usage = ModelUsage {
-            input: count(self.prompt - remembered),
-            cached: count(remembered),
+            input: count(self.earlier.read.saturating_add(self.prompt - remembered)),
+            cached: count(self.earlier.cached.saturating_add(remembered)),
             output: count(self.earlier.tokens.saturating_add(output)),
             reasoning: 0,
         };
@@ -376,7 +391,13 @@ impl<'a> Answer<'a> {
         tokens: usize,
     ) -> Result<Option<Earlier>, ProviderError> {
         let mut stop = if is_whole { StopReason::End } else { StopReason::Length };
-        if !self.is_call {
+        if self.earlier.result.is_some() {
+            let text = String::from_utf8_lossy(&self.bytes).trim().to_owned();
+            let (name, args) =
+                (ask.names.wire(FINISH).to_owned(), json!({FINISH_ARGUMENT: text}).to_string());
+            self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name: Some(name), args })).await?;
+            stop = StopReason::ToolUse;
+        } else if !self.is_call {
             self.tell_text(true).await?;
         } else if is_whole {
             let call: Value = serde_json::from_slice(&self.bytes)
@@ -390,6 +411,12 @@ impl<'a> Answer<'a> {
                 earlier.tokens = earlier.tokens.saturating_add(tokens);
                 return Ok(Some(earlier));
             }
+            if self.model.is_small
+                && tool == FINISH
+                && let Some(result) = result::asked_for(ask.inference, ask.names)
+            {
+                return Ok(Some(self.set_aside(result, tokens)));
+            }
             let args = args.to_string();
             self.events.give(Event::Tool(ToolDelta { index: 0, id: None, name, args })).await?;
             stop = StopReason::ToolUse;
@@ -397,5 +424,16 @@ impl<'a> Answer<'a> {
         self.report(tokens).await?;
         self.events.give(Event::Stop(stop)).await?;
         Ok(None)
+    }
+
+    /// Leaves this answer for another question, and counts what it took.
+    fn set_aside(&mut self, result: Inference, tokens: usize) -> Earlier {
+        let remembered = self.remembered();
+        let mut earlier = std::mem::take(&mut self.earlier);
+        earlier.tokens = earlier.tokens.saturating_add(tokens);
+        earlier.read = earlier.read.saturating_add(self.prompt - remembered);
+        earlier.cached = earlier.cached.saturating_add(remembered);
+        (earlier.remembered, earlier.result) = (None, Some(result));
+        earlier
     }
 }

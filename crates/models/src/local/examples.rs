@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::grammar::members_of;
 
 /// The tool that ends a task, if it is on offer. Without it there is no telling how a task ends, and no example.
-const FINISH: &str = "task.finish";
-const FINISH_ARGUMENT: &str = "answer";
+pub(super) const FINISH: &str = "task.finish";
+pub(super) const FINISH_ARGUMENT: &str = "answer";
 /// Of a task so much is said once more.
 const GOAL_CHARS_MAX: usize = 600;
 /// What comes after the task that is said once more.
@@ -155,11 +155,16 @@ pub(super) fn led(inference: &Inference) -> Vec<Message> {
         led.extend(examples(&inference.tools));
     }
     led.extend_from_slice(said);
-    let goal = said.first().filter(|message| message.role == Role::User);
-    if let (Some(goal), Some(Role::Tool)) = (goal, said.last().map(|message| message.role)) {
+    if let (Some(goal), Some(Role::Tool)) = (goal_of(messages), said.last().map(|message| message.role)) {
         led.push(again(&goal.text, ends));
     }
     led
+}
+
+/// The task: what the user says first.
+pub(super) fn goal_of(messages: &[Message]) -> Option<&Message> {
+    let said = messages.iter().find(|message| message.role != Role::System);
+    said.filter(|message| message.role == Role::User)
 }
 
 pub(super) fn is_finish(offer: &Offer) -> bool {
@@ -220,7 +225,7 @@ fn again(goal: &str, ends: bool) -> Message {
     plain(Role::User, &format!("The task: {shown}{cut}{then}"))
 }
 
-fn plain(role: Role, text: &str) -> Message {
+pub(super) fn plain(role: Role, text: &str) -> Message {
     Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
 }
 
