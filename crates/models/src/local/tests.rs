@@ -284,6 +284,33 @@ async fn a_stop_text_ends_the_answer_and_is_not_part_of_it() {
 }
 
 #[tokio::test]
+async fn the_result_of_a_task_is_asked_for_in_a_conversation_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    made_up::write(&folder.path().join("m.gguf"), 5);
+    let local = Local::with_threads(folder.path(), 1);
+    let schema = json!({"type": "object", "properties": {"answer": {"type": "string", "maxLength": 4}}, "required": ["answer"]});
+    let call = ToolUse { id: "1".to_owned(), tool: "look".to_owned(), args: json!({}) };
+    let messages = vec![
+        message(Role::User, "Say it."),
+        Message { calls: vec![call], ..message(Role::Assistant, "") },
+        Message { answers: Some("1".to_owned()), ..message(Role::Tool, "moss") },
+    ];
+    let mut task = inference(messages, vec![offer("task.finish", "End", schema)], 60);
+    // What made-up weights say has no end; whether it is cut or not, it is what they say to the question for the result.
+    task.sampling.seed = Some(1);
+    let question = result::asked_for(&task, &Names::default()).unwrap();
+    let (done, plain) = (ask(&local, "m", &task).await, ask(&local, "m", &question).await);
+    if let [call] = done.message.calls.as_slice() {
+        assert_eq!(call.tool, "task.finish");
+        let said = call.args["answer"].as_str().unwrap();
+        assert!(plain.message.text.trim().starts_with(said) || said.starts_with(plain.message.text.trim()));
+        assert!(done.usage.input + done.usage.cached > plain.usage.input + plain.usage.cached);
+    } else {
+        panic!("{done:?}");
+    }
+}
+
+#[tokio::test]
 async fn real_weights_answer_and_call_tools() {
     for name in ["smollm2-135m", "qwen2.5-coder-0.5b"] {
         let Some(folder) = pulled(name) else { continue };
