@@ -2,8 +2,8 @@
 //!
 //! A call is charged to a path of levels: the user's day, the project, the session, then each agent from the oldest ancestor down to
 //! the caller. All of them are reserved in one step or none is. The session and the agents live in this process; the user's day
-//! and the project are shared between processes, each of which leases a part. A level begins to count when it is given a limit. No clock in here: the
-//! kernel says what time it is.
+//! and the project are shared between processes, each of which leases a part. A level begins to count when it is given a limit.
+//! No clock in here: the kernel says what time it is.
 
 mod amounts;
 mod budgets;
