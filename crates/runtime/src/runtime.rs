@@ -68,6 +68,8 @@ pub struct Checkpoints {
     pub every_turns: u32,
     /// Or this much time, if anything has changed.
     pub every_ms: u64,
+    /// A picture that took long is followed by a rest of so many times that, however much changes: in a large workspace the work comes first.
+    pub rest_times: u64,
 }
 
 /// A task can't be taken, or not be found.

@@ -19,6 +19,7 @@ const RUNNING_MAX: usize = 64;
 /// A picture of the workspace is taken after each turn that changed something; the runtime leaves some out where that takes long.
 const PICTURE_EVERY_TURNS: u32 = 1;
 const PICTURE_EVERY_MS: u64 = 60_000;
+const PICTURE_REST_TIMES: u64 = 10;
 /// What a model in this process is offered where nobody names tools: what most tasks need. Everything that there is would be thousands of
 /// tokens of prompt, minutes of reading on a small machine, and a small model picks the wrong one of many.
 const SMALL_SET: [&str; 6] = ["fs.edit", "fs.list", "fs.read", "fs.search", "fs.write", "shell.exec"];
@@ -75,8 +76,12 @@ pub(crate) fn runtime(
     make_private(&folder)?;
     let store = Snapshots::open(&folder.join("snapshots"), SnapshotOptions::default())
         .map_err(|error| Failure::new(codes::IO, error.to_string()))?;
-    let checkpoints =
-        Checkpoints { store: Arc::new(store), every_turns: PICTURE_EVERY_TURNS, every_ms: PICTURE_EVERY_MS };
+    let checkpoints = Checkpoints {
+        store: Arc::new(store),
+        every_turns: PICTURE_EVERY_TURNS,
+        every_ms: PICTURE_EVERY_MS,
+        rest_times: PICTURE_REST_TIMES,
+    };
     let options = Options {
         asker,
         running_max: RUNNING_MAX,

@@ -200,13 +200,12 @@ struct Keeper {
     turns: AtomicU32,
     /// When the next is due by time; 0 before the first.
     due_ms: AtomicU64,
-    /// Until when none is taken, however much has changed: in a large workspace a picture takes time, and the work comes first.
+    /// Until when none is taken.
     rest_ms: AtomicU64,
 }
 
-/// A picture that took this long is followed by a rest of so many times that.
+/// What is long for a picture.
 const PICTURE_LONG_MS: u64 = 250;
-const REST_TIMES: u64 = 10;
 
 impl Keeper {
     fn new(inner: Arc<Inner>, checkpoints: Checkpoints, book: Arc<Mutex<Chronicle>>) -> Self {
@@ -239,7 +238,7 @@ impl Milestones for Keeper {
             let done_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
             let took_ms = done_ms.saturating_sub(now_ms);
             if took_ms >= PICTURE_LONG_MS {
-                let pause_ms = took_ms.saturating_mul(REST_TIMES);
+                let pause_ms = took_ms.saturating_mul(self.checkpoints.rest_times);
                 self.rest_ms.store(done_ms.saturating_add(pause_ms), Ordering::Release);
             }
             // A picture that can't be taken doesn't stop the work: the ledger is what the task resumes from.

@@ -371,7 +371,8 @@ async fn pictures_of_the_workspace_are_taken_at_milestones_and_noted() {
     let site = Site::new(worker());
     let test = site.boot(&Sim::new(1)).await.unwrap();
     let store = Snapshots::open(&site.folder.path().join("snapshots"), SnapshotOptions::default()).unwrap();
-    let checkpoints = Checkpoints { store: Arc::new(store), every_turns: 1, every_ms: 600_000 };
+    let checkpoints =
+        Checkpoints { store: Arc::new(store), every_turns: 1, every_ms: 600_000, rest_times: 0 };
     let runtime =
         Runtime::new(test.kernel.clone(), Options { snapshots: Some(checkpoints), ..site.options() });
     let end = finished(&runtime, quick("mark")).await;
