@@ -288,7 +288,8 @@ async fn the_result_of_a_task_is_asked_for_in_a_conversation_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     made_up::write(&folder.path().join("m.gguf"), 5);
     let local = Local::with_threads(folder.path(), 1);
-    let schema = json!({"type": "object", "properties": {"answer": {"type": "string", "maxLength": 4}}, "required": ["answer"]});
+    let schema =
+        json!({"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]});
     let call = ToolUse { id: "1".to_owned(), tool: "look".to_owned(), args: json!({}) };
     let messages = vec![
         message(Role::User, "Say it."),
@@ -296,18 +297,15 @@ async fn the_result_of_a_task_is_asked_for_in_a_conversation_of_its_own() {
         Message { answers: Some("1".to_owned()), ..message(Role::Tool, "moss") },
     ];
     let mut task = inference(messages, vec![offer("task.finish", "End", schema)], 60);
-    // What made-up weights say has no end; whether it is cut or not, it is what they say to the question for the result.
     task.sampling.seed = Some(1);
     let question = result::asked_for(&task, &Names::default()).unwrap();
     let (done, plain) = (ask(&local, "m", &task).await, ask(&local, "m", &question).await);
-    if let [call] = done.message.calls.as_slice() {
-        assert_eq!(call.tool, "task.finish");
-        let said = call.args["answer"].as_str().unwrap();
-        assert!(plain.message.text.trim().starts_with(said) || said.starts_with(plain.message.text.trim()));
-        assert!(done.usage.input + done.usage.cached > plain.usage.input + plain.usage.cached);
-    } else {
-        panic!("{done:?}");
-    }
+    let [call] = done.message.calls.as_slice() else { panic!("{done:?}") };
+    assert_eq!(call.tool, "task.finish");
+    // What made-up weights say has no end, and the result has the room that saying yes or no has left: it may break off earlier.
+    let said = call.args["answer"].as_str().unwrap().trim_end_matches('\u{fffd}');
+    assert!(!said.is_empty() && plain.message.text.trim().starts_with(said), "{said:?}: {plain:?}");
+    assert!(done.usage.input + done.usage.cached > plain.usage.input + plain.usage.cached);
 }
 
 #[tokio::test]
