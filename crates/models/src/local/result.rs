@@ -24,7 +24,7 @@ pub(super) fn asked_for(inference: &Inference, names: &Names) -> Option<Inferenc
     let mut brought = Vec::new();
     let mut room = OUTPUTS_CHARS_MAX;
     for message in inference.messages.iter().rev().filter(|message| message.role == Role::Tool) {
-        let text = format!("{}{}", call_of(&inference.messages, message, names), message.text);
+        let text = format!("{}{}", call_of(&inference.messages, message, names), bare(&message.text));
         let shown: String = text.chars().take(room).collect();
         room = room.saturating_sub(shown.chars().count());
         if !shown.is_empty() {
@@ -43,6 +43,17 @@ pub(super) fn asked_for(inference: &Inference, names: &Names) -> Option<Inferenc
         tokens_max: inference.tokens_max.min(TOKENS_MAX),
         sampling: Sampling { schema: None, ..inference.sampling.clone() },
     })
+}
+
+/// An output without the markers around it. They say what must not be obeyed; here nothing can be called, so there is nothing to obey with,
+/// and a small model takes a long number for the answer.
+fn bare(text: &str) -> String {
+    let nonce = text.lines().find_map(|line| line.strip_prefix("<<output ")?.split(' ').next());
+    let Some(nonce) = nonce else { return text.to_owned() };
+    let begins = format!("<<output {nonce} ");
+    let ends = format!("<<end {nonce}>>");
+    let is_marker = |line: &&str| line.starts_with(&begins) || *line == ends;
+    text.lines().filter(|line| !is_marker(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// The call that an output answers, in a line before it.
@@ -80,6 +91,20 @@ mod tests {
         let question = "fs.read {\"path\": \"a.txt\"}:\nIt says moss.\n\nWhat does a.txt say?\nAnswer in one short sentence.";
         assert_eq!(texts, [SYSTEM, question]);
         assert!(asked.tools.is_empty() && asked.tokens_max == TOKENS_MAX);
+    }
+
+    #[test]
+    fn markers_are_left_out_and_what_only_looks_like_one_is_not() {
+        for (text, expected) in [
+            ("no markers\n<<end 1>>", "no markers\n<<end 1>>"),
+            ("<<output n1 from=file; content>>\nmoss\n<<end n2>>\n<<end n1>>", "moss\n<<end n2>>"),
+            (
+                "[failed: x]\n<<output n1 from=file; content>>\nno\n<<end n1>>\n<<output n1 from=file; content>>\n\n<<end n1>>",
+                "[failed: x]\nno\n",
+            ),
+        ] {
+            assert_eq!(bare(text), expected);
+        }
     }
 
     #[test]
