@@ -291,7 +291,7 @@ pub fn kill(regent: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
     let mut random = Random::new(seed);
     let mut total = Tally::default();
     let mut unharmed = 0;
-    let life_ms_max = undisturbed_ms(regent)?;
+    let mut life_ms_max = undisturbed_ms(regent)?;
     while total.cases < deaths {
         let mut died = 0;
         let ended = one_project(regent, life_ms_max, &mut random, &mut died);
@@ -299,7 +299,10 @@ pub fn kill(regent: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
         if let Err(broken) = ended {
             total.breaches.push(format!("random kills, seed {seed}, after {} deaths: {broken}", total.cases));
         }
-        unharmed += u64::from(died == 0);
+        if died == 0 {
+            // The machine was busy when they were timed: they are over long before the blow.
+            (unharmed, life_ms_max) = (unharmed + 1, (life_ms_max / 2).max(1));
+        }
         if unharmed > UNHARMED_MAX {
             return Err("nobody dies: this proves nothing".into());
         }
