@@ -10,7 +10,7 @@ use crate::names::Names;
 
 const SYSTEM: &str = "You answer questions from what tools have brought.";
 const HOW: &str = "Answer in one short sentence.";
-/// Of what the tools brought so much is read, the newest first; of one output at most so much.
+/// Of what the tools brought so much is read, the newest first.
 const OUTPUTS_CHARS_MAX: usize = 8_000;
 /// The longest result, in tokens.
 const TOKENS_MAX: u64 = 200;
