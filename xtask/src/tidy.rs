@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// The arrows between our crates. They never turn back; a new one is a decision and gets an ADR.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
-    ("policy", &[]),
+    ("guard", &[]),
+    ("policy", &["guard"]),
     ("provenance", &[]),
     ("identity", &[]),
     ("ledger", &[]),
@@ -13,12 +14,13 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("catalogue", &["policy", "provenance", "ledger"]),
     ("approval", &["policy", "ledger", "store"]),
     ("budget", &["policy", "identity", "store"]),
-    ("vfs", &["policy", "identity"]),
-    ("workspace", &["ledger"]),
+    ("vfs", &["guard", "policy", "identity"]),
+    ("workspace", &["guard", "ledger"]),
     ("lookup", &["ledger"]),
     (
         "kernel",
         &[
+            "guard",
             "policy",
             "provenance",
             "identity",
@@ -32,18 +34,19 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         ],
     ),
     ("control", &["kernel", "ledger"]),
-    ("sandbox", &["kernel"]),
+    ("sandbox", &["guard", "kernel"]),
     ("egress", &["kernel"]),
     ("tools-macros", &[]),
-    ("tools", &["kernel", "egress", "tools-macros", "script"]),
+    ("tools", &["guard", "kernel", "egress", "tools-macros", "script"]),
     ("vault", &["kernel"]),
     ("models", &["kernel", "egress", "vault"]),
-    ("runtime", &["kernel"]),
-    ("skills", &["policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
+    ("runtime", &["guard", "kernel"]),
+    ("skills", &["guard", "policy", "ledger", "kernel", "sandbox", "tools", "vault"]),
     ("testkit", &["policy", "ledger", "store", "kernel"]),
     (
         "regent",
         &[
+            "guard",
             "policy",
             "provenance",
             "ledger",

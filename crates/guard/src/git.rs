@@ -1,0 +1,97 @@
+//! What inside a git directory runs code or sends git elsewhere, and what git writes in ordinary work.
+//!
+//! A closed list of what stays writable: whatever git adds tomorrow is control until it is listed here. Writable names have to be
+//! spelt exactly; control names match folded.
+
+use crate::fold::fold_name;
+
+/// What an entry of a git directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitEntry {
+    /// Git writes it in ordinary work (commit, fetch, merge, rebase), and it runs nothing.
+    Writable,
+    /// It names programs to run, or makes git look elsewhere for what does.
+    Control,
+}
+
+/// Folders whose content stays writable.
+pub const WRITABLE_FOLDERS: &[&str] =
+    &["objects", "refs", "logs", "rebase-merge", "rebase-apply", "sequencer", "rr-cache", "reftable"];
+
+/// Files that stay writable, by exact name.
+pub const WRITABLE_FILES: &[&str] = &[
+    "HEAD",
+    "ORIG_HEAD",
+    "FETCH_HEAD",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "REBASE_HEAD",
+    "AUTO_MERGE",
+    "COMMIT_EDITMSG",
+    "TAG_EDITMSG",
+    "SQUASH_MSG",
+    "ADD_EDIT.patch",
+    "addp-hunk-edit.diff",
+    "index",
+    "packed-refs",
+    "packed-refs.new",
+    "shallow",
+    "gc.log",
+    "gc.pid",
+];
+
+/// Files that stay writable, by the beginning of their name.
+pub const WRITABLE_PREFIXES: &[&str] = &["index.", "sharedindex.", "MERGE_", "BISECT_", "NOTES_"];
+
+/// Below writable folders, control all the same: object stores that git would read beside its own.
+const OBJECTS_CONTROL: &[&str] = &["alternates", "http-alternates"];
+
+/// What an entry of a git directory is; `below` is its path relative to that directory (`hooks/pre-commit`, `worktrees/a/HEAD`).
+pub fn git_entry(below: &str) -> GitEntry {
+    let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
+    entry(&parts)
+}
+
+pub(crate) fn entry(parts: &[&str]) -> GitEntry {
+    let Some((&first, rest)) = parts.split_first() else { return GitEntry::Control };
+    let writable = match (first, rest) {
+        ("objects", [next, name, ..]) if *fold_name(next) == *"info" => {
+            let name = fold_name(name);
+            !OBJECTS_CONTROL.contains(&name.strip_suffix(".lock").unwrap_or(&name))
+        }
+        ("lfs", [next, ..]) => ["objects", "tmp", "incomplete", "cache", "logs"].contains(next),
+        ("info", [name]) => unlocked(name) == "refs" || name.starts_with("refs_"),
+        // A linked worktree's own folder: what would be writable in a repository. The links themselves are control.
+        ("worktrees", [_, inner @ ..]) => entry(inner) == GitEntry::Writable,
+        (folder, _) if WRITABLE_FOLDERS.contains(&folder) => true,
+        (file, []) => {
+            let file = unlocked(file);
+            WRITABLE_FILES.contains(&file) || WRITABLE_PREFIXES.iter().any(|prefix| file.starts_with(prefix))
+        }
+        _ => false,
+    };
+    if writable { GitEntry::Writable } else { GitEntry::Control }
+}
+
+/// Git writes `NAME.lock` and renames it to `NAME`.
+fn unlocked(name: &str) -> &str {
+    name.strip_suffix(".lock").unwrap_or(name)
+}
+
+/// Whether a folder would be a repository in bare layout, or be steered as one, once `name` is in it. `sibling` says whether the
+/// folder has an entry of that name; who can't look answers `true`.
+///
+/// Git takes any folder with `HEAD`, `objects` and `refs` for a repository, or with `HEAD` and a `commondir` that names where the
+/// other two are, and then believes its `config` (`core.fsmonitor` runs at `git status`) and its `hooks`.
+pub fn completes_repository(name: &str, sibling: impl Fn(&str) -> bool) -> bool {
+    let folded = fold_name(name);
+    let folded = folded.strip_suffix(".lock").unwrap_or(&folded);
+    let has = |wanted: &str| wanted.eq_ignore_ascii_case(folded) || sibling(wanted);
+    match folded {
+        "head" | "objects" | "refs" | "commondir" | "config" | "config.worktree" | "hooks" | "gitdir"
+        | "info" | "modules" | "worktrees" => {
+            has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,26 @@
+//! Which files are guarded, and which characters hide: one list for policy, kernel, process sandbox, skills, snapshots and scanner.
+//!
+//! The crate is pure: it classifies names and paths and never looks at a file system. Paths are relative to the workspace (or to
+//! any other folder), separated by `/`. Names are compared folded ([`fold_name`]), because on a case-insensitive or normalising
+//! file system `.GIT/hooks/x` *is* `.git/hooks/x`. Folding errs on the side of guarding too much.
+//!
+//! - [`kinds_of`] classifies a path: what policy asks.
+//! - [`creation`] decides whether a sandboxed program may create a name in a folder; inside `.git` it knows what git itself writes.
+//! - [`completes_repository`] finds bare layouts: `HEAD` beside `objects` and `refs` makes any folder a repository.
+//! - [`invisible`] is the list of characters that a reviewer can't see.
+
+mod fold;
+pub mod git;
+pub mod invisible;
+mod kinds;
+mod places;
+mod table;
+
+pub use fold::{fold_name, fold_path};
+pub use git::completes_repository;
+pub use kinds::{GuardKind, Kinds};
+pub use places::{EXCEPTIONS, GuardedPlace, PLACES};
+pub use table::{Creation, creation, is_kind, kinds_of, place_of};
+
+#[cfg(test)]
+mod tests;

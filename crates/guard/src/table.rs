@@ -1,0 +1,230 @@
+//! Classifies paths by the table of places.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::fold::fold_name;
+use crate::git::{self, GitEntry};
+use crate::kinds::{GuardKind, Kinds};
+use crate::places::{EXCEPTIONS, GuardedPlace, PLACES};
+
+/// The table, taken apart: patterns by their first component.
+static TABLE: LazyLock<Table> = LazyLock::new(Table::new);
+
+#[derive(Debug)]
+struct Table {
+    places: Vec<Pattern>,
+    exceptions: Vec<(GuardKind, Pattern)>,
+    /// Patterns whose first component is a plain name, by that name.
+    named: HashMap<String, Vec<usize>>,
+    /// Patterns whose first component has a `*`.
+    starred: Vec<usize>,
+}
+
+/// A pattern `**/a/b` or `**/a/b/**`, folded.
+#[derive(Debug)]
+struct Pattern {
+    components: Vec<String>,
+    /// Whether everything below is meant too.
+    with_content: bool,
+}
+
+/// How a path relates to a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// It is the place, or lies in it.
+    Inside,
+    /// It is a folder on the way to the place.
+    OnTheWay,
+}
+
+/// What creating a directory entry means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Creation {
+    /// Nothing acts on it.
+    Free,
+    /// The entry is a guarded place, or lies in one.
+    Guarded(&'static GuardedPlace),
+    /// The entry can become a folder that holds a guarded place (`.cargo` for `.cargo/config.toml`). An empty folder or a file is
+    /// fine; a link, or a folder that is moved there with its content, has to be refused or searched.
+    OnTheWay(&'static GuardedPlace),
+}
+
+/// The kinds of guarded place that a path is, or lies in.
+pub fn kinds_of(path: &str) -> Kinds {
+    let names = folded(path);
+    let mut kinds = Kinds::NONE;
+    TABLE.visit(&names, |at, fit| {
+        if fit == Fit::Inside
+            && let Some(place) = PLACES.get(at)
+        {
+            kinds = kinds.with(place.kind);
+        }
+    });
+    TABLE.without_exceptions(&names, kinds)
+}
+
+/// Whether a path is, or lies in, a guarded place of that kind.
+pub fn is_kind(path: &str, kind: GuardKind) -> bool {
+    kinds_of(path).contains(kind)
+}
+
+/// The first place of any of these kinds that a path is, or lies in: for its `why`.
+pub fn place_of(path: &str, kinds: Kinds) -> Option<&'static GuardedPlace> {
+    let names = folded(path);
+    TABLE.find(&names, kinds, Fit::Inside)
+}
+
+/// What it means that a sandboxed program creates `name` in the folder `parent` (empty or `.`: the workspace itself), for the kinds that
+/// it must not create, usually [`Kinds::UNWRITABLE`]. Inside a `.git` folder what git writes in ordinary work is free.
+///
+/// Whether the entry completes a bare repository is a question of its own: [`completes_repository`](crate::completes_repository).
+pub fn creation(parent: &str, name: &str, kinds: Kinds) -> Creation {
+    let raw: Vec<&str> = components(parent).chain([name]).collect();
+    let mut names: Vec<String> = raw.iter().map(|part| fold_name(part).into_owned()).collect();
+    if let Some(at) = names.iter().position(|part| is_git_folder(part))
+        && at + 1 < names.len()
+        && git::entry(raw.get(at + 1..).unwrap_or_default()) == GitEntry::Writable
+    {
+        // What is around it may still be a place of its own; the `.git` itself is settled.
+        names.remove(at);
+    }
+    if let Some(place) = TABLE.find(&names, kinds, Fit::Inside) {
+        return Creation::Guarded(place);
+    }
+    TABLE.find(&names, kinds, Fit::OnTheWay).map_or(Creation::Free, Creation::OnTheWay)
+}
+
+fn is_git_folder(folded: &str) -> bool {
+    folded == ".git" || is_short_name(folded, ".git")
+}
+
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".")
+}
+
+fn folded(path: &str) -> Vec<String> {
+    components(path).map(|part| fold_name(part).into_owned()).collect()
+}
+
+impl Table {
+    fn new() -> Self {
+        let places: Vec<Pattern> = PLACES.iter().map(|place| Pattern::new(place.pattern)).collect();
+        let exceptions = EXCEPTIONS.iter().map(|(kind, pattern)| (*kind, Pattern::new(pattern))).collect();
+        let (mut named, mut starred) = (HashMap::<String, Vec<usize>>::new(), Vec::new());
+        for (at, pattern) in places.iter().enumerate() {
+            match pattern.components.first() {
+                Some(first) if !first.contains('*') => named.entry(first.clone()).or_default().push(at),
+                Some(_) | None => starred.push(at),
+            }
+        }
+        Self { places, exceptions, named, starred }
+    }
+
+    /// Calls `visit` with each pattern that the path fits, at whatever depth.
+    fn visit(&self, names: &[String], mut visit: impl FnMut(usize, Fit)) {
+        for start in 0..names.len() {
+            let tail = names.get(start..).unwrap_or_default();
+            let Some(first) = tail.first() else { continue };
+            let mut attempt = |at: usize| {
+                if let Some(fit) = self.places.get(at).and_then(|pattern| pattern.fits(tail)) {
+                    visit(at, fit);
+                }
+            };
+            if first.contains('~') {
+                // Perhaps a short name (`GIT~1`), which stands for any of them.
+                (0..self.places.len()).for_each(attempt);
+                continue;
+            }
+            self.named
+                .get(first.as_str())
+                .into_iter()
+                .flatten()
+                .chain(&self.starred)
+                .for_each(|at| attempt(*at));
+        }
+    }
+
+    fn find(&self, names: &[String], kinds: Kinds, wanted: Fit) -> Option<&'static GuardedPlace> {
+        let mut found: Option<usize> = None;
+        let allowed = self.without_exceptions(names, kinds);
+        self.visit(names, |at, fit| {
+            let counts = PLACES.get(at).is_some_and(|place| allowed.contains(place.kind));
+            if fit == wanted && counts && found.is_none_or(|best| at < best) {
+                found = Some(at);
+            }
+        });
+        found.and_then(|at| PLACES.get(at))
+    }
+
+    fn without_exceptions(&self, names: &[String], kinds: Kinds) -> Kinds {
+        let excepted = |kind: &GuardKind| {
+            let fits = |pattern: &Pattern| {
+                let last = names.len().checked_sub(pattern.components.len());
+                last.and_then(|start| names.get(start..)).and_then(|tail| pattern.fits(tail))
+                    == Some(Fit::Inside)
+            };
+            self.exceptions.iter().any(|(of, pattern)| of == kind && fits(pattern))
+        };
+        kinds.iter().filter(|kind| !excepted(kind)).collect()
+    }
+}
+
+impl Pattern {
+    fn new(pattern: &str) -> Self {
+        let rest = pattern.strip_prefix("**/").unwrap_or(pattern);
+        let (rest, with_content) = match rest.strip_suffix("/**") {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
+        Self { components: rest.split('/').map(|name| fold_name(name).into_owned()).collect(), with_content }
+    }
+
+    /// Compares the beginning of `names` with the pattern.
+    fn fits(&self, names: &[String]) -> Option<Fit> {
+        let same = self.components.iter().zip(names).all(|(pattern, name)| name_fits(pattern, name));
+        if !same {
+            return None;
+        }
+        match names.len().cmp(&self.components.len()) {
+            std::cmp::Ordering::Less => Some(Fit::OnTheWay),
+            std::cmp::Ordering::Equal => Some(Fit::Inside),
+            std::cmp::Ordering::Greater => self.with_content.then_some(Fit::Inside),
+        }
+    }
+}
+
+/// Compares a folded name with a component of a pattern, in which `*` stands for any run of characters.
+fn name_fits(pattern: &str, name: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(last) = pieces.next_back() else {
+        return pattern == name || is_short_name(name, pattern);
+    };
+    let Some(mut rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+        return false;
+    };
+    pieces.all(|piece| match rest.find(piece) {
+        Some(at) => {
+            rest = rest.get(at + piece.len()..).unwrap_or_default();
+            true
+        }
+        None => false,
+    })
+}
+
+/// Whether a folded name is the 8.3 alias (`GIT~1`, `MCP~1.JSO`) that FAT and NTFS make of `long`.
+fn is_short_name(name: &str, long: &str) -> bool {
+    let Some((stem, number)) = name.split_once('~') else { return false };
+    let (number, extension) = number.split_once('.').unwrap_or((number, ""));
+    let (long_stem, long_extension) = match long.trim_start_matches('.').rsplit_once('.') {
+        Some((stem, extension)) => (stem, extension),
+        None => (long.trim_start_matches('.'), ""),
+    };
+    let short: String = long_stem.chars().filter(|c| !matches!(c, '.' | ' ')).take(6).collect();
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    digits
+        && !stem.is_empty()
+        && stem == short
+        && extension == long_extension.get(..3).unwrap_or(long_extension)
+}
