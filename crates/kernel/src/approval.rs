@@ -47,6 +47,16 @@ pub struct Asked {
     pub question: Box<OpenQuestion>,
 }
 
+/// What became of asking.
+pub(crate) enum Consent {
+    /// There was an approval for exactly this call; it is used up if it was for one time.
+    Given(Approved),
+    /// The question waits.
+    Asked(Asked),
+    /// It was answered with a denial, or can't be put to anyone.
+    Refused(Reason),
+}
+
 /// "Not yet": what the caller gets while a person is asked.
 #[derive(Debug)]
 pub struct Ticket {
@@ -156,31 +166,27 @@ impl Core {
         Ok(RawOutput::json(&json!(open)))
     }
 
-    /// Where a verdict is to ask: a yes that was given makes it an allow; else the question is put, or refused.
+    /// Where the verdict on the final call is to ask: finds an approval, or puts the question, or refuses to.
     pub(crate) fn ask(
         &self,
         call: &Call,
-        sheet: &mut Sheet,
-        verdict: &mut Verdict,
-    ) -> Result<Option<Asked>, Fault> {
-        let Verdict::Ask(question) = &*verdict else { return Ok(None) };
-        let refused = match self.consult(call, sheet, verdict, question)? {
-            Ok(Consulted::Approved(approved)) => {
-                sheet.approved = Some(approved);
-                *verdict = Verdict::Allow(question.grant.clone());
-                return Ok(None);
-            }
+        sheet: &Sheet,
+        verdict: &Verdict,
+        question: &Question,
+    ) -> Result<Consent, Fault> {
+        Ok(match self.consult(call, sheet, verdict, question)? {
+            Ok(Consulted::Approved(approved)) => Consent::Given(approved),
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
                 question.attention = Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
-                return Ok(Some(Asked { id: question.id.clone(), question }));
+                Consent::Asked(Asked { id: question.id.clone(), question })
             }
-            Ok(Consulted::Denied(ticket, because)) => no(&ticket, because),
-            Ok(Consulted::Full(open)) => flood(call.principal(), &format!("{open} questions wait already")),
-            Err(reason) => reason,
-        };
-        *verdict = Verdict::Deny(refused);
-        Ok(None)
+            Ok(Consulted::Denied(ticket, because)) => Consent::Refused(no(&ticket, because)),
+            Ok(Consulted::Full(open)) => {
+                Consent::Refused(flood(call.principal(), &format!("{open} questions wait already")))
+            }
+            Err(reason) => Consent::Refused(reason),
+        })
     }
 
     /// Finds a yes for exactly this call and uses it up, or puts the question.
@@ -230,7 +236,7 @@ impl Core {
     pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, StateError> {
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let draft = Draft {
-            digest: CallDigest::in_doubt(call.lane, call.seq).0,
+            digest: CallDigest::in_doubt(&self.workspace, call.lane, call.seq).0,
             summary: summary::of_doubt(what, args, call),
             reason: "the process ended during this call: it may or may not have happened".to_owned(),
             rule: RuleRef { id: "recovery".into(), layer: Layer::Builtin, line: 0 },

@@ -16,6 +16,7 @@ use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
 use crate::vfs::{Fd, OpenMode};
 use regent_provenance::Begin;
+use regent_workspace::Workspace;
 
 /// Everything an agent can ask the kernel for. Adding a variant breaks every match on it, on purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -307,9 +308,11 @@ impl Call {
 pub struct CallDigest(pub(crate) Digest);
 
 impl CallDigest {
-    /// What an answer about repeating a call in doubt is bound to: its place in the ledger.
-    pub(crate) fn in_doubt(lane: regent_ledger::LaneId, seq: u64) -> Self {
-        Self(Digest::of(format!("in doubt {lane} {seq}").as_bytes()))
+    /// What an answer about repeating a call in doubt is bound to: its place in the ledger of this workspace. Other projects keep their
+    /// questions in the same state, and their ledgers have the same lanes.
+    pub(crate) fn in_doubt(workspace: &Workspace, lane: regent_ledger::LaneId, seq: u64) -> Self {
+        let root = workspace.root().to_string_lossy();
+        Self(Digest::of(format!("in doubt {lane} {seq} {root}").as_bytes()))
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
+mod bound;
 mod target;
+mod transform;
 
 use std::sync::Arc;
 
-use regent_ledger::{CanonicalJson, Digest, Payload};
+use regent_ledger::{CanonicalJson, Payload};
 use regent_policy::{
     Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
     Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
@@ -17,7 +19,7 @@ use serde_json::{Value, json};
 use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
-use crate::call::{Call, CallDigest, Op};
+use crate::call::{Call, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::history::Histories;
 use crate::journal::Doubt;
@@ -263,9 +265,6 @@ impl Core {
         sheet: &mut Sheet,
         grant: &mut Grant,
     ) -> Result<Result<Reservation, Reason>, Fault> {
-        if let Some(reason) = self.transform(call, sheet, grant) {
-            return Ok(Err(reason));
-        }
         if let Some(tool) = &sheet.tool {
             match tool.tier_at_least(grant.tier.max(sheet.tier)) {
                 Some(tier) if self.has_tier(tier) => grant.tier = tier,
@@ -290,36 +289,6 @@ impl Core {
             grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
         }
         Ok(reserved)
-    }
-
-    /// Changes the arguments as policy demands, and judges the result anew: a change can move a path or a host.
-    fn transform(&self, call: &Call, sheet: &mut Sheet, grant: &Grant) -> Option<Reason> {
-        if grant.transforms.is_empty() {
-            return None;
-        }
-        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else {
-            return Some(refusal(
-                "transform.not_a_tool",
-                "only a tool's arguments can be transformed".to_owned(),
-                "",
-            ));
-        };
-        let mut args = sheet.take_args();
-        for transform in &grant.transforms {
-            transform.apply(&mut args);
-        }
-        sheet.resources.clear();
-        sheet.added.clear();
-        sheet.named.clear();
-        let tool = sheet.tool.take();
-        self.facts_of_tool(sheet, &run.tool, tool, args);
-        sheet.fix_args();
-        match self.decide(call, sheet) {
-            Verdict::Allow(_) => None,
-            Verdict::Ask(_) if sheet.approved.is_some() => None,
-            Verdict::Ask(question) => Some(refusal("transform.refused", question.reason, "")),
-            Verdict::Deny(reason) => Some(reason),
-        }
     }
 
     fn has_tier(&self, tier: Tier) -> bool {
@@ -454,49 +423,19 @@ impl Sheet {
         }
     }
 
-    /// What an approval is bound to: who, what, where, and what the named files hold now.
-    pub(crate) fn digest(&self, call: &Call, workspace: &Workspace) -> Result<CallDigest, Fault> {
-        if let Some(Doubt { lane, seq, .. }) = self.doubt {
-            return Ok(CallDigest::in_doubt(lane, seq));
-        }
-        let task: Vec<String>;
-        // An agent that resumes a task is a new one; what a person agreed to holds for the task.
-        let chain = match call.principal.step() {
-            Some(step) => {
-                task = vec![
-                    call.principal.sponsor().to_owned(),
-                    format!("task:{}", step.task),
-                    call.principal.name().to_owned(),
-                ];
-                &task
-            }
-            None => call.principal.chain(),
-        };
-        let held = |name: &String| workspace.digest_of(name).map(|digest| (name.clone(), digest));
-        let bound = json!({
-            "args": self.args,
-            "chain": chain,
-            "files": self.named.iter().filter_map(held).collect::<Vec<_>>(),
-            "op": call.op.name(),
-            "root": workspace.root().to_string_lossy(),
-            "tool": self.tool.as_ref().map(|tool| (&tool.spec().name, tool.digest())),
-        });
-        Ok(CallDigest(Digest::of(CanonicalJson::of(&bound)?.as_str().as_bytes())))
-    }
-
     /// A call that may have happened already, and isn't the same twice as once, is a person's to decide.
     pub(crate) fn doubted(&mut self, doubt: Option<Doubt>, verdict: Verdict) -> Verdict {
         self.doubt = doubt.filter(|doubt| !doubt.idempotent);
-        let grant = match (&self.doubt, verdict) {
-            (Some(_), Verdict::Allow(grant)) => grant,
-            (Some(_), Verdict::Ask(question)) => question.grant,
+        let (grant, approvers) = match (&self.doubt, verdict) {
+            (Some(_), Verdict::Allow(grant)) => (grant, 1),
+            (Some(_), Verdict::Ask(question)) => (question.grant, question.approvers),
             (_, verdict) => return verdict,
         };
         Verdict::Ask(Question {
             rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
             reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
             grant,
-            approvers: 1,
+            approvers,
         })
     }
 

@@ -1,7 +1,7 @@
 //! The one path that everything takes. Read this file first.
 //!
 //! ```text
-//! call → 1 facts → 2 verdict → 3 intent in the ledger → 4 permit → 5 effect → 6 label → 7 outcome in the ledger
+//! call → 1 facts → 2 verdict (decide → transform → ask → reserve) → 3 intent in the ledger → 4 permit → 5 effect → 6 label → 7 outcome in the ledger
 //! ```
 //!
 //! Branches live here; what the steps call computes and does not branch on the verdict again. "No" and "not yet" are replies;
@@ -19,10 +19,11 @@ use regent_ledger::{AppendError, Receipt};
 use regent_policy::{ArgLabels, Question, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::approval::Ticket;
-use crate::budget::Spent;
+use crate::approval::{Asked, Consent, Ticket};
+use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
 use crate::executor::Failure;
+use crate::facts::Sheet;
 use crate::journal::{Doubt, Known};
 use crate::kernel::Core;
 use crate::principal::Principal;
@@ -146,6 +147,15 @@ pub enum Fault {
     TornDown,
 }
 
+/// What step 2 comes to.
+struct Judged {
+    verdict: Verdict,
+    /// Set where a person was asked.
+    asked: Option<Asked>,
+    /// Set where the call is allowed.
+    reservation: Option<Reservation>,
+}
+
 /// The kernel. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Kernel(pub(crate) Arc<Core>);
@@ -199,20 +209,44 @@ impl Core {
         }
     }
 
-    async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
-        // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
-        let mut facts = self.facts(&call).await?;
-
-        // 2 verdict: pure; then what only the kernel can settle: approvals, rates, tiers and budgets, taken, not looked at.
-        let mut verdict = facts.doubted(doubt, self.decide(&call, &facts));
-        let asked = self.ask(&call, &mut facts, &mut verdict)?;
+    /// Step 2, in this order. Each part works on the final result of the one before it, so that what a person agrees to is what runs.
+    fn judge(&self, call: &Call, facts: &mut Sheet, doubt: Option<Doubt>) -> Result<Judged, Fault> {
+        // Decide: pure.
+        let mut verdict = self.decide(call, facts);
+        // Transform: the changed call is judged again. From here on there is only the final call.
+        if !verdict.transforms().is_empty() {
+            verdict = self.transform(call, facts, verdict);
+        }
+        verdict = facts.doubted(doubt, verdict);
+        // Ask: an approval counts if it was given for the digest of the final call.
+        let mut asked = None;
+        if let Verdict::Ask(question) = &verdict {
+            match self.ask(call, facts, &verdict, question)? {
+                Consent::Given(approved) => {
+                    facts.approved = Some(approved);
+                    verdict = Verdict::Allow(question.grant.clone());
+                }
+                Consent::Asked(question) => asked = Some(question),
+                Consent::Refused(reason) => verdict = Verdict::Deny(reason),
+            }
+        }
+        // Reserve: rates, tiers and budgets are taken, not looked at.
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
-            match self.reserve(&call, &mut facts, grant)? {
+            match self.reserve(call, facts, grant)? {
                 Ok(reserved) => reservation = Some(reserved),
                 Err(reason) => verdict = Verdict::Deny(reason),
             }
         }
+        Ok(Judged { verdict, asked, reservation })
+    }
+
+    async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
+        // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
+        let mut facts = self.facts(&call).await?;
+
+        // 2 verdict: decide, transform, ask, reserve.
+        let Judged { verdict, asked, reservation } = self.judge(&call, &mut facts, doubt)?;
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;

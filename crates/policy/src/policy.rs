@@ -21,6 +21,7 @@ use crate::index::Index;
 use crate::rule::{Effect, Rule};
 use crate::sequence::Events;
 use crate::shadow::Shadow;
+use crate::transform::Transform;
 use crate::verdict::{Grant, Layer, Limits, Question, Reason, RuleRef, Verdict, codes};
 use crate::words::{Word, words};
 
@@ -337,6 +338,16 @@ impl RuleSet {
     fn by_manifest(&self, said: &Said, facts: &Facts<'_>) -> Ruling {
         match &said.stance {
             Stance::Deny(reason) => Ruling::Deny(reason.clone()),
+            // A script computes its changes, so they can't be checked when the file is loaded.
+            Stance::Ask(_) | Stance::Allow
+                if self.layer == Layer::Project && !said.transforms.iter().all(Transform::only_narrows) =>
+            {
+                let message =
+                    "the project's manifest wants to change the call, and a project can only narrow";
+                let help = "use the manifest as your own policy, or deny the call instead of changing it";
+                let (message, help) = (message.to_owned(), Some(help.to_owned()));
+                Ruling::Deny(Reason { code: codes::MANIFEST, message, rule: Some(said.rule.clone()), help })
+            }
             Stance::Ask(_) | Stance::Allow if secrets(facts).next().is_some() => {
                 Ruling::Deny(self.no_rule(facts))
             }

@@ -8,6 +8,12 @@ use serde_json::{Number, Value};
 
 use crate::number::compare;
 
+/// Switches that only narrow a call in this position: requests inside a tunnel are judged, a program gets no network, no terminal.
+const NARROWING: &[(&str, bool)] = &[("/inspect", true), ("/network", false), ("/terminal", false)];
+/// Arguments that are limits: less of them is less of the same call.
+const LIMITS: &[&str] =
+    &["/timeout_ms", "/bytes_max", "/entries_max", "/matches_max", "/redirects_max", "/max_tokens"];
+
 /// One change to the arguments, at one JSON pointer.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -76,6 +82,18 @@ impl Transform {
                     true
                 })
             }),
+        }
+    }
+
+    /// Whether it can only take something away from a call, whatever the call is. A project's policy may make these changes and no
+    /// others: any other change could turn a call that the user allows into one that the project wants.
+    pub fn only_narrows(&self) -> bool {
+        match self {
+            Self::Set { pointer, value } => {
+                NARROWING.iter().any(|(at, to)| at == pointer && value == &Value::Bool(*to))
+            }
+            Self::Clamp { pointer, min: None, max: Some(_) } => LIMITS.contains(&pointer.as_str()),
+            Self::Clamp { .. } | Self::Remove { .. } | Self::Redact { .. } | Self::Truncate { .. } => false,
         }
     }
 

@@ -39,6 +39,15 @@ impl Verdict {
         }
     }
 
+    /// The changes to the arguments that an allow, or an approval, is conditional on.
+    pub fn transforms(&self) -> &[Transform] {
+        match self {
+            Self::Allow(grant) => &grant.transforms,
+            Self::Ask(question) => &question.grant.transforms,
+            Self::Deny(_) => &[],
+        }
+    }
+
     /// The rule that decided, if one did.
     pub fn rule(&self) -> Option<&RuleRef> {
         match self {
@@ -60,6 +69,15 @@ impl Verdict {
                 let message = format!("`{above}`, which is above it, may not: {}", reason.message);
                 Self::Deny(Reason { message, ..reason })
             }
+            (own, theirs) => own.stricter(theirs),
+        }
+    }
+
+    /// The strictest of two verdicts on one call, with the conditions of both.
+    #[must_use]
+    pub fn stricter(self, theirs: Self) -> Self {
+        match (self, theirs) {
+            (denied @ Self::Deny(_), _) | (_, denied @ Self::Deny(_)) => denied,
             (Self::Allow(own), Self::Allow(theirs)) => Self::Allow(own.meet(theirs)),
             (Self::Ask(own), Self::Allow(theirs)) => {
                 Self::Ask(Question { grant: own.grant.meet(theirs), ..own })

@@ -168,6 +168,46 @@ async fn adv_077_what_changes_after_the_yes_is_another_call() {
     assert!(done(&world.work(args).await), "exactly what was agreed to");
 }
 
+/// A rule that asks, beside one of the user's own that changes the call.
+const SWAP: &str = "version: 1\nmode: permissive\nrules:\n  - { id: ask-work, effect: ask, match: { tool: work }, reason: work is asked about }\n  - { id: swap, effect: transform, match: { tool: work }, set: { /text: { value: swapped } } }\n";
+
+#[tokio::test]
+async fn c2_the_question_is_about_the_call_that_runs() {
+    let world = World::new(SWAP, Arc::new(MemoryState::default())).await;
+    let ticket = pending(world.work(json!({"text": "harmless"})).await);
+    assert_eq!(ticket.summary, "work text=`swapped`");
+    // The attempt that is recorded, and that a person is shown, is the final one too.
+    let recorded = world.kernel.ledger().payload(&regent_ledger::Digest::of(br#"{"text":"swapped"}"#));
+    assert!(recorded.unwrap().is_some());
+    answer(&world, &ticket.id, yes(Scope::Once)).await;
+    assert!(done(&world.work(json!({"text": "harmless"})).await));
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test]
+async fn c2_an_approval_of_the_call_as_it_was_made_is_not_one_of_the_changed_call() {
+    let state: Arc<dyn State> = Arc::new(MemoryState::default());
+    let world = World::new(ASK, state).await;
+    let ticket = pending(world.work(json!({"text": "harmless"})).await);
+    answer(&world, &ticket.id, yes(Scope::Project)).await;
+    assert!(done(&world.work(json!({"text": "harmless"})).await));
+    // From now on a rule changes the call: the approval was for another one.
+    let changed = world.next(SWAP, "session-1", "ada").await;
+    assert_ne!(pending(changed.work(json!({"text": "harmless"})).await).id, ticket.id);
+    assert_eq!(changed.runs(), 0);
+}
+
+#[tokio::test]
+async fn c2_a_change_that_leads_to_a_question_is_asked_about() {
+    let policy = "version: 1\nmode: permissive\nrules:\n  - { id: swap, effect: transform, match: { tool: work, args: { /text: a } }, set: { /text: { value: b } } }\n  - { id: ask-b, effect: ask, match: { tool: work, args: { /text: b } }, approvers: 2 }\n  - { id: deny-d, effect: deny, match: { tool: work, args: { /text: d } } }\n  - { id: to-d, effect: transform, match: { tool: work, args: { /text: c } }, set: { /text: { value: d } } }\n  - { id: ping, effect: transform, match: { tool: work, args: { /text: e } }, set: { /text: { value: f } } }\n  - { id: pong, effect: transform, match: { tool: work, args: { /text: f } }, set: { /text: { value: e } } }\n";
+    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    let ticket = pending(world.work(json!({"text": "a"})).await);
+    assert_eq!((ticket.summary.as_str(), ticket.question.approvers), ("work text=`b`", 2));
+    assert_eq!(code_of(world.work(json!({"text": "c"})).await), "policy.denied");
+    assert_eq!(code_of(world.work(json!({"text": "e"})).await), "transform.unsettled");
+    assert_eq!(world.runs(), 0);
+}
+
 #[tokio::test]
 async fn a_no_holds_for_the_session_and_gives_its_advice() {
     let world = asking().await;

@@ -5,6 +5,7 @@ use crate::condition::Test;
 use crate::finding::choices;
 use crate::transform::{Pattern, Transform};
 use crate::tree::{Content, Node};
+use crate::verdict::Layer;
 
 const TESTS: &[&str] = &[
     "eq",
@@ -110,7 +111,15 @@ pub(super) fn transforms(reader: &mut Reader<'_>, node: &Node) -> Box<[Transform
             reader.findings.error_with_help(entry.key_at, "what is changed is named by a JSON pointer", help);
             continue;
         }
-        out.extend(transform(reader, entry.key.clone(), &entry.value));
+        let Some(change) = transform(reader, entry.key.clone(), &entry.value) else { continue };
+        if reader.layer == Layer::Project && !change.only_narrows() {
+            let help = "a project may set `/inspect` to true, `/network` or `/terminal` to false, and `clamp` a limit such as \
+                        `/timeout_ms` with `max`; write any other change into your own policy";
+            let message =
+                format!("a project's file can only narrow, and this changes `{}` of the call", entry.key);
+            reader.findings.error_with_help(entry.key_at, message, help);
+        }
+        out.push(change);
     }
     out.into()
 }

@@ -330,6 +330,45 @@ fn adv_009_names_are_shown_escaped() {
 }
 
 #[test]
+fn c2_a_project_changes_no_call_except_to_narrow_it() {
+    let load_as = |layer, effect: &str, set: &str| {
+        let text = format!(
+            "version: 1\nrules:\n  - {{ id: r, effect: {effect}, match: {{ tool: t }}, set: {{ {set} }} }}\n"
+        );
+        load(&text, &Source::new("p", layer))
+    };
+    for set in [
+        "/url: { value: \"http://evil.test/\" }",
+        "/command: { value: \"echo swapped; id\" }",
+        "/headers: { remove: true }",
+        "/body: { redact: \"a\", mask: \"b\" }",
+        "/path: { truncate: 3 }",
+        "/inspect: { value: false }",
+        "/network: { value: true }",
+        "/timeout_ms: { value: 5 }",
+        "/timeout_ms: { clamp: { min: 5 } }",
+        "/timeout_ms: { clamp: { min: 1, max: 5 } }",
+        "/amount: { clamp: { max: 5 } }",
+        "/inspect: { value: true }, /url: { value: \"http://evil.test/\" }",
+    ] {
+        for effect in ["allow", "ask", "transform"] {
+            let error = load_as(Layer::Project, effect, set).expect_err(set);
+            assert!(error.findings[0].message.contains("can only narrow"), "{set}: {:?}", error.findings);
+            assert!(load_as(Layer::User, effect, set).is_ok(), "{set}");
+        }
+    }
+    for set in [
+        "/inspect: { value: true }",
+        "/network: { value: false }",
+        "/terminal: { value: false }",
+        "/timeout_ms: { clamp: { max: 1000 } }",
+        "/bytes_max: { clamp: { max: 10 } }, /inspect: { value: true }",
+    ] {
+        assert!(load_as(Layer::Project, "transform", set).is_ok(), "{set}");
+    }
+}
+
+#[test]
 fn what_the_user_changes_a_project_can_not_change_back() {
     let line = |change: &str| {
         format!("  - {{ id: r, effect: allow, match: {{ tool: t }}, set: {{ /x: {change} }} }}\n")

@@ -144,7 +144,7 @@ fn rule(dice: &mut Dice, number: usize) -> Value {
     }
     match (effect, dice.below(6)) {
         ("warn", _) => rule["reason"] = json!("hear this"),
-        ("transform", extra) => rule["set"] = json!({"/n": {"value": extra}}),
+        ("transform", extra) => rule["set"] = json!({"/timeout_ms": {"clamp": {"max": extra}}}),
         ("raise-tier", extra) => rule["tier"] = json!(if extra < 3 { "process" } else { "wasm" }),
         ("allow" | "deny" | "ask", 0) => rule["rate"] = json!("3/min"),
         ("allow" | "ask", 1) => rule["limits"] = json!({"wall": "1s"}),

@@ -424,9 +424,9 @@ pub(super) const OTHERS: &[Code] = &[
         "A rule wants to change the arguments, but only a tool's can be changed.",
     ),
     code(
-        "transform.refused",
+        "transform.unsettled",
         exit::DENIED,
-        "After a rule changed the arguments, the call would have to be asked about or is denied.",
+        "Rules change the arguments again each time the call is judged, so there is no final call to decide on. Look for `set` in rules that undo or feed each other.",
     ),
     code("host.failed", exit::ERROR, "The host application says that a call it performed did not work."),
     code("plan.argument", exit::DENIED, "The call has an argument that the plan doesn't name."),

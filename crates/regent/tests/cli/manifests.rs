@@ -86,7 +86,7 @@ fn a_projects_manifest_is_in_force_at_every_call_and_every_result() {
     assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.manifest"), "{ended:?}");
     assert!(ended.stdout.contains("private things stay where they are"), "{ended:?}");
     let ended = read(&world, "link.txt");
-    assert!(ended.code == 0 && ended.stdout.contains("for all"), "another argument: {ended:?}");
+    assert!(ended.code == 10 && ended.stdout.contains("a project can only narrow"), "c2: {ended:?}");
     let ended = world.run(&["tool", "call", "fs.read", r#"{"path": "draft/a.txt"}"#]);
     assert!(ended.code == 0 && ended.stderr.contains("a draft"), "{ended:?}");
     // What comes back: withheld, changed. The tool has run, and the ledger says so.
