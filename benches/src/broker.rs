@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Result, anyhow, ensure};
 use regent_egress::{Broker, Network, register};
 use regent_kernel::{
-    BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, NoSecrets, Op, Parts, Permit, RawOutput,
+    BoxFuture, Catalogue, ExecuteError, Executor, Executors, Host, NoSecrets, Op, Parts, Permit, RawOutput,
     Reply, SideEffect, SystemClock, Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
@@ -56,7 +56,7 @@ async fn compare(folder: &Path, ledger: Ledger) -> Result<(f64, f64)> {
     let catalogue = Catalogue::default();
     catalogue.admit(program())?;
     register(&catalogue)?;
-    let kernel = Kernel::boot(Parts {
+    let kernel = Host::boot(Parts {
         policy: regent_policy::load(POLICY, &Source::new("bench", Layer::User))?,
         ledger,
         executors: Executors {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
 use regent_kernel::{
-    Catalogue, Executors, Inference, Kernel, Message, Models, NoSecrets, Op, Parts, Reply, Role, Sampling, Status,
+    Catalogue, Executors, Inference, Host, Message, Models, NoSecrets, Op, Parts, Reply, Role, Sampling, Status,
     SystemClock, Workspace,
 };
 use regent_ledger::{Ledger, LedgerKey};
@@ -81,7 +81,7 @@ async fn overhead(at: &str) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
     let text = format!("[models.m]\nkind = 'compatible'\nurl = 'http://{at}'\nmodels = ['x']\n");
     let hub = Hub::from_settings(Settings::parse(&text)?, Arc::new(SystemClock::default()))?;
-    let kernel = Kernel::boot(Parts {
+    let kernel = Host::boot(Parts {
         policy: regent_policy::load(POLICY, &Source::new("bench", Layer::User)).map_err(|error| anyhow!("{error:?}"))?,
         ledger: Ledger::in_memory(LedgerKey::generate()?),
         executors: Executors {
@@ -117,7 +117,7 @@ fn bare_exchange(at: &str) -> std::io::Result<usize> {
     stream.read_to_end(&mut Vec::new())
 }
 
-async fn streamed(kernel: &Kernel) -> Result<()> {
+async fn streamed(kernel: &Host) -> Result<()> {
     let text = "Say fifty words.".to_owned();
     let inference = Inference {
         model: "m/x".to_owned(),

@@ -58,7 +58,7 @@ async fn steps() -> Result<f64> {
     let test = builder.boot().await.map_err(|error| anyhow!(error))?;
     let mut spec = TaskSpec::new("go on");
     (spec.limits.turns_max, spec.limits.window_tokens_max) = (TURNS + 1, 1 << 20);
-    let runtime = Runtime::new(test.kernel.clone(), Options::default());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
     tokio::spawn(async move {
         let started = Instant::now();
         let end = runtime.run(spec).await?.ended().await.context("the runtime is gone")?;
@@ -104,7 +104,7 @@ pub fn be_a_thousand() -> Result<()> {
         let gate = Gate { puppet: Puppet::script(script), barrier: Barrier::new(TASKS) };
         let builder = TestKernel::builder().durable().models(Arc::new(gate));
         let test = builder.boot().await.map_err(|error| anyhow!(error))?;
-        let runtime = Runtime::new(test.kernel.clone(), Options::default());
+        let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
         let mut handles = Vec::new();
         for _ in 0..TASKS {
             handles.push(runtime.run(TaskSpec::new("say hello")).await?);

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use client::{Peer, processes};
-pub use server::{Listening, listen};
+pub use server::{Listening, Served, listen};
 
 /// The version of what is spoken.
 const VERSION: u32 = 1;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use regent_kernel::Kernel;
+use regent_kernel::{Kernel, Principal};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
@@ -47,12 +47,23 @@ impl Drop for Listening {
     }
 }
 
+/// Whom the socket serves: what comes in is a call of `operator`'s. The composition root hands this over.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// What makes the calls.
+    pub kernel: Kernel,
+    /// The person behind the socket.
+    pub operator: Principal,
+    /// The folder that the kernel works in, for those who look for a kernel.
+    pub workspace: PathBuf,
+}
+
 /// Offers the control socket of this process in `folder` (`<runtime folder>/regent`), which is made if it isn't there.
-pub async fn listen(kernel: &Kernel, folder: &Path) -> Result<Listening, ControlError> {
+pub async fn listen(served: Served, folder: &Path) -> Result<Listening, ControlError> {
     guard_folder(folder)?;
     sweep(folder).await;
     let (listener, path) = bind(folder)?;
-    let hello = Arc::new(Greeter { kernel: kernel.clone(), started_at_ms: kernel.now_ms() });
+    let hello = Arc::new(Greeter { started_at_ms: served.kernel.now_ms(), served });
     let task = tokio::spawn(accept(listener, hello)).abort_handle();
     Ok(Listening { path, task })
 }
@@ -119,7 +130,7 @@ async fn sweep(folder: &Path) {
 /// What a connection needs of the kernel.
 #[derive(Debug)]
 struct Greeter {
-    kernel: Kernel,
+    served: Served,
     started_at_ms: i64,
 }
 
@@ -209,7 +220,7 @@ impl Greeter {
         }
         match (request.op, request.hello) {
             (Some(op), None) => {
-                let reply = self.kernel.syscall(&self.kernel.operator(), op).await;
+                let reply = self.served.kernel.syscall(&self.served.operator, op).await;
                 Response { v: VERSION, id, body: Body::Reply(RemoteReply::from(reply)) }
             }
             (None, Some(_)) => Response { v: VERSION, id, body: Body::Hello(self.hello()) },
@@ -222,9 +233,9 @@ impl Greeter {
     fn hello(&self) -> Hello {
         Hello {
             pid: std::process::id(),
-            session: self.kernel.operator().session().to_owned(),
-            phase: self.kernel.phase(),
-            workspace: self.kernel.workspace().root().to_owned(),
+            session: self.served.operator.session().to_owned(),
+            phase: self.served.kernel.phase(),
+            workspace: self.served.workspace.clone(),
             started_at_ms: self.started_at_ms,
         }
     }

@@ -20,7 +20,7 @@ const ASK: &str =
 const CLOSED: &str = "version: 1\nrules:\n  - { id: spawn, effect: allow, match: { op: agent.spawn } }\n";
 
 struct World {
-    kernel: regent_kernel::Kernel,
+    kernel: regent_kernel::Host,
     marks: Arc<Marks>,
     _whole: TestKernel,
 }
@@ -31,6 +31,11 @@ impl World {
         let builder = TestKernel::builder().policy(policy).tool("work", Behaviour::Mark(marks.clone()));
         let whole = builder.boot().await.unwrap();
         Self { kernel: whole.kernel.clone(), marks, _whole: whole }
+    }
+
+    fn served(&self) -> crate::Served {
+        let (kernel, operator) = (self.kernel.kernel(), self.kernel.operator());
+        crate::Served { kernel, operator, workspace: self.kernel.workspace().root().to_owned() }
     }
 
     /// How often the tool has run.
@@ -50,7 +55,7 @@ async fn served(policy: &str) -> Served {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("regent");
     let world = World::new(policy).await;
-    let listening = listen(&world.kernel, &folder).await.unwrap();
+    let listening = listen(world.served(), &folder).await.unwrap();
     Served { world, folder, listening, _home: home }
 }
 
@@ -171,7 +176,7 @@ async fn adv_073_a_folder_that_others_could_use_is_refused() {
     symlink(home.path().join("real"), &link).unwrap();
     std::fs::write(&file, "").unwrap();
     for folder in [&open, &link, &file, &home.path().join("no/such/parent")] {
-        let refused = listen(&world.kernel, folder).await;
+        let refused = listen(world.served(), folder).await;
         assert!(matches!(refused, Err(ControlError::Folder { .. })), "{folder:?}");
     }
 }
@@ -258,7 +263,7 @@ async fn sockets_of_the_dead_are_swept_and_the_living_stay() {
     drop(UnixListener::bind(&dead).unwrap());
     std::fs::write(&other, "not ours").unwrap();
     assert_eq!(processes(&served.folder).await.unwrap().len(), 1, "a dead one hides no living one");
-    let second = listen(&served.world.kernel, &served.folder).await.unwrap();
+    let second = listen(served.world.served(), &served.folder).await.unwrap();
     assert!(!dead.exists() && other.exists() && served.listening.path().exists());
     assert_eq!(processes(&served.folder).await.unwrap().len(), 2);
     let path = second.path().to_owned();

@@ -21,6 +21,7 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::call::{Call, Op};
+use crate::host::Host;
 use crate::identity::Identity;
 use crate::principal::Principal;
 use crate::signal::Signal;
@@ -201,36 +202,46 @@ impl Kernel {
         agent.answers_to(caller).then(|| agent.life.stage())
     }
 
-    /// Raises a signal on the kernel's own account: a budget that is used up, a loop that something noticed.
-    pub async fn raise(&self, agent: &AgentId, signal: Signal, why: &str) -> Result<Delivered, Fault> {
-        let Some(agent) = self.0.agents.get(agent) else { return Ok(Delivered::Nothing) };
+    /// Raises a signal for an agent that `caller` started, such as a loop that the caller noticed. Nobody else's agent hears it.
+    pub async fn raise(
+        &self,
+        caller: &Principal,
+        agent: &AgentId,
+        signal: Signal,
+        why: &str,
+    ) -> Result<Delivered, Fault> {
+        let Some(agent) = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller)) else {
+            return Ok(Delivered::Nothing);
+        };
         self.0.raise(&agent, signal, why).await
     }
+}
 
+impl Host {
     /// Moves an agent's trust, and says why. An agent that falls below the threshold gets TRUST.
     pub async fn move_trust(&self, agent: &AgentId, by: i16, why: &str) -> Result<(), Fault> {
-        let Some(agent) = self.0.agents.get(agent) else { return Ok(()) };
+        let Some(agent) = self.kernel.0.agents.get(agent) else { return Ok(()) };
         let (from, to) = agent.life.move_trust(by);
         let body = json!({
             "agent": agent.id, "event": "trust", "from": from, "session": agent.principal.session(), "to": to, "why": why,
         });
-        self.0.note(Kind::Agent, &body).await?;
+        self.kernel.0.note(Kind::Agent, &body).await?;
         if to < TRUST_LOST && !agent.life.stage().is_over() {
-            self.0.raise(&agent, Signal::Trust, "its trust fell below the threshold").await?;
+            self.kernel.0.raise(&agent, Signal::Trust, "its trust fell below the threshold").await?;
         }
         Ok(())
     }
 
     /// Notes how sure the agent is of its step and how far it has drifted, each 0 to 1, for policy to see.
     pub fn measured(&self, agent: &AgentId, confidence: Option<f64>, drift: Option<f64>) {
-        if let Some(agent) = self.0.agents.get(agent) {
+        if let Some(agent) = self.kernel.0.agents.get(agent) {
             agent.life.measured(confidence, drift);
         }
     }
 
     /// A new request begins: the counts that policy limits per request start again.
     pub fn begin_request(&self, agent: &AgentId) {
-        if let Some(agent) = self.0.agents.get(agent) {
+        if let Some(agent) = self.kernel.0.agents.get(agent) {
             agent.life.begin_request();
         }
     }

@@ -4,14 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
-use regent_policy::{Outline, Policy};
-use regent_store::{self as store, State};
+use regent_policy::Policy;
+use regent_store::State;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::agent::{Agents, Calls};
 use crate::approval::Approvals;
-use crate::budget::{BudgetScope, Budgets, Standing};
+use crate::budget::Budgets;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::executor::Executors;
@@ -21,7 +20,7 @@ use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
 use crate::secret::Secrets;
-use crate::syscall::{Fault, Kernel};
+use crate::syscall::Fault;
 use crate::vfs::Vfs;
 use regent_workspace::Workspace;
 
@@ -52,7 +51,7 @@ pub struct Parts {
 
 #[derive(Debug)]
 pub(crate) struct Core {
-    policy: RwLock<Arc<InForce>>,
+    pub(crate) policy: RwLock<Arc<InForce>>,
     pub(crate) ledger: Ledger,
     pub(crate) executors: Executors,
     pub(crate) catalogue: Catalogue,
@@ -67,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) budgets: Budgets,
     pub(crate) approvals: Approvals,
     pub(crate) journal: Journal,
-    operator: Principal,
+    pub(crate) operator: Principal,
     phase: Mutex<Phase>,
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
     disturbed: AtomicBool,
@@ -87,7 +86,7 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    fn new(policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(policy: Policy) -> Arc<Self> {
         let digest = policy.digest().iter().map(|byte| format!("{byte:02x}")).collect();
         Arc::new(Self { policy, digest })
     }
@@ -109,17 +108,15 @@ pub enum Phase {
     Shutdown,
 }
 
-impl Kernel {
-    /// Brings a kernel up and records that it did.
-    pub async fn boot(parts: Parts) -> Result<Self, Fault> {
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Self {
         let session: Arc<str> = parts.session.into();
-        let operator = Principal::operator(&parts.sponsor, Arc::clone(&session));
         let root = parts.workspace.root().to_string_lossy().into_owned();
-        let start = parts.ledger.head();
-        let core = Arc::new(Core {
+        Self {
             policy: RwLock::new(InForce::new(parts.policy)),
             approvals: Approvals::new(&parts.state, &root),
             budgets: Budgets::new(Arc::clone(&parts.state), &root, &session),
+            operator: Principal::operator(&parts.sponsor, session),
             ledger: parts.ledger,
             executors: parts.executors,
             catalogue: parts.catalogue,
@@ -132,93 +129,18 @@ impl Kernel {
             vfs: Vfs::default(),
             pipes: Pipes::default(),
             journal: Journal::default(),
-            operator,
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),
             owed: Mutex::default(),
             unfinished: AtomicU64::new(0),
             in_doubt: OnceLock::new(),
-        });
-        let kernel = Self(core);
-        kernel.0.note(Kind::Kernel, &json!({"session": kernel.0.operator.session(), "state": "running", "policy": kernel.0.policy().digest})).await?;
-        store::sweep(&*kernel.0.state, kernel.0.clock.now_ms())?;
-        kernel.0.recover(&start).await?;
-        kernel.0.turn(Phase::Running);
-        if kernel.0.executors.process.is_none() {
-            kernel.0.turn(Phase::Degraded("no process sandbox: programs can't be run".to_owned()));
         }
-        Ok(kernel)
     }
 
-    /// The person that this kernel runs for.
-    pub fn operator(&self) -> Principal {
-        self.0.operator.clone()
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How a budget stands. For the person; agents see what they have left in what policy tells them.
-    pub fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
-        Ok(self.0.budgets.standing(scope, self.0.clock.now_ms())?)
-    }
-
-    /// What the policy in force consists of.
-    pub fn policy_outline(&self) -> Vec<Outline> {
-        self.0.policy().policy.outline()
-    }
-
-    /// The digest of the policy in force.
-    pub fn policy_digest(&self) -> String {
-        self.0.policy().digest.clone()
-    }
-
-    /// Puts another policy in force, and records that. Calls that were judged by the old one run on.
-    pub async fn replace_policy(&self, policy: Policy) -> Result<(), Fault> {
-        let next = InForce::new(policy);
-        let files: Vec<String> = next.policy.outline().into_iter().map(|one| one.name).collect();
-        let body = json!({"files": files, "policy": next.digest, "session": self.0.operator.session(), "was": self.0.policy().digest});
-        self.0.note(Kind::Policy, &body).await?;
-        *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(())
-    }
-
-    /// What state the kernel is in.
-    pub fn phase(&self) -> Phase {
-        self.0.phase.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The time by the kernel's clock.
-    pub fn now_ms(&self) -> i64 {
-        self.0.clock.now_ms()
-    }
-
-    /// The tools that can be called.
-    pub fn catalogue(&self) -> &Catalogue {
-        &self.0.catalogue
-    }
-
-    /// The folder that agents work in.
-    pub fn workspace(&self) -> &Workspace {
-        &self.0.workspace
-    }
-
-    /// The ledger that it writes.
-    pub fn ledger(&self) -> &Ledger {
-        &self.0.ledger
-    }
-
-    /// Stops taking calls, stops the running ones, and closes the ledger.
-    pub async fn shutdown(&self) -> Result<(), Fault> {
-        self.0.turn(Phase::Shutdown);
-        self.0.end_agents().await;
-        self.0
-            .note(Kind::Kernel, &json!({"session": self.0.operator.session(), "state": "shutdown"}))
-            .await?;
-        self.0.budgets.give_back(self.0.clock.now_ms())?;
-        self.0.ledger.close()?;
-        self.0.leave_clean()
-    }
-}
-
-impl Core {
     pub(crate) fn policy(&self) -> Arc<InForce> {
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -315,7 +237,7 @@ impl Core {
         self.turn(Phase::Sealed(why.to_string()));
     }
 
-    fn turn(&self, to: Phase) {
+    pub(crate) fn turn(&self, to: Phase) {
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         // Sealed and Shutdown are final: nothing talks the kernel out of them.
         if !matches!(&*phase, Phase::Sealed(_) | Phase::Shutdown) || matches!(to, Phase::Shutdown) {

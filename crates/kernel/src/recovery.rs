@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::approval::TicketId;
 use crate::kernel::Core;
-use crate::syscall::{Fault, Kernel};
+use crate::syscall::Fault;
 
 /// How long a process may take to examine a lane before another may.
 const CLAIM_MS: i64 = 15_000;
@@ -73,13 +73,6 @@ pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, ReadError> {
         found.read(reader.lane(lane)?, 0..u64::MAX, live)?;
     }
     Ok(found.finish())
-}
-
-impl Kernel {
-    /// The calls that were found in doubt when this kernel came up.
-    pub fn in_doubt(&self) -> &[InDoubt] {
-        self.0.in_doubt.get().map_or(&[], Vec::as_slice)
-    }
 }
 
 impl Core {

@@ -11,13 +11,14 @@ use serde_json::json;
 
 use crate::agent::AgentId;
 use crate::call::{Call, Op};
+use crate::host::Host;
 use crate::kernel::Core;
 use crate::principal::Principal;
-use crate::syscall::{Fault, Kernel};
+use crate::syscall::Fault;
 pub use regent_vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};
 pub(crate) use regent_vfs::{Node, Place, Vfs, VfsPath};
 
-impl Kernel {
+impl Host {
     /// Mounts something that another crate provides in an agent's tree: over `mem` for a memory that lasts, or at a new name. Says
     /// whether there is such an agent. Recorded, like everything that changes what an agent can reach.
     pub async fn plug(
@@ -27,14 +28,14 @@ impl Kernel {
         mount: Arc<dyn Mount>,
         writable: bool,
     ) -> Result<bool, Fault> {
-        if !self.0.vfs.can_plug(agent, name) {
+        if !self.kernel.0.vfs.can_plug(agent, name) {
             return Ok(false);
         }
         let body = json!({
             "agent": agent, "event": "plugged", "name": name, "session": self.operator().session(), "writable": writable,
         });
-        self.0.note(Kind::Agent, &body).await?;
-        Ok(self.0.vfs.plug(agent, name, mount, writable))
+        self.kernel.0.note(Kind::Agent, &body).await?;
+        Ok(self.kernel.0.vfs.plug(agent, name, mount, writable))
     }
 }
 

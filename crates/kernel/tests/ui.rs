@@ -6,6 +6,9 @@
 #[expect(dead_code, reason = "they only have to compile")]
 #[path = "ui/fine"]
 mod fine {
+    mod act_as_the_operator;
+    mod admit_a_tool;
+    mod append_to_the_ledger;
     mod call_the_mint;
     mod clone_it;
     mod construct_a_permit;
@@ -15,8 +18,10 @@ mod fine {
     mod invent_a_tier;
     mod keep_for_later;
     mod move_to_a_weaker_tier;
+    mod reach_the_workspace;
     mod read_a_private_key;
     mod read_unlabelled_output;
+    mod replace_the_policy;
     mod swap_the_call;
     mod use_twice;
     mod use_unsafe;

@@ -3,7 +3,7 @@
 use std::io::BufRead as _;
 use std::sync::Arc;
 
-use regent_kernel::{Answer, Answered, Attention, BoxFuture, Kernel, Op, Reply, Scope, Status, Ticket};
+use regent_kernel::{Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, Reply, Scope, Status, Ticket};
 use regent_runtime::door::{Asker, Asking};
 use tokio::sync::{Mutex, mpsc};
 
@@ -14,6 +14,7 @@ use crate::term;
 /// Asks on the terminal; an answer from another one counts as well.
 #[derive(Debug)]
 pub(crate) struct Terminal {
+    host: Host,
     stage: Arc<Stage>,
     keyboard: Mutex<Keyboard>,
     valid_ms: u64,
@@ -21,11 +22,12 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Asks on this stage; a yes holds so long.
-    pub(crate) fn new(stage: Arc<Stage>, valid_ms: u64) -> Self {
-        Self { stage, keyboard: Mutex::new(Keyboard::start()), valid_ms }
+    pub(crate) fn new(host: Host, stage: Arc<Stage>, valid_ms: u64) -> Self {
+        Self { host, stage, keyboard: Mutex::new(Keyboard::start()), valid_ms }
     }
 
-    async fn put(&self, kernel: &Kernel, ticket: &Ticket) -> Asking {
+    async fn put(&self, ticket: &Ticket) -> Asking {
+        let kernel = &self.host;
         // Calls side by side may all be asked about; a person reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
         self.stage.ask(&shown(&self.stage, kernel, ticket));
@@ -64,7 +66,7 @@ impl Terminal {
 }
 
 /// The question and its prompt. Nothing in it is marked as what comes of a bare Enter but the no.
-fn shown(stage: &Stage, kernel: &Kernel, ticket: &Ticket) -> String {
+fn shown(stage: &Stage, kernel: &Host, ticket: &Ticket) -> String {
     let text = question::inline(stage.screen(), kernel, ticket);
     let worn = ticket.question.attention.as_ref().is_some_and(Attention::is_worn);
     let wide = if worn { "" } else { " · s as often as wanted in this session" };
@@ -79,7 +81,7 @@ enum Given {
     Nobody,
 }
 
-async fn given(kernel: &Kernel, ticket: &Ticket, answer: Answer) -> Given {
+async fn given(kernel: &Host, ticket: &Ticket, answer: Answer) -> Given {
     let op = Op::Answer { ticket: ticket.id.clone(), answer };
     match kernel.syscall(&kernel.operator(), op).await {
         Ok(Reply::Done(outcome)) => match outcome.status {
@@ -118,8 +120,8 @@ fn meant(line: &str, valid_ms: u64) -> Option<Answer> {
 }
 
 impl Asker for Terminal {
-    fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
-        Box::pin(self.put(kernel, ticket))
+    fn ask<'a>(&'a self, _kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
+        Box::pin(self.put(ticket))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 
-use regent_kernel::{Answer, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
+use regent_kernel::{Answer, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
 use serde_json::{Value, json};
 
 use crate::codes;
@@ -19,17 +19,17 @@ pub(crate) async fn call(
     caller: &Principal,
     op: Op,
 ) -> Result<Outcome, Failure> {
-    let kernel = &running.kernel;
-    let outcome = match interruptible(kernel, caller, op.clone()).await? {
+    let host = &running.host;
+    let outcome = match interruptible(host, caller, op.clone()).await? {
         Reply::Done(outcome) => outcome,
         Reply::Denied(denial) => return Err(denial.into()),
         Reply::Pending(ticket) => {
             if !context.screen.can_ask {
                 return Err(pending(&ticket));
             }
-            let answer = ask(context, kernel, &ticket)?;
-            settle(kernel, &ticket, answer).await?;
-            match interruptible(kernel, caller, op).await? {
+            let answer = ask(context, host, &ticket)?;
+            settle(host, &ticket, answer).await?;
+            match interruptible(host, caller, op).await? {
                 Reply::Done(outcome) => outcome,
                 Reply::Denied(denial) => return Err(denial.into()),
                 Reply::Pending(again) => return Err(pending(&again)),
@@ -50,15 +50,15 @@ pub(crate) async fn call(
 }
 
 /// The call, unless the person interrupts it: then it is stopped, its outcome is recorded, and the kernel goes down.
-async fn interruptible(kernel: &Kernel, caller: &Principal, op: Op) -> Result<Reply, Failure> {
-    let reply = kernel.syscall(caller, op);
+async fn interruptible(host: &Host, caller: &Principal, op: Op) -> Result<Reply, Failure> {
+    let reply = host.syscall(caller, op);
     tokio::pin!(reply);
     tokio::select! {
         biased;
         reply = &mut reply => return Ok(reply?),
         () = interrupt() => {}
     }
-    let shutdown = kernel.shutdown().await;
+    let shutdown = host.shutdown().await;
     // The call has ended by now, and its outcome is in the ledger; what came of it no longer matters to anyone.
     let _stopped = reply.await;
     shutdown?;
@@ -97,8 +97,8 @@ fn pending(ticket: &Ticket) -> Failure {
 }
 
 /// Shows exactly what would be done and by which rule it is asked. Only a plain yes is a yes.
-fn ask(context: &Context, kernel: &Kernel, ticket: &Ticket) -> Result<Answer, Failure> {
-    let text = question::inline(&context.screen.aside(), kernel, ticket);
+fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<Answer, Failure> {
+    let text = question::inline(&context.screen.aside(), host, ticket);
     context.screen.say(&format!("\n{text}  Allow this once? [y/N] "));
     std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
     let mut line = String::new();
@@ -113,10 +113,10 @@ fn ask(context: &Context, kernel: &Kernel, ticket: &Ticket) -> Result<Answer, Fa
     })
 }
 
-async fn settle(kernel: &Kernel, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
+async fn settle(host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
     let refused = matches!(answer, Answer::Deny { .. });
     let op = Op::Answer { ticket: ticket.id.clone(), answer };
-    match kernel.syscall(&kernel.operator(), op).await? {
+    match host.syscall(&host.operator(), op).await? {
         Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no")),
         Reply::Done(outcome) => succeeded(&outcome),
         Reply::Denied(denial) => Err(denial.into()),
@@ -128,7 +128,7 @@ async fn settle(kernel: &Kernel, ticket: &Ticket, answer: Answer) -> Result<(), 
 pub(crate) async fn spawn(context: &Context, running: &Running, name: &str) -> Result<Principal, Failure> {
     let spec: SpawnSpec = serde_json::from_value(json!({"name": name, "roles": []}))
         .map_err(|error| Failure::new(codes::USAGE, format!("`{name}` can't be an agent: {error}")))?;
-    let operator = running.kernel.operator();
+    let operator = running.host.operator();
     let outcome = call(context, running, &operator, Op::Spawn(spec)).await?;
     let told: Value = result_json(&outcome)?;
     let id = told.get("agent").and_then(Value::as_str).unwrap_or_default();

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executor, Executors, Kernel, Models, Parts, Policy, Workspace, tier};
+use regent_kernel::{Catalogue, Executor, Executors, Host, Kernel, Models, Parts, Policy, Workspace, tier};
 use regent_ledger::{KeyError, Kind as EntryKind, Ledger, LedgerKey, OpenError, Options, PayloadKey, Reader};
 use regent_models::Hub;
 use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
@@ -28,7 +28,7 @@ use crate::bundles;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
-use crate::judge::{Host, Judge};
+use crate::judge::{Host as Performer, Judge};
 use crate::manifests;
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
@@ -42,8 +42,10 @@ const RECALLED_MAX: usize = 1_000;
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// The kernel.
+    /// What makes system calls: this is what components get.
     pub(crate) kernel: Kernel,
+    /// The authority behind it. It stays here and with the commands that a person gave.
+    pub(crate) host: Host,
     /// The project's skills.
     pub(crate) skills: Arc<Skills>,
     /// The models that are set up.
@@ -62,7 +64,7 @@ impl Running {
         let seen = Seen::of(&context.paths, &project);
         let policy = policy(&context.paths, Some(&project))?;
         let mut running = Self::boot_with(context, &project, policy).await?;
-        running.reloading = Reloading::start(context, &project, &running.kernel, seen);
+        running.reloading = Reloading::start(context, &project, &running.host, seen);
         Ok(running)
     }
 
@@ -103,13 +105,26 @@ impl Running {
             sponsor: user_name(),
             session: session_word()?,
         };
-        let kernel = Kernel::boot(parts).await?;
-        tell_in_doubt(context, &kernel);
-        recall(&hub, &kernel);
-        let listening = control::listen(&kernel, &context.paths.runtime).await.map_err(|error| {
+        let host = Host::boot(parts).await?;
+        tell_in_doubt(context, &host);
+        recall(&hub, &host);
+        let served = control::Served {
+            kernel: host.kernel(),
+            operator: host.operator(),
+            workspace: host.workspace().root().to_owned(),
+        };
+        let listening = control::listen(served, &context.paths.runtime).await.map_err(|error| {
             Failure::new(codes::IO, format!("the control socket can't be opened: {error}"))
         })?;
-        Ok(Self { kernel, skills, hub, listening, reloading: Reloading::default(), state })
+        Ok(Self {
+            kernel: host.kernel(),
+            host,
+            skills,
+            hub,
+            listening,
+            reloading: Reloading::default(),
+            state,
+        })
     }
 
     /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
@@ -117,7 +132,7 @@ impl Running {
     pub(crate) async fn close<T>(self, context: &Context, result: Result<T, Failure>) -> Result<T, Failure> {
         drop(self.reloading);
         drop(self.listening);
-        let closed = self.kernel.shutdown().await;
+        let closed = self.host.shutdown().await;
         keep_tally(context, &self.state);
         if let (Ok(_), Err(fault)) = (&result, closed) {
             context.screen.say(&format!("regent: the kernel did not close cleanly: {fault}\n"));
@@ -127,8 +142,8 @@ impl Running {
 }
 
 /// Calls that a crash cut off: whether they took effect only a person can find out.
-fn tell_in_doubt(context: &Context, kernel: &Kernel) {
-    for one in kernel.in_doubt().iter().filter(|one| !one.idempotent) {
+fn tell_in_doubt(context: &Context, host: &Host) {
+    for one in host.in_doubt().iter().filter(|one| !one.idempotent) {
         context.screen.say(&format!(
             "regent: an earlier run ended in the middle of {}: it may or may not have happened; `regent audit show {}/{}` shows it\n",
             crate::term::inline(one.tool.as_ref().unwrap_or(&one.op)), one.lane, one.seq
@@ -138,7 +153,7 @@ fn tell_in_doubt(context: &Context, kernel: &Kernel) {
 
 /// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
 /// else one in the user's state folder, judged by the user's policy, or by the default one where there is none yet.
-pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure> {
+pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     context.paths.make()?;
     let trusted = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
     let own = [context.paths.policy(), context.paths.manifest(), context.paths.bundle()];
@@ -163,7 +178,7 @@ pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure>
         }
     };
     let vault = secrets::vault(context)?;
-    let host = Arc::new(Host::default());
+    let performer = Arc::new(Performer::default());
     let workspace = Workspace::open(&project.root).map_err(|error| {
         Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
     })?;
@@ -171,8 +186,8 @@ pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure>
         policy,
         ledger: ledger(context, &project, &vault)?,
         executors: Executors {
-            elsewhere: Some(Arc::clone(&host) as Arc<dyn Executor<tier::Host>>),
-            ..Executors::new(Arc::clone(&host) as Arc<dyn Executor<tier::Host>>)
+            elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
+            ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
         },
         catalogue: Catalogue::default(),
         workspace,
@@ -183,8 +198,9 @@ pub(crate) async fn judge(context: &Context) -> Result<(Kernel, Judge), Failure>
         sponsor: user_name(),
         session: session_word()?,
     };
-    let kernel = Kernel::boot(parts).await?;
-    Ok((kernel.clone(), Judge::new(kernel, host)))
+    let host = Host::boot(parts).await?;
+    let judge = Judge::new(host.kernel(), host.operator(), performer);
+    Ok((host, judge))
 }
 
 /// The user's policy with the project's below it.
@@ -402,11 +418,11 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
 
 /// What came of the latest calls to models, so that `auto` chooses with that in mind. Where there is no choice nothing is read, and a
 /// ledger that can't be read now says so to whoever needs it.
-fn recall(hub: &Hub, kernel: &Kernel) {
+fn recall(hub: &Hub, host: &Host) {
     if hub.list().len() < 2 {
         return;
     }
-    learn(hub, &Reader::on(kernel.ledger().storage()));
+    learn(hub, &host.records().reader());
 }
 
 /// The same from a project's ledger, without a kernel.

@@ -104,6 +104,8 @@ enum JudgeError {
 #[derive(Debug)]
 pub(crate) struct Judge {
     kernel: Kernel,
+    /// In whose name sessions begin and end.
+    operator: Principal,
     host: Arc<Host>,
     sessions: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Session>>>>,
 }
@@ -131,8 +133,8 @@ enum Judged {
 
 impl Judge {
     /// A judge over a kernel whose calls elsewhere go to this host.
-    pub(crate) fn new(kernel: Kernel, host: Arc<Host>) -> Self {
-        Self { kernel, host, sessions: Mutex::default() }
+    pub(crate) fn new(kernel: Kernel, operator: Principal, host: Arc<Host>) -> Self {
+        Self { kernel, operator, host, sessions: Mutex::default() }
     }
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
@@ -207,7 +209,7 @@ impl Judge {
         let spawned =
             self.own(Op::Spawn(SpawnSpec { name: "elsewhere".to_owned(), ..SpawnSpec::default() })).await?;
         let id: AgentId = spawned.get("agent").and_then(Value::as_str).unwrap_or_default().into();
-        let agent = self.kernel.principal_of(&self.kernel.operator(), &id);
+        let agent = self.kernel.principal_of(&self.operator, &id);
         let agent =
             agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
         let mut told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
@@ -357,7 +359,7 @@ impl Judge {
 
     /// A call of our own, as the person that this process runs for. What doesn't succeed is an error.
     async fn own(&self, op: Op) -> Result<Value, JudgeError> {
-        match self.kernel.syscall(&self.kernel.operator(), op).await? {
+        match self.kernel.syscall(&self.operator, op).await? {
             Reply::Done(Outcome { status: Status::Ok, output, .. }) => {
                 Ok(serde_json::from_slice(output.bytes()).unwrap_or(Value::Null))
             }

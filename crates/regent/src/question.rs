@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use regent_kernel::{Attention, Digest, Kernel, LedgerPlace, OpenQuestion, Reader, Ticket, Traced};
+use regent_kernel::{Attention, Digest, Host, LedgerPlace, OpenQuestion, Reader, Ticket, Traced};
 use serde_json::Value;
 
 use crate::covered::{self, Covered};
@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Everything but the prompt: the call, where its values come from, the rule, the exception, and how much attention there is left.
 pub(crate) fn text(
     screen: &Screen,
-    kernel: &Kernel,
+    kernel: &Host,
     question: &OpenQuestion,
     covered: Option<&Covered>,
 ) -> String {
@@ -58,7 +58,7 @@ pub(crate) fn text(
 }
 
 /// A question that has just been put to this person.
-pub(crate) fn inline(screen: &Screen, kernel: &Kernel, ticket: &Ticket) -> String {
+pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket) -> String {
     let place = LedgerPlace { lane: ticket.intent.lane, seq: ticket.intent.seq };
     // The first attempt is the one that the question was put for.
     let question = (*ticket.question).clone();
@@ -109,7 +109,7 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// The attempt that a question is about; none where it isn't in this kernel's ledger, or was erased.
-    pub(crate) fn read(kernel: &Kernel, question: &OpenQuestion) -> Option<Self> {
+    pub(crate) fn read(kernel: &Host, question: &OpenQuestion) -> Option<Self> {
         let place = question.intent?;
         let body = Reader::on(kernel.ledger().storage()).get(place.lane, place.seq).ok()??.body;
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
@@ -127,7 +127,7 @@ impl Asked {
     }
 
     /// The call as a person knows it: a difference for writes, the command for programs. None where there is no better form than a line.
-    fn call(&self, screen: &Screen, kernel: &Kernel) -> Option<String> {
+    fn call(&self, screen: &Screen, kernel: &Host) -> Option<String> {
         let head =
             |what: &str| format!("  {} {}\n", screen.strong(&term::inline(&self.tool)), term::inline(what));
         match self.tool.as_str() {
@@ -158,7 +158,7 @@ impl Asked {
 }
 
 /// What a file has now; nothing if there is none, and no difference if it can't be shown.
-fn present(kernel: &Kernel, path: &str) -> Option<String> {
+fn present(kernel: &Host, path: &str) -> Option<String> {
     let Ok(file) = kernel.workspace().open_read(path) else { return Some(String::new()) };
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).ok()?;

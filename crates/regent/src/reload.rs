@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regent_kernel::Kernel;
+use regent_kernel::Host;
 use tokio::task::JoinHandle;
 
 use crate::compose;
@@ -55,7 +55,7 @@ pub(crate) struct Reloading(Option<JoinHandle<()>>);
 
 impl Reloading {
     /// Starts looking for changes since `seen`.
-    pub(crate) fn start(context: &Context, project: &Project, kernel: &Kernel, seen: Seen) -> Self {
+    pub(crate) fn start(context: &Context, project: &Project, kernel: &Host, seen: Seen) -> Self {
         let task = follow(context.clone(), project.clone(), kernel.clone(), seen);
         Self(Some(tokio::spawn(task)))
     }
@@ -69,7 +69,7 @@ impl Drop for Reloading {
     }
 }
 
-async fn follow(context: Context, project: Project, kernel: Kernel, mut seen: Seen) {
+async fn follow(context: Context, project: Project, kernel: Host, mut seen: Seen) {
     loop {
         tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
         let now = Seen::of(&context.paths, &project);
@@ -89,7 +89,7 @@ async fn follow(context: Context, project: Project, kernel: Kernel, mut seen: Se
 }
 
 /// The same way in as at the start: the folder must be trusted as it is now, and every file must load.
-async fn replace(context: &Context, project: &Project, kernel: &Kernel) -> Result<(), Failure> {
+async fn replace(context: &Context, project: &Project, kernel: &Host) -> Result<(), Failure> {
     Trust::demand(&context.paths, project)?;
     let policy = compose::policy(&context.paths, Some(project))?;
     Ok(kernel.replace_policy(policy).await?)

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Answer, BoxFuture, Inference, Kernel, Op, Role, Scope, Ticket};
+use regent_kernel::{Answer, BoxFuture, Inference, Kernel, Op, Principal, Role, Scope, Ticket};
 use regent_runtime::door::{Asker, Asking};
 use regent_runtime::{Mode, Options, Runtime, TaskSpec};
 use regent_testkit::{Behaviour, Puppet, Says, TestKernel};
@@ -20,7 +20,7 @@ rules:
 
 /// Stands in for the person at the terminal: shows the question and says yes, once.
 #[derive(Debug)]
-struct Reviewer;
+struct Reviewer(Principal);
 
 impl Asker for Reviewer {
     #[expect(clippy::print_stdout, reason = "an example talks")]
@@ -28,8 +28,7 @@ impl Asker for Reviewer {
         Box::pin(async move {
             println!("asked: {} ({})", ticket.summary, ticket.reason);
             let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
-            let said =
-                kernel.syscall(&kernel.operator(), Op::Answer { ticket: ticket.id.clone(), answer }).await;
+            let said = kernel.syscall(&self.0, Op::Answer { ticket: ticket.id.clone(), answer }).await;
             if said.is_ok() { Asking::Answered } else { Asking::Later }
         })
     }
@@ -67,8 +66,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .durable()
         .boot()
         .await?;
-    let options = Options { asker: Some(Arc::new(Reviewer)), ..Options::default() };
-    let runtime = Runtime::new(test.kernel.clone(), options);
+    let options = Options { asker: Some(Arc::new(Reviewer(test.kernel.operator()))), ..Options::default() };
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), options);
     let spec = TaskSpec { mode: Mode::Plan, ..TaskSpec::new("write and publish a note") };
     let mut task = runtime.run(spec).await?;
     let end = task.ended().await.ok_or("the runtime is gone")?;

@@ -65,7 +65,7 @@ impl Executor<tier::Host> for Adder {
 #[expect(clippy::print_stdout, reason = "an example talks")]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let test = TestKernel::builder().models(Arc::new(Adder)).boot().await?;
-    let runtime = Runtime::new(test.kernel.clone(), Options::default());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
     let mut task = runtime.run(TaskSpec::new("What is 19 and 23 ?")).await?;
     let end = task.ended().await.ok_or("the runtime is gone")?;
     println!("{}: {:?}, {} tokens", end.state, end.answer.map(|answer| answer.text), end.spent.tokens);

@@ -292,7 +292,7 @@ impl<'a> Agent<'a> {
         let Some(length) = self.circles.turn(&calls, times) else { return Ok(()) };
         let why = format!("the same {length} turns, {times} times over");
         if !retold && let Some(agent) = self.door.who().agent_id() {
-            self.door.kernel().raise(agent, Signal::Loop, &why).await?;
+            self.door.kernel().raise(self.door.owner(), agent, Signal::Loop, &why).await?;
         }
         if self.warned {
             return Err(Stop::Circles(why));
@@ -356,7 +356,7 @@ impl<'a> Agent<'a> {
 
     /// What is not in the catalogue is refused by the kernel, and recorded there.
     fn effect_of(&self, asked: &ToolUse) -> SideEffect {
-        let tool = self.door.kernel().catalogue().get(&asked.tool);
+        let tool = self.door.kernel().tool(&asked.tool);
         tool.map_or(SideEffect::Write, |tool| tool.spec().effect)
     }
 

@@ -110,6 +110,8 @@ pub struct Ancestor {
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) kernel: Kernel,
+    /// Whose task it is: who starts its agents and answers for them.
+    pub(crate) owner: Principal,
     pub(crate) task: TaskId,
     pub(crate) model: String,
     pub(crate) ancestors: Vec<Ancestor>,
@@ -216,6 +218,11 @@ impl Door {
     /// The same for another agent, whose steps lie below `prefix`.
     pub(crate) fn below(&self, who: Principal, prefix: &str) -> Self {
         Self { run: Arc::clone(&self.run), who, prefix: format!("{}{prefix}", self.prefix).into() }
+    }
+
+    /// Whose task it is.
+    pub(crate) fn owner(&self) -> &Principal {
+        &self.run.owner
     }
 
     /// The kernel behind it.
@@ -380,7 +387,7 @@ impl Door {
         if reason.code == USED_UP
             && let Some(agent) = self.who.agent_id()
         {
-            self.run.kernel.raise(agent, Signal::Cont, "its task stops in order").await?;
+            self.run.kernel.raise(&self.run.owner, agent, Signal::Cont, "its task stops in order").await?;
         }
         Ok(())
     }

@@ -4,10 +4,10 @@
 //! # A task in a few lines
 //!
 //! ```no_run
-//! # async fn example(kernel: regent_kernel::Kernel) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example(host: regent_kernel::Host) -> Result<(), Box<dyn std::error::Error>> {
 //! use regent_runtime::{Options, Runtime, TaskSpec};
 //!
-//! let runtime = Runtime::new(kernel, Options::default());
+//! let runtime = Runtime::new(host.kernel(), host.task_owner(), Options::default());
 //! let mut task = runtime.run(TaskSpec::new("How many lines has README.md?")).await?;
 //! while let Ok(event) = task.events.recv().await {
 //!     drop(event); // plan, turn, tool, verdict, what was used, what is left: for a live view

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{Budget, Digest, FROM_PROGRAM, Fault, Kernel, Reason, Spent, TaskId, Workspace};
+use regent_kernel::{
+    Budget, Digest, FROM_PROGRAM, Fault, Kernel, Reason, Spent, TaskId, TaskOwner, Workspace,
+};
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft};
@@ -64,6 +66,8 @@ impl Default for Options {
 pub struct Checkpoints {
     /// Where they are kept.
     pub store: Arc<Snapshots>,
+    /// The folder that they are taken of.
+    pub workspace: Workspace,
     /// A milestone: this many turns with changes.
     pub every_turns: u32,
     /// Or this much time, if anything has changed.
@@ -188,6 +192,7 @@ pub struct Runtime(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     kernel: Kernel,
+    owner: TaskOwner,
     options: Options,
     queue: Queue,
     live: Mutex<BTreeMap<TaskId, watch::Sender<Wish>>>,
@@ -201,10 +206,10 @@ impl Inner {
 }
 
 impl Runtime {
-    /// A runtime over a kernel.
-    pub fn new(kernel: Kernel, options: Options) -> Self {
+    /// A runtime over a kernel. Its tasks are `owner`'s; the runtime itself has no authority.
+    pub fn new(kernel: Kernel, owner: TaskOwner, options: Options) -> Self {
         let queue = Queue::new(options.running_max, options.waiting_max);
-        Self(Arc::new(Inner { kernel, options, queue, live: Mutex::default(), held: Held::default() }))
+        Self(Arc::new(Inner { kernel, owner, options, queue, live: Mutex::default(), held: Held::default() }))
     }
 
     /// Takes a task. When this returns it is in the ledger, so it is not lost whatever happens next.
@@ -350,14 +355,14 @@ impl Runtime {
         let Some(checkpoints) = &self.0.options.snapshots else {
             return Err(SnapshotError::Unknown("none are kept".to_owned()).into());
         };
-        let (store, workspace) = (Arc::clone(&checkpoints.store), self.0.kernel.workspace().clone());
+        let (store, workspace) = (Arc::clone(&checkpoints.store), checkpoints.workspace.clone());
         let done = tokio::task::spawn_blocking(move || work(&store, &workspace)).await;
         Ok(done.map_err(|_torn_down| Stop::Passing("it was torn down".to_owned()))??)
     }
 
     /// All tasks of the ledger, the oldest first.
     pub fn tasks(&self) -> Result<Vec<TaskView>, TaskError> {
-        let tapes = task::read(&self.0.kernel, |_| true)?;
+        let tapes = task::read(&self.0.owner.records, |_| true)?;
         let mut views = Vec::new();
         for tape in tapes.values() {
             views.extend(tape.view(&self.payloads())?);
@@ -370,7 +375,7 @@ impl Runtime {
 
     /// One task.
     pub fn task(&self, task: &TaskId) -> Result<TaskView, TaskError> {
-        let tapes = task::read(&self.0.kernel, |one| one == task)?;
+        let tapes = task::read(&self.0.owner.records, |one| one == task)?;
         let view = tapes.get(task).map(|tape| tape.view(&self.payloads())).transpose()?.flatten();
         view.ok_or_else(|| TaskError::Unknown(task.to_string()))
     }
@@ -386,14 +391,14 @@ impl Runtime {
     }
 
     fn payloads(&self) -> impl Fn(&Digest) -> Result<Option<Vec<u8>>, Fault> {
-        |digest| Ok(self.0.kernel.ledger().payload(digest)?)
+        |digest| Ok(self.0.owner.records.payload(digest)?)
     }
 
     fn whole(&self, task: &TaskId) -> Result<(TaskView, BTreeMap<String, task::Recorded>), TaskError> {
         let view = self.task(task)?;
         let family =
             |one: &TaskId| one == task || view.record.ancestors.iter().any(|older| older.task == *one);
-        let tapes = task::read(&self.0.kernel, family)?;
+        let tapes = task::read(&self.0.owner.records, family)?;
         let whole = Tape::whole(&view.record, &tapes);
         Ok((view, whole))
     }
@@ -448,19 +453,19 @@ impl Runtime {
 
     /// The tools that a task is offered, with what each is now.
     fn tools_of(&self, spec: &TaskSpec) -> Result<BTreeMap<String, String>, TaskError> {
-        let catalogue = self.0.kernel.catalogue();
+        let kernel = &self.0.kernel;
         let Some(names) = &spec.tools else {
             let runs = |tool: &regent_kernel::Tool| {
                 let spec = tool.spec();
                 let is_for_programs = spec.capabilities.iter().any(|capability| capability == FROM_PROGRAM);
                 !is_for_programs && spec.tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
             };
-            let all = catalogue.all();
+            let all = kernel.tools();
             let offered = all.iter().filter(|tool| runs(tool));
             return Ok(offered.map(|tool| (tool.spec().name.clone(), tool.digest().to_string())).collect());
         };
         let find = |name: &String| {
-            let tool = catalogue.get(name).ok_or_else(|| TaskError::NoTool(name.clone()))?;
+            let tool = kernel.tool(name).ok_or_else(|| TaskError::NoTool(name.clone()))?;
             Ok((name.clone(), tool.digest().to_string()))
         };
         names.iter().map(find).collect()
@@ -468,9 +473,9 @@ impl Runtime {
 
     /// A task goes on with the tools that it began with, or not at all.
     fn check_tools(&self, record: &TaskRecord) -> Result<(), TaskError> {
-        let catalogue = self.0.kernel.catalogue();
+        let kernel = &self.0.kernel;
         let same = |(name, digest): &(&String, &String)| {
-            catalogue.get(name).is_some_and(|tool| tool.digest().to_string() == **digest)
+            kernel.tool(name).is_some_and(|tool| tool.digest().to_string() == **digest)
         };
         match record.tools.iter().find(|tool| !same(tool)) {
             Some((name, _)) => Err(TaskError::ToolChanged(name.clone())),

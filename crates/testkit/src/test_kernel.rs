@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regent_kernel::{
-    AgentId, Catalogue, Clock, Executor, Executors, Fault, Kernel, Models, Op, Parts, Principal, Reply,
+    AgentId, Catalogue, Clock, Executor, Executors, Fault, Host, Models, Op, Parts, Principal, Reply,
     SystemClock, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey, Options};
@@ -25,7 +25,7 @@ pub type SetupError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 pub struct TestKernel {
     /// The kernel.
-    pub kernel: Kernel,
+    pub kernel: Host,
     /// An agent called `worker`, started by the operator.
     pub agent: Principal,
     folder: Folder,
@@ -244,7 +244,7 @@ impl Builder {
         for spec in self.specs {
             catalogue.admit(spec)?;
         }
-        let kernel = Kernel::boot(Parts {
+        let kernel = Host::boot(Parts {
             policy: regent_policy::load(&self.policy, &Source::new("test policy", Layer::User))?,
             ledger,
             executors: Executors {
@@ -269,7 +269,7 @@ impl Builder {
 }
 
 /// Starts an agent the way anyone does: by a system call of the operator.
-pub async fn spawn(kernel: &Kernel, name: &str) -> Result<Principal, SetupError> {
+pub async fn spawn(kernel: &Host, name: &str) -> Result<Principal, SetupError> {
     let operator = kernel.operator();
     // As it would come over the wire: what isn't said is the kernel's to fill in.
     let spec = serde_json::from_value(json!({"name": name, "roles": []}))?;

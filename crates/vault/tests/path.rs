@@ -7,7 +7,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use regent_kernel::{
-        BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Fault, Kernel, Nonce, Op,
+        BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Fault, Host, Nonce, Op,
         Parts, Permit, RawOutput, Reply, Secret, SideEffect, Status, SystemClock, Tier, ToolCall, ToolSpec,
         Workspace, tier,
     };
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    async fn kernel(folder: &std::path::Path, policy: &str) -> Kernel {
+    async fn kernel(folder: &std::path::Path, policy: &str) -> Host {
         let vault = Vault::new(folder, None);
         if !vault.exists().unwrap() {
             for name in ["a", "b"] {
@@ -117,13 +117,13 @@ mod tests {
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
         };
-        Kernel::boot(parts).await.unwrap()
+        Host::boot(parts).await.unwrap()
     }
 
     const NAMED: &str =
         "version: 1\nrules:\n  - { id: all, effect: allow, match: { tool: '*', secret: a } }\n";
 
-    async fn call(kernel: &Kernel, tool: &str, args: Value) -> Result<Reply, Fault> {
+    async fn call(kernel: &Host, tool: &str, args: Value) -> Result<Reply, Fault> {
         kernel.syscall(&kernel.operator(), Op::RunTool(ToolCall { tool: tool.to_owned(), args })).await
     }
 
@@ -140,13 +140,13 @@ mod tests {
     }
 
     /// The ledger's entries, which can't be erased.
-    fn entries(kernel: &Kernel) -> String {
+    fn entries(kernel: &Host) -> String {
         let reader = Reader::on(kernel.ledger().storage());
         reader.entries().unwrap().map(|entry| entry.unwrap().body.to_string()).collect()
     }
 
     /// All that the ledger knows: entries and payloads.
-    fn recorded(kernel: &Kernel) -> String {
+    fn recorded(kernel: &Host) -> String {
         let reader = Reader::on(kernel.ledger().storage());
         let mut all = String::new();
         for entry in reader.entries().unwrap() {

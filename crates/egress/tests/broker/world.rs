@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use regent_egress::{Broker, CERTIFICATES, Network, register};
 use regent_kernel::{
-    ArgumentKind, BoxFuture, Catalogue, Executors, Kernel, ManualClock, NoSecrets, Op, Outcome, Parts,
-    Permit, Reply, Secrets, SideEffect, Tier, ToolCall, ToolSpec, Workspace, tier,
+    ArgumentKind, BoxFuture, Catalogue, Executors, Host, ManualClock, NoSecrets, Op, Outcome, Parts, Permit,
+    Reply, Secrets, SideEffect, Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Source};
@@ -55,7 +55,7 @@ impl Outlet for Door {
 }
 
 pub(crate) struct World {
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Host,
     _folder: tempfile::TempDir,
 }
 
@@ -97,7 +97,7 @@ impl World {
         register(&catalogue).unwrap();
         let broker = Broker::new(setup.network, folder.path());
         let door = Door { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
-        let kernel = Kernel::boot(Parts {
+        let kernel = Host::boot(Parts {
             policy: regent_policy::load(setup.policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
             executors: Executors {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
-    BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Integrity, Kernel, Label,
+    BoxFuture, Catalogue, Confidentiality, ExecuteError, Executor, Executors, Host, Integrity, Label,
     ManualClock, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Status,
     Tier, ToolCall, ToolSpec, Workspace, tier,
 };
@@ -31,7 +31,7 @@ const TOOLS: &[&str] = &[
 ];
 
 pub(crate) struct World {
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Host,
     pub(crate) tools: Arc<Scripted>,
     pub(crate) folder: tempfile::TempDir,
 }
@@ -107,7 +107,7 @@ impl World {
         for name in TOOLS {
             catalogue.admit(spec(name)).unwrap();
         }
-        let kernel = Kernel::boot(Parts {
+        let kernel = Host::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
             executors: Executors { elsewhere, ..Executors::new(tools.clone()) },

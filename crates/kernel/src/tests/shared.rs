@@ -9,7 +9,7 @@ use regent_store::State;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, ExecuteError, Executor, Executors, Kernel,
+    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, ExecuteError, Executor, Executors, Host,
     ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent, ToolCall,
     ToolSpec, Workspace, tier,
 };
@@ -25,7 +25,7 @@ pub(crate) const START_MS: i64 = 20_000 * 24 * 60 * 60 * 1000;
 /// A kernel, and what a test needs to see of it.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Host,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) state: Arc<dyn State>,
     /// How often the tool has run.
@@ -73,7 +73,7 @@ impl World {
             sponsor: sponsor.to_owned(),
             session: session.to_owned(),
         };
-        Self { kernel: Kernel::boot(parts).await.unwrap(), clock, state, runs, folder }
+        Self { kernel: Host::boot(parts).await.unwrap(), clock, state, runs, folder }
     }
 
     /// The operator lets the tool run.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use regent_kernel::{
-    BoxFuture, Catalogue, Completion, Confidentiality, ExecuteError, Executor, Executors, Inference,
-    Integrity, Kernel, Label, Message, Models, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, Role,
+    BoxFuture, Catalogue, Completion, Confidentiality, ExecuteError, Executor, Executors, Host, Inference,
+    Integrity, Label, Message, Models, Op, Outcome, Parts, Permit, Principal, RawOutput, Reply, Role,
     Sampling, Secret, Secrets, SideEffect, SystemClock, Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Entry, Ledger, LedgerKey, Reader};
@@ -21,7 +21,7 @@ pub(crate) const ALLOW_ALL: &str = "version: 1\nrules:\n  - { id: everything, ef
 pub(crate) const KEY: &str = "sk-Zk3vQ9pL7xW2mN8rT5yB1cD4";
 
 pub(crate) struct World {
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Host,
     pub(crate) hub: Arc<Hub>,
     _folder: tempfile::TempDir,
 }
@@ -36,7 +36,7 @@ impl World {
         let catalogue = Catalogue::default();
         catalogue.admit(tool()).unwrap();
         let hub = Arc::new(hub);
-        let kernel = Kernel::boot(Parts {
+        let kernel = Host::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
             executors: Executors {

@@ -104,7 +104,7 @@ pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
 async fn list(context: &Context) -> CommandResult {
     let running = Running::boot(context).await?;
     let questions = open(context, &running).await;
-    let reader = Reader::on(running.kernel.ledger().storage());
+    let reader = Reader::on(running.host.ledger().storage());
     let questions = running.close(context, questions).await?;
     let covered = covered::count(&reader, &questions.iter().collect::<Vec<_>>());
     let mut text = String::new();
@@ -155,11 +155,11 @@ async fn show(context: &Context, id: &str) -> CommandResult {
 
 async fn look(context: &Context, running: &Running, id: &str) -> CommandResult {
     let one = meant(open(context, running).await?, id)?;
-    let covered = covered::count(&Reader::on(running.kernel.ledger().storage()), &[&one]);
+    let covered = covered::count(&Reader::on(running.host.ledger().storage()), &[&one]);
     let covered = covered.into_iter().next().flatten();
-    let whole = question::text(&context.screen, &running.kernel, &one, covered.as_ref());
+    let whole = question::text(&context.screen, &running.host, &one, covered.as_ref());
     let text = format!("{}\n{whole}", context.screen.strong(&term::inline(&one.id.0)));
-    let call = question::Asked::read(&running.kernel, &one);
+    let call = question::Asked::read(&running.host, &one);
     let call = call.map(|call| json!({"tool": call.tool, "args": call.args}));
     Ok(Done::new(json!({"question": told(&one, &covered), "call": call}), text))
 }
@@ -177,7 +177,7 @@ fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure
 }
 
 async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>, Failure> {
-    let outcome = calls::call(context, running, &running.kernel.operator(), Op::Questions).await?;
+    let outcome = calls::call(context, running, &running.host.operator(), Op::Questions).await?;
     serde_json::from_value(calls::result_json(&outcome)?)
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the questions can't be read: {error}")))
 }
@@ -197,7 +197,7 @@ async fn give(context: &Context, running: &Running, id: &str, answer: Answer) ->
     };
     let ticket = TicketId(question.id.0.clone());
     let op = Op::Answer { ticket, answer: answer.clone() };
-    let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
+    let outcome = calls::call(context, running, &running.host.operator(), op).await?;
     let told: Value = calls::result_json(&outcome)?;
     let summary = term::block(&question.summary).replace('\n', "\n  ");
     let text = format!("{word} {}\n  {summary}\n", term::inline(&question.id.0));

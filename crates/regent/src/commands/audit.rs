@@ -348,7 +348,7 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
             .help("`regent audit show LANE/SEQ` prints the digests")
     })?;
     let running = Running::boot(context).await?;
-    let erased = running.kernel.ledger().erase(&digest, because, context.clock.now_ms());
+    let erased = running.host.ledger().erase(&digest, because, context.clock.now_ms());
     let erased = erased.map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()));
     let erased = running.close(context, erased).await?;
     if erased == 0 {

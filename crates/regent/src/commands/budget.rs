@@ -89,7 +89,7 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
         }
         BudgetScope::UserDay | BudgetScope::Project => {
             let running = Running::boot(context).await?;
-            let done = calls::call(context, &running, &running.kernel.operator(), op).await;
+            let done = calls::call(context, &running, &running.host.operator(), op).await;
             let done = done.and_then(|outcome| calls::succeeded(&outcome));
             running.close(context, done).await?;
         }
@@ -99,7 +99,7 @@ async fn set_scope(context: &Context, scope: &str, limits: Budget) -> Result<Str
 
 async fn show(context: &Context) -> CommandResult {
     let running = Running::boot(context).await?;
-    let standing = |scope: BudgetScope| Ok((scope.to_string(), running.kernel.budget(&scope)?));
+    let standing = |scope: BudgetScope| Ok((scope.to_string(), running.host.budget(&scope)?));
     let shared: Result<Vec<_>, Failure> =
         [BudgetScope::UserDay, BudgetScope::Project].into_iter().map(standing).collect();
     let shared = running.close(context, shared).await?;

@@ -201,7 +201,7 @@ async fn test(context: &Context, running: &Running, names: &[String]) -> Command
 
 async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String, Value), Failure> {
     let began = context.clock.elapsed();
-    let operator = running.kernel.operator();
+    let operator = running.host.operator();
     let outcome = calls::call(context, running, &operator, Op::Infer(question(name))).await?;
     let took_ms = context.clock.elapsed().saturating_sub(began).as_millis();
     calls::succeeded(&outcome)?;

@@ -327,7 +327,7 @@ async fn ask(
 ) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
-        None => running.kernel.operator(),
+        None => running.host.operator(),
     };
     let op = Op::CheckPolicy { op: Box::new(Op::RunTool(ToolCall { tool: tool.to_owned(), args })) };
     let outcome = calls::call(context, running, &caller, op).await?;

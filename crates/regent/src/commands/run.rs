@@ -97,7 +97,7 @@ async fn confined(
 ) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
-        None => running.kernel.operator(),
+        None => running.host.operator(),
     };
     let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
     let data = calls::outcome_json(&outcome);

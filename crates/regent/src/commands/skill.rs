@@ -246,7 +246,7 @@ async fn remove(context: &Context, name: &str) -> CommandResult {
     let project = context.project()?;
     let running = Running::boot(context).await?;
     let op = Op::RunTool(ToolCall { tool: "skill.remove".to_owned(), args: json!({"name": name}) });
-    let caller = running.kernel.operator();
+    let caller = running.host.operator();
     let result = calls::call(context, &running, &caller, op).await;
     let result = result.and_then(|outcome| calls::result_json(&outcome));
     let told = running.close(context, result).await?;

@@ -293,7 +293,7 @@ fn show(context: &Context, name: &str) -> CommandResult {
 async fn call(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {
     let caller = match agent {
         Some(name) => calls::spawn(context, running, name).await?,
-        None => running.kernel.operator(),
+        None => running.host.operator(),
     };
     let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
     if let Err(failure) = calls::succeeded(&outcome) {

@@ -41,7 +41,7 @@ pub(crate) fn usual_tools(running: &Running, model: &str) -> Option<Vec<String>>
     }
     wanted.extend(SMALL_SET.map(str::to_owned));
     let runs = |name: &String| {
-        let tool = running.kernel.catalogue().get(name);
+        let tool = running.kernel.tool(name);
         tool.is_some_and(|tool| tool.spec().tiers.iter().any(|tier| *tier != Tier::Instruction))
     };
     Some(wanted.into_iter().filter(runs).collect())
@@ -78,6 +78,7 @@ pub(crate) fn runtime(
         .map_err(|error| Failure::new(codes::IO, error.to_string()))?;
     let checkpoints = Checkpoints {
         store: Arc::new(store),
+        workspace: running.host.workspace().clone(),
         every_turns: PICTURE_EVERY_TURNS,
         every_ms: PICTURE_EVERY_MS,
         rest_times: PICTURE_REST_TIMES,
@@ -89,5 +90,5 @@ pub(crate) fn runtime(
         snapshots: Some(checkpoints),
         ..Options::default()
     };
-    Ok(Runtime::new(running.kernel.clone(), options))
+    Ok(Runtime::new(running.kernel.clone(), running.host.task_owner(), options))
 }

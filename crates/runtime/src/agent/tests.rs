@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{BoxFuture, Inference, Kernel, Message, Role, TaskId};
+use regent_kernel::{BoxFuture, Host, Inference, Message, Role, TaskId};
 use regent_testkit::{Behaviour, Marks, Puppet, Says, TestKernel, spec};
 use serde_json::json;
 
@@ -30,8 +30,8 @@ async fn stage(policy: &str, puppet: Puppet) -> Stage {
     Stage { test, puppet, marks }
 }
 
-async fn run(kernel: &Kernel, spec: TaskSpec) -> TaskEnd {
-    let runtime = Runtime::new(kernel.clone(), Options::default());
+async fn run(kernel: &Host, spec: TaskSpec) -> TaskEnd {
+    let runtime = Runtime::new(kernel.kernel(), kernel.task_owner(), Options::default());
     runtime.run(spec).await.unwrap().ended().await.unwrap()
 }
 
@@ -239,7 +239,11 @@ async fn hooks_hear_what_happens_and_may_say_a_word_or_stop() {
     let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
     let talker = Arc::new(Talker::default());
     let craft = Craft { hooks: Arc::<Talker>::clone(&talker), ..Craft::default() };
-    let runtime = Runtime::new(stage.test.kernel.clone(), Options { craft, ..Options::default() });
+    let runtime = Runtime::new(
+        stage.test.kernel.kernel(),
+        stage.test.kernel.task_owner(),
+        Options { craft, ..Options::default() },
+    );
     let end = runtime.run(quick("talk")).await.unwrap().ended().await.unwrap();
     assert_eq!(end.state, TaskState::Finalized);
     assert!(end.answer.is_none());

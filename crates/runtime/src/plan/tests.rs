@@ -76,7 +76,7 @@ async fn planned(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> S
         .boot()
         .await
         .unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), Options::default());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
     let spec = TaskSpec { mode: Mode::Plan, backoff_ms: 1, ..TaskSpec::new("the whole") };
     let end = runtime.run(spec).await.unwrap().ended().await.unwrap();
     let asked = puppet.asked();

@@ -76,14 +76,15 @@ impl Inner {
     /// Takes in what the ledger has of the task, and says what the task has used so far.
     fn remembered(&self, record: &TaskRecord) -> Result<Used, Stop> {
         self.kernel.adopt(std::slice::from_ref(&record.task))?;
-        let tapes = task::read(&self.kernel, |one| *one == record.task)?;
+        let tapes = task::read(&self.owner.records, |one| *one == record.task)?;
         Ok(tapes.get(&record.task).map(task::Tape::used).unwrap_or_default())
     }
 
     fn new_run(&self, record: &TaskRecord, wish: watch::Receiver<Wish>, events: Events) -> Run {
-        let head = self.kernel.ledger().head();
+        let head = self.owner.records.head();
         Run {
             kernel: self.kernel.clone(),
+            owner: self.owner.principal.clone(),
             task: record.task.clone(),
             model: record.spec.model.clone(),
             ancestors: record.ancestors.clone(),
@@ -110,8 +111,8 @@ impl Inner {
             trust: None,
             budget: limited.then(|| before.left_of(spec.budget)),
         };
-        let operator = self.kernel.operator();
-        let outcome = match self.kernel.syscall(&operator, Op::Spawn(spawn)).await? {
+        let owner = &self.owner.principal;
+        let outcome = match self.kernel.syscall(owner, Op::Spawn(spawn)).await? {
             Reply::Done(outcome) => outcome,
             Reply::Denied(denial) => return Err(refused(denial.reason)),
             Reply::Pending(ticket) => {
@@ -120,7 +121,7 @@ impl Inner {
         };
         let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
         let id = born.get("agent").and_then(Value::as_str).map(AgentId::from);
-        let who = id.and_then(|id| self.kernel.principal_of(&operator, &id));
+        let who = id.and_then(|id| self.kernel.principal_of(owner, &id));
         who.ok_or_else(|| Stop::Passing(format!("no agent can be started: {:?}", outcome.status)))
     }
 
@@ -148,7 +149,7 @@ impl Inner {
     }
 
     fn offers(&self, record: &TaskRecord) -> Vec<Offer> {
-        let tools = record.tools.keys().filter_map(|name| self.kernel.catalogue().get(name));
+        let tools = record.tools.keys().filter_map(|name| self.kernel.tool(name));
         tools
             .map(|tool| Offer {
                 name: tool.spec().name.clone(),
@@ -233,7 +234,7 @@ impl Milestones for Keeper {
             self.turns.store(0, Ordering::Release);
             self.due_ms.store(now_ms.saturating_add(self.checkpoints.every_ms), Ordering::Release);
             let (store, workspace) =
-                (Arc::clone(&self.checkpoints.store), self.inner.kernel.workspace().clone());
+                (Arc::clone(&self.checkpoints.store), self.checkpoints.workspace.clone());
             let taken = tokio::task::spawn_blocking(move || store.take(&workspace)).await;
             let done_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
             let took_ms = done_ms.saturating_sub(now_ms);

@@ -92,7 +92,7 @@ impl Inner {
         let content =
             serde_json::to_string(what).map_err(|error| TaskError::Stop(Stop::Plan(error.to_string())))?;
         let op = Op::Remember(Memory { region: Region::Working, key: KEY.to_owned(), content });
-        let who = self.kernel.operator().at_step(task, step).ok_or_else(|| Stop::Step(step.to_owned()))?;
+        let who = self.owner.principal.at_step(task, step).ok_or_else(|| Stop::Step(step.to_owned()))?;
         match self.kernel.syscall(&who, op).await? {
             Reply::Done(outcome) if outcome.status == regent_kernel::Status::Ok => Ok(()),
             Reply::Done(outcome) => {

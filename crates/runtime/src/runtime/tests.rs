@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Answer, BoxFuture, Entry, Inference, Kernel, Op, Reader, Scope, TaskId, Ticket};
+use regent_kernel::{Answer, BoxFuture, Entry, Host, Inference, Kernel, Op, Reader, Scope, TaskId, Ticket};
 use regent_ledger::storage::Sim;
 use regent_ledger::storage::sim::Plan as Blow;
 use regent_ledger::{Ledger, LedgerKey, Options as LedgerOptions};
@@ -51,19 +51,24 @@ impl Site {
     }
 
     /// A person who looks whether the mark was made, and says no to making it again.
-    fn options(&self) -> Options {
-        Options { asker: Some(Arc::new(Person(Arc::clone(&self.marks)))), ..Options::default() }
+    fn options(&self, test: &TestKernel) -> Options {
+        let person = Person { marks: Arc::clone(&self.marks), host: test.kernel.clone() };
+        Options { asker: Some(Arc::new(person)), ..Options::default() }
     }
 }
 
 #[derive(Debug)]
-struct Person(Arc<Marks>);
+struct Person {
+    marks: Arc<Marks>,
+    host: Host,
+}
 
 impl Asker for Person {
-    fn ask<'a>(&'a self, kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
+    fn ask<'a>(&'a self, _kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
         Box::pin(async move {
+            let kernel = &self.host;
             let is_made =
-                self.0.all().iter().any(|id| meant(kernel, &ticket.summary).contains(&id.to_string()));
+                self.marks.all().iter().any(|id| meant(kernel, &ticket.summary).contains(&id.to_string()));
             let answer = if is_made {
                 Answer::Deny { because: Some("it was made".to_owned()) }
             } else {
@@ -77,7 +82,7 @@ impl Asker for Person {
 }
 
 /// What a question is about. One about a call in doubt names the entry; a person looks it up in the ledger.
-fn meant(kernel: &Kernel, summary: &str) -> String {
+fn meant(kernel: &Host, summary: &str) -> String {
     let numbers: Vec<u64> =
         summary.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
     let (true, [seq, lane]) = (summary.starts_with("repeat"), numbers.as_slice()) else {
@@ -121,7 +126,10 @@ async fn crash_and_resume(crash_at: u64) -> Option<(Site, TestKernel, TaskId, Ta
     let disk = Sim::new(crash_at);
     disk.plan(Blow { crash_at: Some(crash_at), ..Blow::default() });
     let accepted = match site.boot(&disk).await {
-        Some(test) => match Runtime::new(test.kernel.clone(), site.options()).run(quick("mark")).await {
+        Some(test) => match Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test))
+            .run(quick("mark"))
+            .await
+        {
             Ok(mut handle) => {
                 handle.ended().await;
                 Some(handle.task.clone())
@@ -132,7 +140,7 @@ async fn crash_and_resume(crash_at: u64) -> Option<(Site, TestKernel, TaskId, Ta
     };
     let after = disk.after_kill();
     let test = site.boot(&after).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let task = accepted?;
     let end = match runtime.resume(&task).await {
         Ok(mut handle) => handle.ended().await.unwrap(),
@@ -144,8 +152,8 @@ async fn crash_and_resume(crash_at: u64) -> Option<(Site, TestKernel, TaskId, Ta
 }
 
 /// The task's tape, for the words of a failure.
-fn told(kernel: &Kernel, task: &TaskId) -> String {
-    let tapes = crate::task::read(kernel, |one| one == task).unwrap();
+fn told(kernel: &Host, task: &TaskId) -> String {
+    let tapes = crate::task::read(&kernel.records(), |one| one == task).unwrap();
     let line = |step: &crate::task::Recorded| {
         let end = step.end.as_ref().map_or_else(|| "no end".to_owned(), |end| end.status.to_string());
         format!("{} {} {} {:?}: {end}", step.step, step.op, step.verdict, step.why)
@@ -159,7 +167,11 @@ async fn adv_096_a_crash_at_every_use_of_the_disk_is_survived_and_no_effect_is_m
     let disk = Sim::new(1);
     let test = site.boot(&disk).await.unwrap();
     let booted = disk.operations();
-    let undisturbed = finished(&Runtime::new(test.kernel.clone(), site.options()), quick("mark")).await;
+    let undisturbed = finished(
+        &Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test)),
+        quick("mark"),
+    )
+    .await;
     assert_eq!(undisturbed.answer.as_ref().unwrap().text, "three marks");
     let operations = disk.operations();
     let mut resumed = 0;
@@ -170,7 +182,7 @@ async fn adv_096_a_crash_at_every_use_of_the_disk_is_survived_and_no_effect_is_m
         assert_eq!(end.answer, undisturbed.answer, "{crash_at}");
         let mut marks = site.marks.all();
         marks.sort_unstable();
-        let runtime = Runtime::new(test.kernel.clone(), site.options());
+        let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
         assert_eq!(marks, [101, 102, 103], "{crash_at}: {}", told(&test.kernel, &task));
         let view = runtime.task(&task).unwrap();
         assert_eq!((view.state, view.spent.tokens), (TaskState::Finalized, end.spent.tokens), "{crash_at}");
@@ -185,7 +197,7 @@ async fn a_task_that_is_killed_again_and_again_still_ends_once() {
         let mut disk = Sim::new(seed);
         let test = site.boot(&disk).await.unwrap();
         let task = {
-            let runtime = Runtime::new(test.kernel.clone(), site.options());
+            let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
             // Dies soon after it was taken.
             disk.plan(Blow { crash_at: Some(disk.operations() + 12 + seed), ..Blow::default() });
             match runtime.run(quick("mark")).await {
@@ -204,7 +216,7 @@ async fn a_task_that_is_killed_again_and_again_still_ends_once() {
             let test = site.boot(&disk).await.unwrap();
             let strike = disk.operations() + 20 + (seed * 7 + lives * 5) % 43;
             disk.plan(Blow { crash_at: Some(strike), ..Blow::default() });
-            let runtime = Runtime::new(test.kernel.clone(), site.options());
+            let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
             match runtime.resume(&task).await {
                 Ok(mut handle) => {
                     let end = handle.ended().await.unwrap();
@@ -227,7 +239,7 @@ async fn a_task_that_is_killed_again_and_again_still_ends_once() {
 async fn a_replay_asks_no_model_and_runs_no_tool_and_gives_the_same_prompts() {
     let site = Site::new(worker());
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let end = finished(&runtime, quick("mark")).await;
     let (asked, marks) = (site.puppet.asked(), site.marks.all());
     let replayed = runtime.replay(&end.task).await.unwrap();
@@ -241,7 +253,7 @@ async fn a_replay_asks_no_model_and_runs_no_tool_and_gives_the_same_prompts() {
 async fn a_replay_of_a_task_that_is_not_finished_stops_where_the_ledger_does() {
     let site = Site::new(Puppet::new(|_| Says::Text(String::new())));
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let mut spec = quick("say nothing");
     spec.limits.turns_max = 2;
     let end = finished(&runtime, spec).await;
@@ -263,7 +275,7 @@ async fn a_fork_shares_what_came_before_and_goes_its_own_way_with_another_model(
     };
     let site = Site::new(Puppet::new(head));
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let first = finished(&runtime, TaskSpec { model: "test/shy".to_owned(), ..quick("mark") }).await;
     let mut handle = runtime.fork(&first.task, "2", Some("test/bold".to_owned())).await.unwrap();
     let second = handle.ended().await.unwrap();
@@ -285,7 +297,7 @@ async fn a_task_out_of_budget_waits_and_goes_on_when_there_is_more() {
     let site = Site::new(worker());
     let disk = Sim::new(1);
     let test = site.boot(&disk).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let mut spec = quick("mark");
     (spec.limits.answer_tokens_max, spec.budget.tokens) = (5, Some(35));
     let end = finished(&runtime, spec).await;
@@ -300,7 +312,7 @@ async fn cancelling_stops_before_the_next_step_and_is_final() {
     let site =
         Site::new(Puppet::new(|inference| Says::call("mark", json!({"id": inference.messages.len()}))));
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let mut handle = runtime.run(quick("mark for ever")).await.unwrap();
     while site.marks.all().len() < 2 {
         tokio::task::yield_now().await;
@@ -317,7 +329,7 @@ async fn cancelling_stops_before_the_next_step_and_is_final() {
 async fn a_thousand_tasks_run_at_once() {
     let site = Site::new(Puppet::script(vec![Says::call("look", json!({"at": 1})), finish("seen")]));
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let mut handles = Vec::new();
     for number in 0..1_000 {
         let priority = if number % 10 == 0 { Priority::High } else { Priority::Normal };
@@ -334,14 +346,14 @@ async fn what_waited_in_the_queue_is_taken_up_again() {
     let site = Site::new(Puppet::script(vec![finish("done")]));
     let disk = Sim::new(1);
     let test = site.boot(&disk).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let mut tasks = Vec::new();
     for _ in 0..20 {
         // Recorded, and then the process is gone.
         tasks.push(runtime.run(quick("wait")).await.unwrap().task.clone());
     }
     let test = site.boot(&disk.after_kill()).await.unwrap();
-    let runtime = Runtime::new(test.kernel.clone(), site.options());
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), site.options(&test));
     let mut handles = runtime.resume_all().await.unwrap();
     for handle in &mut handles {
         assert_eq!(handle.ended().await.unwrap().answer.unwrap().text, "done");
@@ -358,10 +370,10 @@ async fn two_processes_do_not_run_one_task() {
         Site::new(Puppet::new(|inference| Says::call("hangs", json!({"n": inference.messages.len()}))));
     let test = site.boot(&Sim::new(1)).await.unwrap();
     let locks = site.folder.path().join("locks");
-    let options = || Options { locks: Some(locks.clone()), ..site.options() };
-    let runtime = Runtime::new(test.kernel.clone(), options());
+    let options = || Options { locks: Some(locks.clone()), ..site.options(&test) };
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), options());
     let handle = runtime.run(quick("hang")).await.unwrap();
-    let other = Runtime::new(test.kernel.clone(), options());
+    let other = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), options());
     assert!(matches!(other.resume(&handle.task).await, Err(TaskError::Busy(_))));
     assert!(matches!(runtime.resume(&handle.task).await, Err(TaskError::Busy(_))));
 }
@@ -371,10 +383,18 @@ async fn pictures_of_the_workspace_are_taken_at_milestones_and_noted() {
     let site = Site::new(worker());
     let test = site.boot(&Sim::new(1)).await.unwrap();
     let store = Snapshots::open(&site.folder.path().join("snapshots"), SnapshotOptions::default()).unwrap();
-    let checkpoints =
-        Checkpoints { store: Arc::new(store), every_turns: 1, every_ms: 600_000, rest_times: 0 };
-    let runtime =
-        Runtime::new(test.kernel.clone(), Options { snapshots: Some(checkpoints), ..site.options() });
+    let checkpoints = Checkpoints {
+        store: Arc::new(store),
+        workspace: test.kernel.workspace().clone(),
+        every_turns: 1,
+        every_ms: 600_000,
+        rest_times: 0,
+    };
+    let runtime = Runtime::new(
+        test.kernel.kernel(),
+        test.kernel.task_owner(),
+        Options { snapshots: Some(checkpoints), ..site.options(&test) },
+    );
     let end = finished(&runtime, quick("mark")).await;
     let steps: Vec<String> =
         runtime.task(&end.task).unwrap().snapshots.into_iter().map(|(_, step)| step).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use regent_kernel::{Budget, Digest, Entry, Fault, Kernel, Kind, Reader, Spent, TaskId};
+use regent_kernel::{Budget, Digest, Entry, Fault, Kind, Records, Spent, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -122,9 +122,8 @@ pub struct TaskView {
 pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
 
 /// Reads the whole ledger once and gives back the tapes of the tasks that are wanted.
-pub fn read(kernel: &Kernel, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
-    let reader = Reader::on(kernel.ledger().storage());
-    read_from(reader.entries()?.map(|entry| Ok(entry?)), wanted)
+pub fn read(records: &Records, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
+    read_from(records.reader().entries()?.map(|entry| Ok(entry?)), wanted)
 }
 
 /// The same from some entries: all that belong to those tasks have to be among them.

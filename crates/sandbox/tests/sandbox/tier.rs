@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Kernel, ManualClock, Op, Outcome,
+    ArgumentKind, BoxFuture, Catalogue, ExecuteError, Executor, Executors, Host, ManualClock, Op, Outcome,
     Parts, Permit, RawOutput, Reply, SideEffect, Status, Tier, ToolCall, ToolSpec, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey};
@@ -30,7 +30,7 @@ impl Executor<tier::Host> for NoHost {
 }
 
 struct World {
-    kernel: Kernel,
+    kernel: Host,
     folder: tempfile::TempDir,
 }
 
@@ -57,7 +57,7 @@ impl World {
         let catalogue = Catalogue::default();
         catalogue.admit(spec("process.exec", "argv", ArgumentKind::Argv)).unwrap();
         catalogue.admit(spec("shell.exec", "command", ArgumentKind::Shell)).unwrap();
-        let kernel = Kernel::boot(Parts {
+        let kernel = Host::boot(Parts {
             policy: regent_policy::load(POLICY, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
             executors: Executors {

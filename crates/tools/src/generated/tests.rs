@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use regent_egress::{Broker, Network};
 use regent_kernel::{
-    BoxFuture, Catalogue, Digest, ExecuteError, Executor, Executors, Kernel, ManualClock, Op, Parts, Permit,
+    BoxFuture, Catalogue, Digest, ExecuteError, Executor, Executors, Host, ManualClock, Op, Parts, Permit,
     RawOutput, Reply, Status, ToolCall, Workspace, tier,
 };
 use regent_ledger::{Ledger, LedgerKey};
@@ -121,12 +121,12 @@ impl World {
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
         };
-        Session { kernel: Kernel::boot(parts).await.unwrap(), refused }
+        Session { kernel: Host::boot(parts).await.unwrap(), refused }
     }
 }
 
 struct Session {
-    kernel: Kernel,
+    kernel: Host,
     refused: Vec<(String, GeneratedError)>,
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{
-    Catalogue, Confidentiality, Executors, Kernel, ManualClock, Op, Parts, Reply, Status, ToolCall, Workspace,
+    Catalogue, Confidentiality, Executors, Host, ManualClock, Op, Parts, Reply, Status, ToolCall, Workspace,
 };
 use regent_ledger::{Kind, Ledger, LedgerKey, Reader};
 use regent_policy::{Layer, Policy, Source, load};
@@ -30,7 +30,7 @@ rules:
 
 pub(crate) struct World {
     tmp: tempfile::TempDir,
-    pub(crate) kernel: Kernel,
+    pub(crate) kernel: Host,
 }
 
 /// What a call came to, in a form that tests can compare.
@@ -78,7 +78,7 @@ impl World {
             sponsor: "tester".to_owned(),
             session: "test".to_owned(),
         };
-        Self { kernel: Kernel::boot(parts).await.unwrap(), tmp }
+        Self { kernel: Host::boot(parts).await.unwrap(), tmp }
     }
 
     /// A path in the workspace.

@@ -145,7 +145,7 @@ async fn put(
     let next = compose::policy(&context.paths, here)
         .or_else(|failure| if read.is_none() { Ok(Policy::deny_all()) } else { Err(failure) });
     let recorded = match next {
-        Ok(policy) => running.kernel.replace_policy(policy).await.map_err(Failure::from),
+        Ok(policy) => running.host.replace_policy(policy).await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };
     if let Err(failure) = recorded {

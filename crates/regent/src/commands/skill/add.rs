@@ -84,7 +84,7 @@ async fn install(
         "looked_at": {"digest": plan.digest, "source": fetched.source(&source), "accept_findings": accept_findings},
     });
     let op = Op::RunTool(ToolCall { tool: "skill.install".to_owned(), args });
-    let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
+    let outcome = calls::call(context, running, &running.host.operator(), op).await?;
     let told = calls::result_json(&outcome)?;
     let text = shown::installed(&context.screen, &plan);
     Ok(Done::new(json!({"installed": told, "findings": plan.findings, "changes": plan.changes}), text))
@@ -172,7 +172,7 @@ async fn fetch(context: &Context, running: &Running, source: &str) -> Result<Fet
     // A repository elsewhere is reached through the broker: policy judges each connection.
     let args = json!({"argv": argv, "network": repository.protocol != "file"});
     let op = Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args });
-    let outcome = calls::call(context, running, &running.kernel.operator(), op).await?;
+    let outcome = calls::call(context, running, &running.host.operator(), op).await?;
     calls::succeeded(&outcome).map_err(|failure| cloning_failed(failure, &outcome))?;
     let staged = context.paths.state.join("staged");
     crate::paths::make_private(&staged)?;

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use regent_kernel::{Budget, Kernel, TaskId};
+use regent_kernel::{Budget, Host, TaskId};
 use regent_runtime::door::Asker;
 use regent_runtime::event::Event;
 use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
@@ -89,9 +89,9 @@ pub(crate) async fn watched(
             stage.line(&stage.screen().faint(&line));
         }
     }
-    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
     let handle = runtime.run(spec).await?;
-    one_of(watch(context, &running.kernel, &stage, vec![handle]).await)
+    one_of(watch(context, &running.host, &stage, vec![handle]).await)
 }
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
@@ -104,13 +104,13 @@ pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String
 
 async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budget: Budget) -> CommandResult {
     let stage = Arc::new(Stage::new(context.screen));
-    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
     let Some(task) = task else {
         let handles = runtime.resume_all().await?;
         if handles.is_empty() {
             return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
         }
-        let ended = watch(context, &running.kernel, &stage, handles).await;
+        let ended = watch(context, &running.host, &stage, handles).await;
         return told_all(context, ended);
     };
     needs_a_model(context, running)?;
@@ -119,7 +119,7 @@ async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budge
         runtime.set_budget(&task, money::merged(before, budget)).await?;
     }
     let handle = runtime.resume(&task).await?;
-    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
+    let ended = watch(context, &running.host, &stage, vec![handle]).await;
     one_of(ended)?.told()
 }
 
@@ -149,9 +149,9 @@ async fn part(
 ) -> CommandResult {
     needs_a_model(context, running)?;
     let stage = Arc::new(Stage::new(context.screen));
-    let runtime = tasks::runtime(context, running, asker(context, &stage))?;
+    let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
     let handle = runtime.fork(task, at, model).await?;
-    let ended = watch(context, &running.kernel, &stage, vec![handle]).await;
+    let ended = watch(context, &running.host, &stage, vec![handle]).await;
     one_of(ended)?.told()
 }
 
@@ -175,9 +175,10 @@ fn skills(running: &Running) -> Vec<String> {
 }
 
 /// Who asks: the person at the terminal, if there is one.
-fn asker(context: &Context, stage: &Arc<Stage>) -> Option<Arc<dyn Asker>> {
+fn asker(context: &Context, running: &Running, stage: &Arc<Stage>) -> Option<Arc<dyn Asker>> {
     let valid_ms = context.settings.approve_valid_ms();
-    context.screen.can_ask.then(|| Arc::new(Terminal::new(Arc::clone(stage), valid_ms)) as Arc<dyn Asker>)
+    let terminal = || Terminal::new(running.host.clone(), Arc::clone(stage), valid_ms);
+    context.screen.can_ask.then(|| Arc::new(terminal()) as Arc<dyn Asker>)
 }
 
 /// What comes from a running task.
@@ -194,7 +195,7 @@ struct Watched {
 }
 
 /// Shows tasks until all have ended. The first interrupt stops each between two steps, the second stops the calls that run.
-async fn watch(context: &Context, kernel: &Kernel, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> Watched {
+async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<TaskHandle>) -> Watched {
     let (tell, mut news) = mpsc::unbounded_channel();
     let reins: Vec<Reins> = handles.iter().map(TaskHandle::reins).collect();
     let mut live =
@@ -217,7 +218,7 @@ async fn watch(context: &Context, kernel: &Kernel, stage: &Arc<Stage>, handles: 
             () = interrupt() => {
                 if watched.interrupted {
                     // What runs is stopped, and the ledger says so; resuming finds out from there.
-                    let _closing = kernel.shutdown().await;
+                    let _closing = host.shutdown().await;
                 } else {
                     watched.interrupted = true;
                     live.stopping();

@@ -1,0 +1,193 @@
+//! The second handle: who boots a kernel, grants, reloads and acts as the operator.
+//!
+//! [`Kernel`] makes system calls, and every crate above the kernel may hold it. [`Host`] holds everything that is not a system call:
+//! the operator's principal, the ledger, the workspace, the catalogue, the policy in force. Only the composition root holds a `Host`,
+//! and it passes on the parts that a component needs, by name.
+
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError};
+
+use regent_ledger::{Digest, Head, Kind, Ledger, ReadError, Reader};
+use regent_policy::{Outline, Policy};
+use regent_store as store;
+use regent_workspace::Workspace;
+use serde_json::json;
+
+use crate::agent::{AgentId, Delivered};
+use crate::budget::{BudgetScope, Standing};
+use crate::catalogue::{Catalogue, Tool};
+use crate::kernel::{Core, InForce, Parts, Phase};
+use crate::principal::Principal;
+use crate::recovery::InDoubt;
+use crate::signal::Signal;
+use crate::syscall::{Fault, Kernel};
+
+/// A kernel with the authority of the process that booted it. Cloning shares it. It dereferences to the [`Kernel`], which has less.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub(crate) kernel: Kernel,
+}
+
+impl Deref for Host {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        &self.kernel
+    }
+}
+
+/// Whose tasks a runtime runs: their principal, and the ledger to read their steps back from. The composition root hands this over;
+/// a [`Kernel`] can't produce one.
+#[derive(Debug, Clone)]
+pub struct TaskOwner {
+    /// Who starts the agents of the tasks, and under whose name tasks are recorded.
+    pub principal: Principal,
+    /// Where the steps of the tasks are recorded.
+    pub records: Records,
+}
+
+/// The ledger, read-only.
+#[derive(Debug, Clone)]
+pub struct Records(Ledger);
+
+impl Records {
+    /// Reads entries.
+    pub fn reader(&self) -> Reader {
+        Reader::on(self.0.storage())
+    }
+
+    /// The bytes that a digest in an entry stands for; `None` if they were erased.
+    pub fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        self.0.payload(digest)
+    }
+
+    /// Where the lane of this process ends.
+    pub fn head(&self) -> Head {
+        self.0.head()
+    }
+}
+
+impl Host {
+    /// Brings a kernel up and records that it did.
+    pub async fn boot(parts: Parts) -> Result<Self, Fault> {
+        let start = parts.ledger.head();
+        let core = Arc::new(Core::new(parts));
+        let running =
+            json!({"session": core.operator.session(), "state": "running", "policy": core.policy().digest});
+        core.note(Kind::Kernel, &running).await?;
+        store::sweep(&*core.state, core.clock.now_ms())?;
+        core.recover(&start).await?;
+        core.turn(Phase::Running);
+        if core.executors.process.is_none() {
+            core.turn(Phase::Degraded("no process sandbox: programs can't be run".to_owned()));
+        }
+        Ok(Self { kernel: Kernel(core) })
+    }
+
+    /// The handle that makes system calls and nothing else: for the runtime, tools and protocols.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.kernel.0
+    }
+
+    /// The person that this kernel runs for.
+    pub fn operator(&self) -> Principal {
+        self.core().operator.clone()
+    }
+
+    /// The operator as the owner of tasks.
+    pub fn task_owner(&self) -> TaskOwner {
+        TaskOwner { principal: self.operator(), records: self.records() }
+    }
+
+    /// How a budget stands.
+    pub fn budget(&self, scope: &BudgetScope) -> Result<Standing, Fault> {
+        Ok(self.core().budgets.standing(scope, self.core().clock.now_ms())?)
+    }
+
+    /// Puts another policy in force, and records that. Calls that were judged by the old one run on.
+    pub async fn replace_policy(&self, policy: Policy) -> Result<(), Fault> {
+        let (core, next) = (self.core(), InForce::new(policy));
+        let files: Vec<String> = next.policy.outline().into_iter().map(|one| one.name).collect();
+        let body = json!({"files": files, "policy": next.digest, "session": core.operator.session(), "was": core.policy().digest});
+        core.note(Kind::Policy, &body).await?;
+        *core.policy.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// The tools that can be called; they can be admitted and removed here.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.core().catalogue
+    }
+
+    /// The folder that agents work in.
+    pub fn workspace(&self) -> &Workspace {
+        &self.core().workspace
+    }
+
+    /// The ledger that it writes.
+    pub fn ledger(&self) -> &Ledger {
+        &self.core().ledger
+    }
+
+    /// The ledger that it writes, read-only.
+    pub fn records(&self) -> Records {
+        Records(self.core().ledger.clone())
+    }
+
+    /// The calls that were found in doubt when this kernel came up.
+    pub fn in_doubt(&self) -> &[InDoubt] {
+        self.core().in_doubt.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Raises a signal on the kernel's own account.
+    pub async fn raise(&self, agent: &AgentId, signal: Signal, why: &str) -> Result<Delivered, Fault> {
+        self.kernel.raise(&self.operator(), agent, signal, why).await
+    }
+
+    /// Stops taking calls, stops the running ones, and closes the ledger.
+    pub async fn shutdown(&self) -> Result<(), Fault> {
+        let core = self.core();
+        core.turn(Phase::Shutdown);
+        core.end_agents().await;
+        core.note(Kind::Kernel, &json!({"session": core.operator.session(), "state": "shutdown"})).await?;
+        core.budgets.give_back(core.clock.now_ms())?;
+        core.ledger.close()?;
+        core.leave_clean()
+    }
+}
+
+impl Kernel {
+    /// What the policy in force consists of.
+    pub fn policy_outline(&self) -> Vec<Outline> {
+        self.0.policy().policy.outline()
+    }
+
+    /// The digest of the policy in force.
+    pub fn policy_digest(&self) -> String {
+        self.0.policy().digest.clone()
+    }
+
+    /// What state the kernel is in.
+    pub fn phase(&self) -> Phase {
+        self.0.phase()
+    }
+
+    /// The time by the kernel's clock.
+    pub fn now_ms(&self) -> i64 {
+        self.0.clock.now_ms()
+    }
+
+    /// A tool that can be called, by its name.
+    pub fn tool(&self, name: &str) -> Option<Arc<Tool>> {
+        self.0.catalogue.get(name)
+    }
+
+    /// All tools that can be called.
+    pub fn tools(&self) -> Vec<Arc<Tool>> {
+        self.0.catalogue.all()
+    }
+}
