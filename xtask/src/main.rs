@@ -85,7 +85,8 @@ fn torture(rest: &[String]) -> Result<()> {
 }
 
 fn tidy_up() -> Result<()> {
-    let found = tidy::findings(&root());
+    let (found, size) = tidy::findings(&root());
+    say(size);
     found.iter().for_each(say);
     if found.is_empty() { Ok(()) } else { bail!("tidy: {} findings", found.len()) }
 }
