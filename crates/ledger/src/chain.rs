@@ -4,7 +4,7 @@ use crate::canonical::Flaw;
 use crate::internal::{EraseBody, KeyBody, LaneBody, PackBody, RecoveryBody, Tip, spell_checkpoint};
 use crate::line::Line;
 use crate::note::Checkpoint;
-use crate::why::Why;
+use crate::why::{WITNESS, Why};
 use crate::{Digest, Kind, LaneId, PublicKey};
 
 /// A sector of a disk: what a power cut loses, it loses in these.
@@ -18,6 +18,25 @@ pub(crate) struct Known {
     pub(crate) size: u64,
     pub(crate) root: Digest,
     pub(crate) from: &'static str,
+    /// Entries count although no checkpoint covers them yet.
+    pub(crate) unsigned: bool,
+}
+
+impl Known {
+    /// What the index says.
+    pub(crate) fn anchored(size: u64, root: Digest) -> Known {
+        Known { size, root, from: "the index", unsigned: false }
+    }
+
+    /// What a checkpoint says that was kept elsewhere.
+    pub(crate) fn expected(size: u64, root: Digest) -> Known {
+        Known { size, root, from: "the expected checkpoint", unsigned: false }
+    }
+
+    /// What the witness says.
+    pub(crate) fn witnessed(size: u64, root: Digest) -> Known {
+        Known { size, root, from: WITNESS, unsigned: true }
+    }
 }
 
 /// What a walk needs to know beforehand.

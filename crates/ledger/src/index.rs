@@ -1,13 +1,11 @@
-//! The signed index of lanes, so that a whole lane can't vanish unnoticed, and the witness that
-//! remembers its version elsewhere, so that the whole ledger can't be rolled back unnoticed.
+//! The signed index of lanes, so that a whole lane can't vanish unnoticed.
 //!
 //! The index is a signed note: its origin, a counter that only grows, then one line for every key
 //! that no longer signs and one for every lane with the tree head last known. It may lag behind the
 //! lanes; it is never ahead of them.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use crate::layout::{INDEX, INDEX_LOCK};
 use crate::note::{NOTE_BYTES_MAX, Note, NoteError, read_decimal};
 use crate::storage::{Lock, Storage, read_all};
 use crate::why::{Break, Why};
+use crate::witness::Witnessed;
 use crate::{Digest, LaneId, LedgerKey, PublicKey};
 
 /// How often the lock is tried by someone who can't go on without it.
@@ -187,7 +186,7 @@ impl Index {
         let note = Note::sign(&self.text(), &Index::origin(&self.ledger), key);
         storage.replace(INDEX, note.as_bytes())?;
         if let Some(witness) = witness {
-            write_witness(witness, &self.ledger, self.counter)?;
+            Witnessed::store_counter(witness, &self.ledger, self.counter)?;
         }
         Ok(())
     }
@@ -221,39 +220,35 @@ pub(crate) fn lock(storage: &dyn Storage, tries: u32) -> Result<Box<dyn Lock>, I
     Err(IndexError::Busy)
 }
 
-/// What the witness remembers: the ledger's name and the counter.
-pub(crate) fn read_witness(path: &Path) -> io::Result<Option<(String, u64)>> {
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        text => text?,
-    };
-    let remembered = text
-        .trim_end()
-        .split_once(' ')
-        .and_then(|(ledger, counter)| Some((ledger.to_owned(), read_decimal(counter)?)));
-    remembered
-        .map(Some)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the witness file is unreadable"))
+/// Why the whole ledger isn't the one that the witness knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    Gone { ledger: String, entries: u64 },
+    Older { witnessed: u64, found: u64 },
+    Another { witnessed: String, found: String },
 }
 
-fn write_witness(path: &Path, ledger: &str, counter: u64) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let draft = path.with_extension("tmp");
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(format!("{ledger} {counter}\n").as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
-    std::fs::File::open(folder)?.sync_all()
+impl From<Mismatch> for Why {
+    fn from(mismatch: Mismatch) -> Why {
+        match mismatch {
+            Mismatch::Gone { ledger, entries } => Why::Gone { ledger, entries },
+            Mismatch::Older { witnessed, found } => Why::RolledBack { witnessed, found },
+            Mismatch::Another { witnessed, found } => Why::AnotherLedger { witnessed, found },
+        }
+    }
 }
 
 /// Compares the index with what the witness remembers.
-pub(crate) fn check_witness(path: &Path, index: Option<&Index>) -> Result<(), IndexError> {
-    let Some((ledger, witnessed)) = read_witness(path)? else { return Ok(()) };
-    let found = index.filter(|index| index.ledger == ledger).map_or(0, |index| index.counter);
-    if found < witnessed {
-        return Err(IndexError::Broken(Box::new(index_break(Why::RolledBack { witnessed, found }))));
+pub(crate) fn check_witness(witnessed: &Witnessed, index: Option<&Index>) -> Result<(), Mismatch> {
+    let Some(index) = index else {
+        return Err(Mismatch::Gone { ledger: witnessed.ledger.clone(), entries: witnessed.entries() });
+    };
+    if index.ledger != witnessed.ledger {
+        let (witnessed, found) = (witnessed.ledger.clone(), index.ledger.clone());
+        return Err(Mismatch::Another { witnessed, found });
+    }
+    if index.counter < witnessed.counter {
+        return Err(Mismatch::Older { witnessed: witnessed.counter, found: index.counter });
     }
     Ok(())
 }
@@ -305,8 +300,11 @@ mod tests {
         index.store(&storage, &key, Some(&witness)).unwrap();
         let old = index.clone();
         index.store(&storage, &key, Some(&witness)).unwrap();
-        assert!(check_witness(&witness, Some(&index)).is_ok());
-        assert!(matches!(check_witness(&witness, Some(&old)), Err(IndexError::Broken(_))));
-        assert!(matches!(check_witness(&witness, None), Err(IndexError::Broken(_))));
+        let witnessed = Witnessed::read(&witness).unwrap().unwrap();
+        assert_eq!(check_witness(&witnessed, Some(&index)), Ok(()));
+        assert!(matches!(check_witness(&witnessed, Some(&old)), Err(Mismatch::Older { .. })));
+        assert!(matches!(check_witness(&witnessed, None), Err(Mismatch::Gone { .. })));
+        let other = Index::new().unwrap();
+        assert!(matches!(check_witness(&witnessed, Some(&other)), Err(Mismatch::Another { .. })));
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
 use crate::entry::genesis;
+use crate::lane::Tail;
 use crate::line::Line;
 use crate::note::Checkpoint;
 use crate::tree::Frontier;
@@ -106,6 +107,41 @@ pub(crate) struct LaneBody {
     pub(crate) key: String,
     pub(crate) lane: LaneId,
     pub(crate) origin: String,
+    /// The history that this lane takes the place of, by someone's decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaces: Option<ReplacesBody>,
+}
+
+/// What was known of a ledger that was begun anew, or restored from a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplacesBody {
+    /// Version of the index that the witness knew; 0 if there was no witness.
+    pub(crate) counter: u64,
+    /// Entries that the witness knew in all lanes.
+    pub(crate) entries: u64,
+    /// `begun_anew` or `restored`.
+    pub(crate) how: String,
+    /// Heads that the witness knew and that aren't in this ledger, the first of them.
+    pub(crate) lanes: Vec<LostLane>,
+    /// How many more there were.
+    pub(crate) lanes_left_out: u64,
+    /// Name of the ledger that the witness knew.
+    pub(crate) ledger: String,
+    pub(crate) reason: String,
+}
+
+/// The head of a lane that is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LostLane {
+    /// Entries that the witness knew.
+    pub(crate) entries: u64,
+    /// Entries that are left of the lane.
+    pub(crate) found: u64,
+    pub(crate) lane: LaneId,
+    /// The root that the witness knew.
+    pub(crate) root: Digest,
 }
 
 /// Settles the end of a lane that a crash or a failed write left behind.
@@ -124,6 +160,21 @@ pub(crate) struct RecoveryBody {
     pub(crate) tail_sha256: Digest,
     /// Bytes after the last whole entry.
     pub(crate) torn_bytes: u64,
+}
+
+impl RecoveryBody {
+    /// What follows a tip.
+    pub(crate) fn of_tail(lane: LaneId, tip: &Tip, tail: &Tail) -> RecoveryBody {
+        RecoveryBody {
+            entries: tail.entries,
+            lane,
+            proven: tip.size(),
+            root: tip.frontier.root(),
+            tail_bytes: tail.bytes,
+            tail_sha256: tail.sha256,
+            torn_bytes: tail.torn_bytes,
+        }
+    }
 }
 
 /// Announces the key that signs after the next checkpoint.

@@ -45,8 +45,25 @@ impl LanePlan {
     /// The tip at the start of a segment, taken from the end of the one before.
     pub(crate) fn start(&self, storage: &dyn Storage, position: usize) -> io::Result<Option<Tip>> {
         let Some(before) = position.checked_sub(1) else { return Ok(Some(Tip::start(&self.origin))) };
-        let Some(first) = self.segments.get(before) else { return Ok(None) };
-        Ok(last_checkpoint(storage, self.lane, *first, &self.origin)?.map(|end| end.tip))
+        Ok(self.end(storage, before)?.map(|end| end.tip))
+    }
+
+    /// The checkpoint that a segment ends in.
+    fn end(&self, storage: &dyn Storage, position: usize) -> io::Result<Option<SegmentEnd>> {
+        let Some(first) = self.segments.get(position) else { return Ok(None) };
+        last_checkpoint(storage, self.lane, *first, &self.origin)
+    }
+
+    /// Whether a segment must be walked to compare it with what is known of the lane: where something is known about its middle.
+    pub(crate) fn must_be_compared(&self, storage: &dyn Storage, position: usize) -> io::Result<bool> {
+        let first = self.segments.get(position).copied().unwrap_or(0);
+        let next = self.segments.get(position + 1).copied().unwrap_or(u64::MAX);
+        let mut within =
+            self.known.iter().filter(|known| known.size > first && known.size <= next).peekable();
+        if within.peek().is_none() {
+            return Ok(false);
+        }
+        Ok(self.end(storage, position)?.is_none_or(|end| within.any(|known| end.states(known).is_none())))
     }
 
     /// Walks one segment.
@@ -88,6 +105,16 @@ pub(crate) struct SegmentEnd {
     pub(crate) tip: Tip,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) note: String,
+}
+
+impl SegmentEnd {
+    /// Whether the segment's end bears out what is known; `None` if it doesn't tell.
+    fn states(&self, known: &Known) -> Option<bool> {
+        if known.size == self.checkpoint.size {
+            return Some(known.root == self.checkpoint.root);
+        }
+        (known.size == self.tip.size()).then(|| known.root == self.tip.frontier.root())
+    }
 }
 
 /// Reads the last line of a segment, if it is a checkpoint.
@@ -215,6 +242,8 @@ pub(crate) struct LaneState {
     pub(crate) signer: Option<PublicKey>,
     /// Tip after the last checkpoint.
     pub(crate) tip: Tip,
+    /// Whole entries, those after the last checkpoint too.
+    pub(crate) whole: u64,
     pub(crate) recoveries: Vec<RecoveryBody>,
     pub(crate) erasures: Vec<EraseBody>,
     /// First entry and recorded pack length of each segment that was walked.
@@ -229,6 +258,7 @@ impl LaneState {
             end: LaneEnd::Empty,
             signer: None,
             tip: Tip::start(&plan.origin),
+            whole: 0,
             recoveries: Vec::new(),
             erasures: Vec::new(),
             packs: Vec::new(),
@@ -282,9 +312,9 @@ impl LanePlan {
         if let LaneEnd::Empty = state.end {
             state.end = LaneEnd::Clean;
         }
-        let found = state.tip.size();
-        if let Some(known) = self.known.iter().find(|known| known.size > found) {
-            state.end = LaneEnd::Broken(self.shorter(found, known));
+        let found = |known: &Known| if known.unsigned { state.whole } else { state.tip.size() };
+        if let Some(known) = self.known.iter().find(|known| known.size > found(known)) {
+            state.end = LaneEnd::Broken(self.shorter(found(known), known));
         }
         Ok(state)
     }
@@ -308,10 +338,15 @@ impl LanePlan {
         state: &mut LaneState,
         position: usize,
     ) -> io::Result<Result<(), Break>> {
-        let Some(tip) = self.start(storage, position + 1)? else {
+        let Some(end) = self.end(storage, position)? else {
             return Ok(Err(self.broken(position, None, None, Why::OpenSegment)));
         };
-        state.tip = tip;
+        if let Some(known) = self.known.iter().find(|known| end.states(known) == Some(false)) {
+            let why = Why::Root { from: known.from, size: known.size };
+            return Ok(Err(self.broken(position, Some(known.size.saturating_sub(1)), None, why)));
+        }
+        state.tip = end.tip;
+        state.whole = state.tip.size();
         Ok(Ok(()))
     }
 
@@ -346,6 +381,7 @@ impl LanePlan {
             state.recoveries.extend(walk.recoveries);
         }
         state.erasures.extend(walk.erasures);
+        state.whole = walk.proven.size() + walk.unproven;
         state.tip = walk.proven;
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 
 use crate::entry::{AT_MS_MAX, BODY_BYTES_MAX, Prepared};
-use crate::open::OpenError;
+use crate::open::{OpenError, Opening};
 use crate::options::Options;
 use crate::payload::PAYLOAD_BYTES_MAX;
 use crate::queue::{Appending, Lane};
@@ -53,7 +53,7 @@ impl Ledger {
 
     /// The same on any storage.
     pub fn open_on(storage: Arc<dyn Storage>, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
-        Ok(Ledger::start(crate::open::open(storage, key, options)?)?)
+        Ok(Ledger::start(crate::open::open(storage, key, options, Opening::Usual)?)?)
     }
 
     /// A ledger that ends with the process. Drafts are committed on the caller's thread, and signed
@@ -68,7 +68,7 @@ impl Ledger {
         Ledger::on_lane(LaneWriter::in_memory(Arc::new(Memory::default()), key, options), true)
     }
 
-    fn start(writer: LaneWriter) -> std::io::Result<Ledger> {
+    pub(crate) fn start(writer: LaneWriter) -> std::io::Result<Ledger> {
         let ledger = Ledger::on_lane(writer, false);
         let lane = ledger.shared.lane.clone();
         let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || lane.run())?;

@@ -29,11 +29,14 @@ mod payload;
 mod proof;
 mod queue;
 pub mod read;
+mod replaced;
 mod seen;
 pub mod storage;
+mod survey;
 pub mod tree;
 pub mod verify;
 mod why;
+mod witness;
 mod writer;
 
 #[cfg(test)]
@@ -53,5 +56,7 @@ pub use payload::{PAYLOAD_BYTES_MAX, Payload, PayloadKey, PayloadRef, check_pack
 pub use proof::{Export, ExportedEntry, ExportedLane, Proof, ProofError};
 pub use queue::Appending;
 pub use read::{ReadError, Reader};
+pub use replaced::Replaced;
 pub use verify::{LaneReport, LedgerVerdict, Report, VerifyError, VerifyOptions, verify};
 pub use why::{Break, Why};
+pub use witness::{LaneHead, Witnessed};

@@ -4,23 +4,21 @@
 //! starts, whose first entries say what was found there. A lane that no crash explains keeps the
 //! ledger shut.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::chain::Known;
-use crate::entry::lane_origin;
-use crate::index::{Anchor, Index, IndexError, PATIENT_TRIES, check_witness, index_break};
-use crate::internal::RecoveryBody;
-use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, last_checkpoint, read_head};
-use crate::layout::{LANES, OPEN_LOCK, lane_folder, lane_lock, lanes, pack_path, segment_path};
+use crate::LedgerKey;
+use crate::index::{Index, IndexError, Mismatch, PATIENT_TRIES, check_witness, index_break};
+use crate::internal::ReplacesBody;
+use crate::layout::{LANES, OPEN_LOCK, lanes};
 use crate::options::Options;
-use crate::seen::Seen;
-use crate::storage::{Existing, Lock, Storage};
+use crate::replaced::Decision;
+use crate::storage::{Lock, Storage};
+use crate::survey::{Found, Survey};
 use crate::why::{Break, Why};
-use crate::writer::{Home, LaneWriter, Resumed};
-use crate::{LaneId, LedgerKey};
+use crate::witness::Witnessed;
+use crate::writer::{Beginning, Home, LaneWriter};
 
 const OPEN_TRIES_MAX: u32 = 200;
 const OPEN_PAUSE: Duration = Duration::from_millis(10);
@@ -34,12 +32,78 @@ pub enum OpenError {
     /// It belongs to another key.
     #[error("the ledger is signed by another key")]
     WrongKey,
-    /// Others keep its index busy.
-    #[error("the ledger's index is held by another process")]
+    /// The witness knows a ledger here, and there is none: it was removed, or the folder was made anew.
+    #[error("the ledger that was here is gone: the witness knows ledger {ledger} with {entries} entries")]
+    Gone {
+        /// The name of the ledger that was here.
+        ledger: String,
+        /// Entries that the witness knows.
+        entries: u64,
+    },
+    /// It is an older state of the ledger that the witness knows: a backup was put back.
+    #[error("an older ledger: the witness has seen version {witnessed} of its index, this is {found}")]
+    Older {
+        /// The version in the witness.
+        witnessed: u64,
+        /// The version found.
+        found: u64,
+    },
+    /// It is another ledger than the one that the witness knows.
+    #[error("another ledger: the witness knows {witnessed}, this is {found}")]
+    Another {
+        /// The name in the witness.
+        witnessed: String,
+        /// The name found.
+        found: String,
+    },
+    /// Others keep its index busy, or are writing where nobody may.
+    #[error("the ledger is held by another process")]
     Busy,
     /// It can't be read or written.
     #[error("can't read or write the ledger")]
     Io(#[from] io::Error),
+}
+
+impl From<Mismatch> for OpenError {
+    fn from(mismatch: Mismatch) -> OpenError {
+        match mismatch {
+            Mismatch::Gone { ledger, entries } => OpenError::Gone { ledger, entries },
+            Mismatch::Older { witnessed, found } => OpenError::Older { witnessed, found },
+            Mismatch::Another { witnessed, found } => OpenError::Another { witnessed, found },
+        }
+    }
+}
+
+impl OpenError {
+    /// Whether the ledger isn't the one that the witness knows: gone, older, another, cut back or forked. Then
+    /// [`Ledger::restore`](crate::Ledger::restore) and [`Ledger::begin_anew`](crate::Ledger::begin_anew) lead on.
+    pub fn is_witnessed(&self) -> bool {
+        match self {
+            OpenError::Gone { .. } | OpenError::Older { .. } | OpenError::Another { .. } => true,
+            OpenError::Broken(broken) => broken.is_witnessed(),
+            OpenError::WrongKey | OpenError::Busy | OpenError::Io(_) => false,
+        }
+    }
+}
+
+/// How a ledger is opened.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// As the one that the witness knows.
+    Usual,
+    /// As a new one in the place of another.
+    Anew(Decision),
+    /// As it is, whatever the witness knows.
+    Restore(Decision),
+}
+
+impl Opening {
+    fn decision(&self) -> Option<&Decision> {
+        match self {
+            Opening::Usual => None,
+            Opening::Anew(decision) | Opening::Restore(decision) => Some(decision),
+        }
+    }
 }
 
 impl From<IndexError> for OpenError {
@@ -58,22 +122,46 @@ pub(crate) fn open(
     storage: Arc<dyn Storage>,
     key: LedgerKey,
     options: Options,
+    opening: Opening,
 ) -> Result<LaneWriter, OpenError> {
     // While we look at the lanes we hold their locks for a moment. Others wait meanwhile, or they
     // would take all lanes for used and start new ones; after a while they may, it does no harm.
     let _open = patient_lock(storage.as_ref())?;
-    let index = load_or_start(storage.as_ref(), &key, &options)?;
-    let at_ms = options.opened_at_ms;
+    // Before the lanes are read: what others write meanwhile is never behind the witness.
+    let witnessed = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten();
+    let index = load_or_start(storage.as_ref(), &key, &options, (&opening, witnessed.as_ref()))?;
+    let witnessed = witnessed.filter(|witnessed| witnessed.ledger == index.ledger);
     let home = Home { storage, key, ledger: index.ledger.clone(), options };
-    let mut survey = Survey::new(&home, &index)?;
+    let mut survey = Survey::new(&home, &index, (witnessed.as_ref(), opening.decision().is_some()))?;
     survey.run()?;
-    let Survey { taken, recoveries, locks, unknown, seen, .. } = survey;
-    seen.store(home.storage.as_ref(), &home.ledger, &home.key);
+    let found = survey.found;
+    {
+        let _index = crate::index::lock(home.storage.as_ref(), PATIENT_TRIES)?;
+        found.seen.store(home.storage.as_ref(), &home.ledger, &home.key);
+    }
+    match opening {
+        Opening::Usual => take_lane(home, found),
+        Opening::Anew(decision) => {
+            let body = decision.body("begun_anew", decision.all_lost());
+            replace(home, found, body, &decision)
+        }
+        Opening::Restore(decision) => {
+            let body = decision.body("restored", found.lost.clone());
+            replace(home, found, body, &decision)
+        }
+    }
+}
+
+/// Goes on with a lane that is free, or starts one that settles what others left.
+fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
+    let at_ms = home.options.opened_at_ms;
+    let Found { taken, recoveries, locks, unknown, .. } = found;
     let mut writer = match taken {
-        Some(found) if recoveries.is_empty() => LaneWriter::resume(home, found)?,
+        Some(taken) if recoveries.is_empty() => LaneWriter::resume(home, taken)?,
         Some(_) | None => {
             drop(taken);
-            LaneWriter::create(home, at_ms, &recoveries)?
+            let beginning = Beginning { recoveries: &recoveries, ..Beginning::default() };
+            LaneWriter::create(home, at_ms, beginning)?
         }
     };
     drop(locks);
@@ -88,6 +176,39 @@ pub(crate) fn open(
     Ok(writer)
 }
 
+/// Starts a lane that records what it takes the place of, then has the witness remember this ledger instead. Until that is done
+/// the witness refuses the ledger, and the decision can be made again.
+fn replace(
+    home: Home,
+    found: Found,
+    body: ReplacesBody,
+    decision: &Decision,
+) -> Result<LaneWriter, OpenError> {
+    let at_ms = home.options.opened_at_ms;
+    let Found { taken, recoveries, locks, unknown, mut heads, .. } = found;
+    drop(taken);
+    let known = decision.witnessed.iter().filter(|witnessed| witnessed.ledger == home.ledger);
+    let lane_min = known.filter_map(|known| known.lanes.keys().last()).map(|lane| lane.get() + 1).max();
+    let beginning =
+        Beginning { recoveries: &recoveries, replaces: Some(body), lane_min: lane_min.unwrap_or(0) };
+    let mut writer = LaneWriter::create(home, at_ms, beginning)?;
+    drop(locks);
+    let mut counter = 0;
+    let anchor = writer.anchor();
+    let Home { storage, key, .. } = &writer.home;
+    Index::update(storage.as_ref(), key, None, PATIENT_TRIES, |index| {
+        unknown.iter().chain(&anchor).for_each(|(lane, anchor)| index.anchor(*lane, *anchor));
+        counter = index.counter + 1;
+    })?;
+    heads.insert(writer.lane, writer.lane_head());
+    if let Some(path) = &writer.home.options.witness {
+        Witnessed { ledger: writer.home.ledger.clone(), counter, lanes: heads }.store(path)?;
+    }
+    writer.attach_witness()?;
+    writer.upkeep();
+    Ok(writer)
+}
+
 fn patient_lock(storage: &dyn Storage) -> io::Result<Option<Box<dyn Lock>>> {
     for _ in 0..OPEN_TRIES_MAX {
         if let Some(lock) = storage.lock(OPEN_LOCK)? {
@@ -98,13 +219,23 @@ fn patient_lock(storage: &dyn Storage) -> io::Result<Option<Box<dyn Lock>>> {
     Ok(None)
 }
 
-/// The index of the ledger; a new one if nothing is there yet.
-fn load_or_start(storage: &dyn Storage, key: &LedgerKey, options: &Options) -> Result<Index, OpenError> {
+/// The index of the ledger; a new one if nothing is there yet. The witness must know it, and is there afterwards.
+fn load_or_start(
+    storage: &dyn Storage,
+    key: &LedgerKey,
+    options: &Options,
+    (opening, witnessed): (&Opening, Option<&Witnessed>),
+) -> Result<Index, OpenError> {
     let keys = [key.public()];
     let witness = options.witness.as_deref();
     let mut found = Index::load(storage, &keys)?.map(|(index, _)| index);
-    if let Some(witness) = witness {
-        check_witness(witness, found.as_ref())?;
+    if let Some(decision) = opening.decision() {
+        // The witness is left as it is until there is a lane that says what was decided.
+        let counter_min = decision.witnessed.as_ref().map_or(0, |witnessed| witnessed.counter);
+        return decided_index(storage, key, found, counter_min);
+    }
+    if let Some(witnessed) = witnessed {
+        check_witness(witnessed, found.as_ref())?;
     }
     if found.is_none() {
         // The index is written before the first lane, so a crash never leaves lanes without it.
@@ -121,173 +252,33 @@ fn load_or_start(storage: &dyn Storage, key: &LedgerKey, options: &Options) -> R
             index.store(storage, key, witness)?;
             found = Some(index);
         }
+    } else if let (Some(path), Some(index)) = (witness, &found)
+        && witnessed.is_none_or(|witnessed| witnessed.lanes.is_empty())
+    {
+        // A ledger that was moved here, or a witness of the first version: from here on it is remembered.
+        let _lock = crate::index::lock(storage, PATIENT_TRIES)?;
+        if Witnessed::read(path)?.is_none_or(|witnessed| witnessed.lanes.is_empty()) {
+            Witnessed::store_counter(path, &index.ledger, index.counter)?;
+        }
     }
     storage.create_folder(LANES)?;
     found.ok_or_else(|| OpenError::Io(io::Error::other("no index")))
 }
 
-/// What opening finds in the lanes.
-struct Survey<'a> {
-    storage: &'a dyn Storage,
-    home: &'a Home,
-    index: &'a Index,
-    keys: KeyRing,
-    settled: BTreeMap<LaneId, RecoveryBody>,
-    before: Seen,
-    seen: Seen,
-    taken: Option<Resumed>,
-    recoveries: Vec<RecoveryBody>,
-    /// Locks of the lanes to be settled, until they are.
-    locks: Vec<Box<dyn Lock>>,
-    unknown: Vec<(LaneId, Anchor)>,
-}
-
-impl<'a> Survey<'a> {
-    fn new(home: &'a Home, index: &'a Index) -> Result<Survey<'a>, OpenError> {
-        let storage = home.storage.as_ref();
-        let mut settled = BTreeMap::new();
-        for lane in lanes(storage)? {
-            for recovery in read_head(storage, lane)?.recoveries {
-                settled.insert(recovery.lane, recovery);
-            }
-        }
-        let key = home.key.public();
-        Ok(Survey {
-            storage,
-            home,
-            index,
-            keys: KeyRing::Any(index.keys(key)),
-            settled,
-            before: Seen::load(storage, &index.ledger, key),
-            seen: Seen::default(),
-            taken: None,
-            recoveries: Vec::new(),
-            locks: Vec::new(),
-            unknown: Vec::new(),
-        })
-    }
-
-    fn run(&mut self) -> Result<(), OpenError> {
-        let present = lanes(self.storage)?;
-        if let Some(lane) = self.index.lanes.keys().find(|lane| !present.contains(lane)) {
-            let file = lane_folder(*lane);
-            let broken = Break { lane: Some(*lane), seq: None, file, line: None, why: Why::MissingLane };
-            return Err(OpenError::Broken(Box::new(broken)));
-        }
-        present.into_iter().try_for_each(|lane| self.look_at(lane))
-    }
-
-    fn look_at(&mut self, lane: LaneId) -> Result<(), OpenError> {
-        let lock = self.storage.lock(&lane_lock(lane))?;
-        let origin = lane_origin(&self.home.ledger, lane);
-        let mut plan = LanePlan::new(self.storage, lane, origin)?;
-        plan.live = lock.is_none();
-        plan.settled = self.settled.get(&lane).cloned();
-        plan.known = self.known(lane);
-        // The lane that we may take is verified to its end, whatever it looks like from outside.
-        let candidate = lock.is_some() && self.taken.is_none() && plan.settled.is_none();
-        let state = self.walk(&plan, candidate)?;
-        if state.end == LaneEnd::Clean && lock.is_some() && !self.index.lanes.contains_key(&lane) {
-            let key = read_head(self.storage, lane)?.key.unwrap_or(self.home.key.public());
-            let (size, root) = (state.tip.size(), state.tip.frontier.root());
-            self.unknown.push((lane, Anchor { key, size, root }));
-        }
-        match (&state.end, lock) {
-            (LaneEnd::Broken(broken), _) => return Err(OpenError::Broken(Box::new(broken.clone()))),
-            (LaneEnd::Unproven(tail), Some(lock)) => {
-                self.make_durable(&plan)?;
-                self.recoveries.push(RecoveryBody {
-                    entries: tail.entries,
-                    lane,
-                    proven: state.tip.size(),
-                    root: state.tip.frontier.root(),
-                    tail_bytes: tail.bytes,
-                    tail_sha256: tail.sha256,
-                    torn_bytes: tail.torn_bytes,
-                });
-                self.locks.push(lock);
-            }
-            (LaneEnd::Clean, Some(lock)) if candidate => {
-                self.make_durable(&plan)?;
-                self.consider(&plan, state, lock)?;
-            }
-            (
-                LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Unproven(_),
-                _,
-            ) => {}
-        }
-        Ok(())
-    }
-
-    /// What a killed writer left may be in the system's memory only. Once it is settled, or in the index, it must not
-    /// change any more, not even by a loss of power.
-    fn make_durable(&self, plan: &LanePlan) -> io::Result<()> {
-        // Older segments were synced before the next one was started.
-        for first in plan.segments.iter().rev().take(2) {
-            for path in [segment_path(plan.lane, *first), pack_path(plan.lane, *first)] {
-                if self.storage.stat(&path)?.is_some() {
-                    self.storage.appender(&path, Existing::Required)?.sync()?;
-                }
-            }
-        }
-        self.storage.sync_folder(&lane_folder(plan.lane))
-    }
-
-    fn known(&self, lane: LaneId) -> Vec<Known> {
-        let anchor = self.index.lanes.get(&lane);
-        anchor
-            .map(|anchor| Known { size: anchor.size, root: anchor.root, from: "the index" })
-            .into_iter()
-            .collect()
-    }
-
-    /// Walks the segments of a lane that changed since they were last verified.
-    fn walk(&mut self, plan: &LanePlan, to_the_end: bool) -> Result<LaneState, OpenError> {
-        let mut buffer = Vec::new();
-        let mut pieces = Vec::new();
-        let last = plan.segments.len().saturating_sub(1);
-        for (position, first) in plan.segments.iter().enumerate() {
-            let stat = self.storage.stat(&segment_path(plan.lane, *first))?;
-            let unchanged = stat.is_some() && self.before.get(plan.lane, *first) == stat;
-            let always = position == last && (to_the_end || plan.live || plan.settled.is_some());
-            if unchanged && !always {
-                pieces.push(None);
-            } else {
-                // Where the segment before has no good end, that one is at fault.
-                let Some(start) = plan.start(self.storage, position)? else { break };
-                pieces.push(Some(plan.walk(self.storage, position, start, &mut buffer)?));
-            }
-            // What is about to grow will look different anyway.
-            if let Some(stat) = stat.filter(|_| position != last || !(plan.live || to_the_end)) {
-                self.seen.set(plan.lane, *first, stat);
-            }
-        }
-        Ok(plan.judge(self.storage, pieces, &self.keys)?)
-    }
-
-    /// Takes a lane that ends cleanly, if it is ours to go on with.
-    fn consider(&mut self, plan: &LanePlan, state: LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
-        let Some(first) = plan.segments.last().copied() else { return Ok(()) };
-        let bytes = self.storage.stat(&segment_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
-        let pack_bytes = state.packs.last().map_or(0, |(_, recorded)| *recorded);
-        let length = |first| -> io::Result<u64> {
-            Ok(self.storage.stat(&pack_path(plan.lane, first))?.map_or(0, |stat| stat.bytes))
-        };
-        let next = state.tip.size();
-        // Stray payload bytes of a crash are left alone, and so is a lane of an older key.
-        let strays = length(first)? != pack_bytes || (next != first && length(next)? > 0);
-        if strays || state.signer != Some(self.home.key.public()) {
-            return Ok(());
-        }
-        // If the last segment was made and nothing written to it, the lane ends in the one before.
-        let ends_in = if bytes == 0 { plan.segments.iter().rev().nth(1).copied() } else { Some(first) };
-        let Some(ends_in) = ends_in else { return Ok(()) };
-        let Some(end) = last_checkpoint(self.storage, plan.lane, ends_in, &plan.origin)? else {
-            return Ok(());
-        };
-        let checkpoint = (end.checkpoint, end.note);
-        let (lane, tip) = (plan.lane, end.tip);
-        self.taken = Some(Resumed { lane, lock, first, bytes, pack_bytes, tip, checkpoint });
-        Ok(())
-    }
+/// The index of a ledger that takes the place of another; its version goes on from there.
+fn decided_index(
+    storage: &dyn Storage,
+    key: &LedgerKey,
+    found: Option<Index>,
+    counter_min: u64,
+) -> Result<Index, OpenError> {
+    let _lock = crate::index::lock(storage, PATIENT_TRIES)?;
+    let mut index = match found {
+        Some(index) => index,
+        None => Index::new()?,
+    };
+    index.counter = index.counter.max(counter_min);
+    index.store(storage, key, None)?;
+    storage.create_folder(LANES)?;
+    Ok(index)
 }

@@ -18,7 +18,7 @@ pub struct Options {
     pub checkpoint_entries_max: u64,
     /// The index is renewed after this many checkpoints, besides on opening, rotation and closing.
     pub index_checkpoints_max: u32,
-    /// A small file outside the ledger that remembers the index's version, against rollback.
+    /// A small file outside the ledger that remembers the head of each lane, against cuts, forks and rollback.
     pub witness: Option<PathBuf>,
     /// Payloads are encrypted with this key.
     pub payload_key: Option<PayloadKey>,

@@ -1,12 +1,13 @@
 //! Finding payloads in the packs, and erasing them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::PoisonError;
 
 use crate::internal::EraseBody;
-use crate::lane::last_checkpoint;
-use crate::layout::{lane_lock, lanes, pack_path, segments};
+use crate::lane::{SEGMENT_BYTES_CAP, last_checkpoint};
+use crate::layout::{lane_lock, lanes, pack_path, segment_path, segments};
+use crate::line::Line;
 use crate::payload::{HEADER_BYTES, Header, PayloadKey};
 use crate::read::{ReadError, Reader};
 use crate::storage::Storage;
@@ -77,6 +78,28 @@ impl Packs {
         }
         Ok(self.places.get(digest).cloned().unwrap_or_default())
     }
+}
+
+/// The packs that entries under a checkpoint say were removed.
+pub(crate) fn removed_packs(storage: &dyn Storage) -> io::Result<BTreeSet<(LaneId, u64)>> {
+    let mut removed = BTreeSet::new();
+    let mut bytes = Vec::new();
+    for lane in lanes(storage)? {
+        for first in segments(storage, lane)? {
+            storage.read(&segment_path(lane, first), 0, SEGMENT_BYTES_CAP, &mut bytes)?;
+            let valid = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
+            let (mut at, mut pending) = (0, Vec::new());
+            while let Ok(line) = Line::scan(bytes.get(at..valid).unwrap_or_default()) {
+                at += line.bytes.len() + 1;
+                if line.kind == Kind::Erase {
+                    pending.extend(serde_json::from_slice::<EraseBody>(line.body).ok());
+                } else if line.kind == Kind::Checkpoint {
+                    removed.extend(pending.drain(..).filter_map(|erase| erase.lane.zip(erase.segment)));
+                }
+            }
+        }
+    }
+    Ok(removed)
 }
 
 impl Reader {

@@ -14,6 +14,7 @@ use crate::lane::{SEGMENT_BYTES_CAP, read_head};
 use crate::layout::{lanes, segment_path, segments};
 use crate::line::Line;
 use crate::storage::{Files, Storage};
+use crate::witness::Witnessed;
 use crate::{Digest, Entry, Kind, LaneId};
 
 /// Why something can't be read.
@@ -330,11 +331,9 @@ fn merge(lanes: Vec<Vec<Entry>>) -> Vec<Entry> {
     }
 }
 
-/// What the index knows of a lane, for comparison.
-pub(crate) fn anchored(index: &Index, lane: LaneId) -> Vec<Known> {
-    let anchor = index.lanes.get(&lane);
-    anchor
-        .map(|anchor| Known { size: anchor.size, root: anchor.root, from: "the index" })
-        .into_iter()
-        .collect()
+/// What the index and the witness know of a lane, for comparison.
+pub(crate) fn known(index: &Index, witnessed: Option<&Witnessed>, lane: LaneId) -> Vec<Known> {
+    let anchor = index.lanes.get(&lane).map(|anchor| Known::anchored(anchor.size, anchor.root));
+    let head = witnessed.and_then(|witnessed| witnessed.lanes.get(&lane));
+    anchor.into_iter().chain(head.map(|head| Known::witnessed(head.size, head.root))).collect()
 }

@@ -1,8 +1,9 @@
 //! What was verified before, so that opening a ledger doesn't read all of its past each time.
 //!
 //! A note signed with the ledger's key lists segments with what they looked like from outside when
-//! they were verified. A segment that looks the same is not read again on opening; `verify` reads
-//! everything always. If the note is missing or doesn't count, everything is read.
+//! they were verified, and how long their packs must be. A segment that looks the same is not read
+//! again on opening; `verify` reads everything always. If the note is missing or doesn't count,
+//! everything is read.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,18 @@ use crate::note::{NOTE_BYTES_MAX, Note, read_decimal};
 use crate::storage::{Stat, Storage, read_all};
 use crate::{LaneId, LedgerKey, PublicKey};
 
-/// Segments and what they looked like.
+/// What was seen of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// What it looked like.
+    pub(crate) stat: Stat,
+    /// How long its pack must be; `None` if an entry says that the pack was removed.
+    pub(crate) pack_bytes: Option<u64>,
+}
+
+/// Segments and what was seen of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Seen(BTreeMap<(LaneId, u64), Stat>);
+pub(crate) struct Seen(BTreeMap<(LaneId, u64), Sight>);
 
 impl Seen {
     pub(crate) fn load(storage: &dyn Storage, ledger: &str, key: PublicKey) -> Seen {
@@ -34,14 +44,17 @@ impl Seen {
         let mut seen = Seen::default();
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
-            let [lane, first, bytes, modified_ns, changed_ns, inode] = words.as_slice() else { return None };
+            let [lane, first, bytes, modified_ns, changed_ns, inode, pack] = words.as_slice() else {
+                return None;
+            };
             let stat = Stat {
                 bytes: read_decimal(bytes)?,
                 modified_ns: modified_ns.parse().ok()?,
                 changed_ns: changed_ns.parse().ok()?,
                 inode: read_decimal(inode)?,
             };
-            seen.set(lane.parse().ok()?, read_decimal(first)?, stat);
+            let pack_bytes = if *pack == "-" { None } else { Some(read_decimal(pack)?) };
+            seen.set(lane.parse().ok()?, read_decimal(first)?, Sight { stat, pack_bytes });
         }
         Some(seen)
     }
@@ -53,22 +66,23 @@ impl Seen {
         }
         let origin = origin(ledger);
         let mut text = format!("{origin}\n");
-        for ((lane, first), stat) in &self.0 {
+        for ((lane, first), Sight { stat, pack_bytes }) in &self.0 {
             let Stat { bytes, modified_ns, changed_ns, inode } = stat;
-            text.push_str(&format!("{lane} {first} {bytes} {modified_ns} {changed_ns} {inode}\n"));
+            let pack = pack_bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+            text.push_str(&format!("{lane} {first} {bytes} {modified_ns} {changed_ns} {inode} {pack}\n"));
         }
         drop(storage.replace(SEEN, Note::sign(&text, &origin, key).as_bytes()));
     }
 
-    pub(crate) fn get(&self, lane: LaneId, first: u64) -> Option<Stat> {
+    pub(crate) fn get(&self, lane: LaneId, first: u64) -> Option<Sight> {
         self.0.get(&(lane, first)).copied()
     }
 
-    pub(crate) fn set(&mut self, lane: LaneId, first: u64, stat: Stat) {
-        self.0.insert((lane, first), stat);
+    pub(crate) fn set(&mut self, lane: LaneId, first: u64, sight: Sight) {
+        self.0.insert((lane, first), sight);
     }
 }
 
 fn origin(ledger: &str) -> String {
-    format!("regent/{ledger}/seen")
+    format!("regent/{ledger}/seen2")
 }

@@ -66,6 +66,12 @@ pub trait Appender: Send + fmt::Debug {
 
     /// Makes durable what was appended.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// Fails if the file isn't the one under its name any more: a file that was removed or moved away still takes bytes, and
+    /// nobody will find them.
+    fn confirm(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An exclusive lock, given up when dropped.

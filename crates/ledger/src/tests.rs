@@ -6,6 +6,7 @@ mod lanes;
 mod payloads;
 mod proofs;
 mod tamper;
+mod witness;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use crate::note::{Checkpoint, Note};
 use crate::payload::Records;
 use crate::storage::{Files, Storage};
 use crate::why::{Break, Why};
+use crate::witness::Witnessed;
 use crate::{Digest, LaneId, PublicKey};
 
 const THREADS_MAX: usize = 8;
@@ -35,7 +36,7 @@ pub struct VerifyOptions {
     pub keys: Vec<PublicKey>,
     /// Signed checkpoints that were kept elsewhere and must be part of this history.
     pub expect: Vec<String>,
-    /// The file that remembers the index's version.
+    /// The file that remembers the head of each lane.
     pub witness: Option<PathBuf>,
     /// Payloads are not read.
     pub skip_payloads: bool,
@@ -118,16 +119,18 @@ pub fn verify(root: &Path, options: &VerifyOptions) -> Result<Report, VerifyErro
 /// Verifies the ledger in a storage.
 pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<Report, VerifyError> {
     let storage = storage.as_ref();
+    // Before anything else is read: what is written meanwhile is never behind the witness.
+    let witnessed = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten();
     let present = lanes(storage)?;
     let (index, note) = match Index::read(storage) {
         Ok(Some(found)) => found,
-        Ok(None) if present.is_empty() => return Err(VerifyError::NoLedger),
+        Ok(None) if present.is_empty() => return nothing_here(witnessed.as_ref()),
         Ok(None) => return Ok(Report::broken(index_break(Why::Index("it is missing".to_owned())))),
         Err(IndexError::Broken(broken)) => return Ok(Report::broken(*broken)),
         Err(IndexError::Io(error)) => return Err(error.into()),
         Err(error @ (IndexError::WrongKey | IndexError::Busy)) => return Err(io::Error::other(error).into()),
     };
-    let mut plans = match plan(storage, &index, &present, options)? {
+    let mut plans = match plan(storage, &index, &present, (options, witnessed.as_ref()))? {
         Ok(plans) => plans,
         Err(broken) => return Ok(Report::broken(broken)),
     };
@@ -135,9 +138,9 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
     let keys = if options.keys.is_empty() { own_keys(&walked) } else { options.keys.clone() };
     if keys.is_empty() && index.lanes.is_empty() {
         // Whoever started it was struck down before the first entry: there is nothing yet that could hold or break.
-        return Err(VerifyError::NoLedger);
+        return nothing_here(witnessed.as_ref().filter(|witnessed| !witnessed.lanes.is_empty()));
     }
-    let signer = index_signer(&index, &note, &keys, options)?;
+    let signer = index.signer(&note, &keys).map_err(|error| index_break(Why::Index(error.to_string())));
     let ring = match &signer {
         Ok(signer) => index.keys(*signer),
         // The lanes are judged all the same: what is wrong with one says more.
@@ -154,6 +157,11 @@ pub fn verify_on(storage: Arc<dyn Storage>, options: &VerifyOptions) -> Result<R
         }
         Err(broken) => return Ok(Report::broken(broken)),
     };
+    if let Some(Err(mismatch)) = witnessed.as_ref().map(|witnessed| check_witness(witnessed, Some(&index))) {
+        // That the whole ledger is another or older says more than where its lanes differ.
+        let tampered = first_break(&states).filter(|broken| !broken.is_witnessed());
+        return Ok(Report::broken(tampered.cloned().unwrap_or_else(|| index_break(mismatch.into()))));
+    }
     for expected in &options.expect {
         Checkpoint::open(expected, &ring).map_err(|error| VerifyError::Expectation(error.to_string()))?;
     }
@@ -204,21 +212,12 @@ impl LaneReport {
     }
 }
 
-/// Who signed the index, if a trusted key did and the witness has seen no later one.
-fn index_signer(
-    index: &Index,
-    note: &Note,
-    keys: &[PublicKey],
-    options: &VerifyOptions,
-) -> Result<Result<PublicKey, Break>, VerifyError> {
-    let signer = match index.signer(note, keys) {
-        Ok(signer) => signer,
-        Err(error) => return Ok(Err(index_break(Why::Index(error.to_string())))),
-    };
-    match options.witness.as_ref().map(|witness| check_witness(witness, Some(index))) {
-        None | Some(Ok(())) => Ok(Ok(signer)),
-        Some(Err(IndexError::Broken(broken))) => Ok(Err(*broken)),
-        Some(Err(error)) => Err(io::Error::other(error).into()),
+/// There is no ledger, or nothing in it: that is all there is to say, unless the witness knows better.
+fn nothing_here(witnessed: Option<&Witnessed>) -> Result<Report, VerifyError> {
+    let gone = witnessed.map(|witnessed| check_witness(witnessed, None));
+    match gone {
+        Some(Err(mismatch)) => Ok(Report::broken(index_break(mismatch.into()))),
+        Some(Ok(())) | None => Err(VerifyError::NoLedger),
     }
 }
 
@@ -248,11 +247,12 @@ fn plan(
     storage: &dyn Storage,
     index: &Index,
     present: &[LaneId],
-    options: &VerifyOptions,
+    (options, witnessed): (&VerifyOptions, Option<&Witnessed>),
 ) -> Result<Result<Vec<LanePlan>, Break>, VerifyError> {
-    if let Some(lane) = index.lanes.keys().find(|lane| !present.contains(lane)) {
-        let file = lane_folder(*lane);
-        return Ok(Err(Break { lane: Some(*lane), seq: None, file, line: None, why: Why::MissingLane }));
+    // Lanes of a ledger that the witness doesn't know aren't comparable; the index says so.
+    let witnessed = witnessed.filter(|witnessed| witnessed.ledger == index.ledger);
+    if let Some(broken) = missing_lane(index, witnessed, present) {
+        return Ok(Err(broken));
     }
     let mut settled: BTreeMap<LaneId, RecoveryBody> = BTreeMap::new();
     let mut plans = Vec::new();
@@ -261,7 +261,7 @@ fn plan(
             settled.insert(recovery.lane, recovery);
         }
         let mut plan = LanePlan::new(storage, *lane, lane_origin(&index.ledger, *lane))?;
-        plan.known = crate::read::anchored(index, *lane);
+        plan.known = crate::read::known(index, witnessed, *lane);
         plans.push(plan);
     }
     for plan in &mut plans {
@@ -271,13 +271,27 @@ fn plan(
         let expected = Note::parse(note)
             .and_then(|note| Checkpoint::parse(note.unverified_text()))
             .map_err(|error| VerifyError::Expectation(error.to_string()))?;
-        let known = Known { size: expected.size, root: expected.root, from: "the expected checkpoint" };
+        let known = Known::expected(expected.size, expected.root);
         match plans.iter_mut().find(|plan| plan.origin == expected.origin) {
             Some(plan) => plan.known.push(known),
             None => return Ok(Err(index_break(Why::UnknownLane(expected.origin)))),
         }
     }
     Ok(Ok(plans))
+}
+
+/// A lane that the index or the witness knows and that has no folder.
+pub(crate) fn missing_lane(
+    index: &Index,
+    witnessed: Option<&Witnessed>,
+    present: &[LaneId],
+) -> Option<Break> {
+    let present: BTreeSet<LaneId> = present.iter().copied().collect();
+    let anchored = index.lanes.keys().map(|lane| (*lane, Why::MissingLane));
+    let known = witnessed.into_iter().flat_map(|witnessed| &witnessed.lanes);
+    let known = known.map(|(lane, head)| (*lane, Why::LaneGone { entries: head.size }));
+    let (lane, why) = anchored.chain(known).find(|(lane, _)| !present.contains(lane))?;
+    Some(Break { lane: Some(lane), seq: None, file: lane_folder(lane), line: None, why })
 }
 
 /// Walks all segments of all lanes on several threads.

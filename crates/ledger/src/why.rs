@@ -20,6 +20,37 @@ pub struct Break {
     pub why: Why,
 }
 
+/// Who knows the head of a lane, in [`Why::Shorter`] and [`Why::Root`].
+pub(crate) const WITNESS: &str = "the witness";
+
+impl Break {
+    /// Whether the ledger may be sound in itself and isn't the one that the witness knows: cut back, forked, older,
+    /// replaced or gone. Only a decision to restore a backup or to begin anew leads on from there.
+    pub fn is_witnessed(&self) -> bool {
+        match &self.why {
+            Why::Gone { .. } | Why::AnotherLedger { .. } | Why::LaneGone { .. } | Why::RolledBack { .. } => {
+                true
+            }
+            Why::Shorter { from, .. } | Why::Root { from, .. } => *from == WITNESS,
+            Why::NotAnEntry
+            | Why::Link
+            | Why::Sequence { .. }
+            | Why::Checkpoint
+            | Why::Signature(_)
+            | Why::Misplaced(_)
+            | Why::UntrustedKey
+            | Why::MissingSegment { .. }
+            | Why::OpenSegment
+            | Why::MissingLane
+            | Why::SettledTail
+            | Why::Index(_)
+            | Why::PackShort { .. }
+            | Why::Payload { .. }
+            | Why::UnknownLane(_) => false,
+        }
+    }
+}
+
 fn lane_text(lane: Option<LaneId>) -> String {
     lane.map(|lane| format!("lane {lane}, ")).unwrap_or_default()
 }
@@ -104,6 +135,28 @@ pub enum Why {
         witnessed: u64,
         /// The counter in the index.
         found: u64,
+    },
+    /// The witness knows a ledger here, and there is none.
+    #[error("the ledger that was here is gone: the witness knows ledger {ledger} with {entries} entries")]
+    Gone {
+        /// Its name.
+        ledger: String,
+        /// Entries that the witness knows.
+        entries: u64,
+    },
+    /// The witness knows another ledger here.
+    #[error("another ledger: the witness knows {witnessed}, this is {found}")]
+    AnotherLedger {
+        /// The name in the witness.
+        witnessed: String,
+        /// The name in the index.
+        found: String,
+    },
+    /// The witness knows a lane that isn't there.
+    #[error("the witness knows the lane with {entries} entries, and it is not on disk")]
+    LaneGone {
+        /// Entries that the witness knows.
+        entries: u64,
     },
     /// A pack is shorter than the entries say, or gone.
     #[error("the pack should have {expected} bytes and has {found}")]

@@ -21,12 +21,13 @@ use crate::canonical::CanonicalJson;
 use crate::chain::{Route, Walk};
 use crate::entry::{Prepared, lane_origin};
 use crate::index::{Anchor, Index, IndexError, PATIENT_TRIES};
-use crate::internal::{KeyBody, LaneBody, PackBody, RecoveryBody, Tip, sign_checkpoint};
+use crate::internal::{KeyBody, LaneBody, PackBody, RecoveryBody, ReplacesBody, Tip, sign_checkpoint};
 use crate::layout::{LANES, lane_folder, lane_lock, lanes, pack_path, segment_path, segments};
 use crate::note::Checkpoint;
 use crate::options::Options;
 use crate::payload::{Payload, write_record};
 use crate::storage::{Appender, Existing, Lock, Storage, is_full};
+use crate::witness::{LaneHead, LaneWitness};
 use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
 
 /// A segment is also left when its pack gets this long.
@@ -79,6 +80,8 @@ pub(crate) struct LaneWriter {
     origin: String,
     lock: Option<Box<dyn Lock>>,
     segment: Option<Segment>,
+    /// Where the lane's head is remembered elsewhere.
+    witness: Option<LaneWitness>,
     /// Segment and length up to which everything was acknowledged.
     acknowledged: (u64, u64),
     tip: Tip,
@@ -98,6 +101,17 @@ struct Segment {
     pack_bytes: u64,
     /// Its name isn't durable yet.
     fresh: bool,
+}
+
+/// What a new lane begins with.
+#[derive(Debug, Default)]
+pub(crate) struct Beginning<'a> {
+    /// The ends of other lanes that it settles.
+    pub(crate) recoveries: &'a [RecoveryBody],
+    /// The history that it takes the place of.
+    pub(crate) replaces: Option<ReplacesBody>,
+    /// Lanes below have had entries that are lost now; their numbers are not used again.
+    pub(crate) lane_min: u16,
 }
 
 /// A lane that ends cleanly, as found on disk.
@@ -121,6 +135,7 @@ impl LaneWriter {
             origin,
             lock,
             segment: None,
+            witness: None,
             acknowledged: (0, 0),
             checkpoint: None,
             entries_since_checkpoint: 0,
@@ -137,7 +152,7 @@ impl LaneWriter {
         let at_ms = options.opened_at_ms;
         let home = Home { storage, key, ledger: index.ledger, options };
         let created = match stored {
-            Ok(()) => LaneWriter::create(home.clone(), at_ms, &[]),
+            Ok(()) => LaneWriter::create(home.clone(), at_ms, Beginning::default()),
             Err(error) => Err(io::Error::other(error.to_string())),
         };
         created.unwrap_or_else(|error| {
@@ -164,26 +179,48 @@ impl LaneWriter {
             fresh: false,
         };
         let bare = LaneWriter::bare(home, found.lane, Some(found.lock));
-        Ok(LaneWriter {
+        let mut writer = LaneWriter {
             segment: Some(segment),
             acknowledged: (found.first, found.bytes),
             tip: found.tip,
             checkpoint: Some(found.checkpoint),
             index_due: false,
             ..bare
-        })
+        };
+        writer.attach_witness()?;
+        Ok(writer)
+    }
+
+    /// From here on the witness remembers the lane's head after each commit.
+    pub(crate) fn attach_witness(&mut self) -> io::Result<()> {
+        let Some(path) = &self.home.options.witness else { return Ok(()) };
+        let witness = LaneWitness::open(path, self.lane)?;
+        if self.tip.size() > 0 {
+            witness.renew(self.tip.size(), self.tip.frontier.root())?;
+        }
+        self.witness = Some(witness);
+        Ok(())
+    }
+
+    /// The head of the lane.
+    pub(crate) fn lane_head(&self) -> LaneHead {
+        LaneHead { size: self.tip.size(), root: self.tip.frontier.root() }
     }
 
     /// Starts a new lane, whose first batch settles the ends of others.
-    pub(crate) fn create(home: Home, at_ms: i64, recoveries: &[RecoveryBody]) -> io::Result<LaneWriter> {
+    pub(crate) fn create(home: Home, at_ms: i64, beginning: Beginning<'_>) -> io::Result<LaneWriter> {
         let storage = home.storage.clone();
         storage.create_folder(LANES)?;
-        let (lane, lock) = vacant_lane(storage.as_ref())?;
+        let (lane, lock) = vacant_lane(storage.as_ref(), beginning.lane_min)?;
         let mut writer = LaneWriter::bare(home, lane, Some(lock));
+        // A witness that knows another history is replaced when this lane is there.
+        if beginning.replaces.is_none() {
+            writer.attach_witness()?;
+        }
         let key = writer.home.key.public().vkey(&writer.origin);
-        let body = LaneBody { key, lane, origin: writer.origin.clone() };
+        let body = LaneBody { key, lane, origin: writer.origin.clone(), replaces: beginning.replaces };
         let mut items = vec![Item::internal(Kind::Lane, at_ms, &body)?];
-        for recovery in recoveries {
+        for recovery in beginning.recoveries {
             items.push(Item::internal(Kind::Recovery, at_ms, recovery)?);
         }
         if let Err(error) = writer.write_batch(items, true, &mut Vec::new()) {
@@ -250,6 +287,9 @@ impl LaneWriter {
         let due = force_checkpoint || ends_segment || entries >= self.home.options.checkpoint_entries_max;
         let signed = due.then(|| self.push_checkpoint(&mut tip, &mut buffer));
         self.write_out(&buffer)?;
+        if let Some(witness) = &self.witness {
+            witness.renew(tip.size(), tip.frontier.root())?;
+        }
         self.tip = tip;
         self.entries_since_checkpoint = if signed.is_some() { 0 } else { entries };
         if let Some(signed) = signed {
@@ -312,6 +352,7 @@ impl LaneWriter {
         };
         pack.append(&buffer)?;
         pack.sync()?;
+        pack.confirm()?;
         if new {
             // The pack must be there before an entry says so, whatever a power cut spares.
             storage.sync_folder(&lane_folder(lane))?;
@@ -324,6 +365,7 @@ impl LaneWriter {
         let Some(segment) = &mut self.segment else { return Err(io::Error::other("no segment")) };
         segment.file.append(buffer)?;
         segment.file.sync()?;
+        segment.file.confirm()?;
         if std::mem::take(&mut segment.fresh) {
             self.home.storage.sync_folder(&lane_folder(self.lane))?;
         }
@@ -336,7 +378,10 @@ impl LaneWriter {
     fn leave_lane(&mut self, at_ms: i64) -> Result<(), AppendError> {
         let next = self
             .settle()
-            .and_then(|recovery| LaneWriter::create(self.home.clone(), at_ms, &[recovery]))
+            .and_then(|recovery| {
+                let beginning = Beginning { recoveries: &[recovery], ..Beginning::default() };
+                LaneWriter::create(self.home.clone(), at_ms, beginning)
+            })
             .map_err(|error| self.fail(&error))?;
         *self = next;
         Ok(())
@@ -388,11 +433,16 @@ impl LaneWriter {
         }
     }
 
-    fn renew_index(&mut self, lock_tries: u32) -> Result<(), IndexError> {
-        let Some((checkpoint, _)) = &self.checkpoint else { return Ok(()) };
+    /// What the index is to say of the lane.
+    pub(crate) fn anchor(&self) -> Option<(LaneId, Anchor)> {
+        let (checkpoint, _) = self.checkpoint.as_ref()?;
         let anchor = Anchor { key: self.home.key.public(), size: checkpoint.size, root: checkpoint.root };
+        Some((self.lane, anchor))
+    }
+
+    fn renew_index(&mut self, lock_tries: u32) -> Result<(), IndexError> {
+        let Some((lane, anchor)) = self.anchor() else { return Ok(()) };
         let Home { storage, key, options, .. } = &self.home;
-        let lane = self.lane;
         Index::update(storage.as_ref(), key, options.witness.as_deref(), lock_tries, |index| {
             index.anchor(lane, anchor);
         })?;
@@ -465,9 +515,9 @@ fn new_file(storage: &dyn Storage, path: &str) -> io::Result<Box<dyn Appender>> 
 }
 
 /// Takes the first lane that has a folder and nothing in it, or makes the next folder.
-fn vacant_lane(storage: &dyn Storage) -> io::Result<(LaneId, Box<dyn Lock>)> {
+fn vacant_lane(storage: &dyn Storage, lane_min: u16) -> io::Result<(LaneId, Box<dyn Lock>)> {
     let existing = lanes(storage)?;
-    for lane in &existing {
+    for lane in existing.iter().filter(|lane| lane.get() >= lane_min) {
         if segments(storage, *lane)?.is_empty()
             && let Some(lock) = storage.lock(&lane_lock(*lane))?
             && segments(storage, *lane)?.is_empty()
@@ -475,7 +525,7 @@ fn vacant_lane(storage: &dyn Storage) -> io::Result<(LaneId, Box<dyn Lock>)> {
             return Ok((*lane, lock));
         }
     }
-    let mut number = existing.last().map_or(0, |lane| lane.get() + 1);
+    let mut number = existing.last().map_or(0, |lane| lane.get() + 1).max(lane_min);
     while let Some(lane) = LaneId::new(number) {
         storage.create_folder(&lane_folder(lane))?;
         if let Some(lock) = storage.lock(&lane_lock(lane))?

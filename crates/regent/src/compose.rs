@@ -127,17 +127,22 @@ impl Running {
         })
     }
 
-    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. What the command came to stands,
-    /// also if this can't be done cleanly: the next kernel settles what is left.
+    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. If that fails, so does the command: what
+    /// it did may not be recorded.
     pub(crate) async fn close<T>(self, context: &Context, result: Result<T, Failure>) -> Result<T, Failure> {
         drop(self.reloading);
         drop(self.listening);
         let closed = self.host.shutdown().await;
         keep_tally(context, &self.state);
-        if let (Ok(_), Err(fault)) = (&result, closed) {
-            context.screen.say(&format!("regent: the kernel did not close cleanly: {fault}\n"));
+        match (result, closed) {
+            (Ok(_), Err(fault)) => {
+                context
+                    .screen
+                    .say("regent: the command came to its end, but the kernel did not close cleanly\n");
+                Err(fault.into())
+            }
+            (result, _) => result,
         }
-        result
     }
 }
 
@@ -355,6 +360,11 @@ fn ledger(context: &Context, project: &Project, vault: &Vault) -> Result<Ledger,
                 Failure::new(codes::AUDIT_BROKEN, format!("the ledger is sealed: {broken}"))
                     .help("nothing was touched; `regent audit verify` says more")
             }
+            OpenError::Gone { .. } | OpenError::Older { .. } | OpenError::Another { .. } => Failure::new(
+                codes::AUDIT_BROKEN,
+                message,
+            )
+            .help("nothing was touched; put the ledger back, or decide to restore a backup or to begin anew"),
             OpenError::WrongKey => Failure::new(codes::AUDIT_BROKEN, message)
                 .help("this ledger was not written with your key; move it away if it came with a download"),
             OpenError::Busy => Failure::new(codes::LEDGER_UNWRITABLE, message).help("try again"),

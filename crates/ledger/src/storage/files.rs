@@ -100,7 +100,10 @@ impl Storage for Files {
     fn appender(&self, path: &str, existing: Existing) -> io::Result<Box<dyn Appender>> {
         let mut options = Files::options();
         options.append(true).create_new(existing == Existing::Refused);
-        Ok(Box::new(FileAppender(options.open(self.path(path))?)))
+        let path = self.path(path);
+        let file = options.open(&path)?;
+        let meta = file.metadata()?;
+        Ok(Box::new(FileAppender { file, path, identity: (meta.dev(), meta.ino()) }))
     }
 
     fn sync_folder(&self, path: &str) -> io::Result<()> {
@@ -151,15 +154,37 @@ impl Storage for Files {
 }
 
 #[derive(Debug)]
-struct FileAppender(File);
+struct FileAppender {
+    file: File,
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
 
 impl Appender for FileAppender {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        self.file.write_all(bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
+    }
+
+    fn confirm(&self) -> io::Result<()> {
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(meta) if (meta.dev(), meta.ino()) == self.identity => Ok(()),
+            Ok(_another) => Err(self.lost(&"another file has its name")),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+}
+
+impl FileAppender {
+    fn lost(&self, why: &dyn std::fmt::Display) -> io::Error {
+        io::Error::other(format!(
+            "`{}` was removed or moved while it was written: {why}",
+            self.path.display()
+        ))
     }
 }
 

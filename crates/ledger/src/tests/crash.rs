@@ -8,8 +8,26 @@ use crate::storage::sim::{Failure, Plan};
 /// Operations after which no scenario here is still running.
 const OPERATIONS_MAX: u64 = 400;
 
+thread_local! {
+    /// The witness of the case that runs on this thread. It survives every crash: what it remembers is never ahead of the disk.
+    static WITNESS: std::cell::RefCell<Option<(tempfile::TempDir, u64)>> = const { std::cell::RefCell::new(None) };
+}
+
+/// A disk with a witness of its own.
+fn new_sim(seed: u64) -> Sim {
+    WITNESS.with_borrow_mut(|witness| {
+        // In memory where there is such a folder: thousands of witnesses are synced.
+        let folder = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        witness.get_or_insert_with(|| (folder(), 0)).1 += 1;
+    });
+    Sim::new(seed)
+}
+
 fn options() -> Options {
-    Options { segment_bytes_max: 2500, index_checkpoints_max: 3, ..Options::default() }
+    let witness = WITNESS.with_borrow(|witness| {
+        witness.as_ref().map(|(folder, number)| folder.path().join(number.to_string()))
+    });
+    Options { segment_bytes_max: 2500, index_checkpoints_max: 3, witness, ..Options::default() }
 }
 
 fn open_sim(sim: &Sim) -> Result<Ledger, OpenError> {
@@ -41,7 +59,8 @@ fn work(sim: &Sim, from: u64) -> (Vec<u64>, Vec<u64>) {
 /// All that was acknowledged can be read, proven; of the rest nothing counts as proven that was
 /// reported as failed.
 fn check(sim: &Sim, acknowledged: &[u64], failed: &[u64], context: &str) {
-    let report = verify_on(Arc::new(sim.clone()), &VerifyOptions::default()).unwrap();
+    let witnessed = VerifyOptions { witness: options().witness, ..VerifyOptions::default() };
+    let report = verify_on(Arc::new(sim.clone()), &witnessed).unwrap();
     assert_eq!(report.verdict, LedgerVerdict::Ok, "{context}");
     let entries: Vec<Entry> =
         Reader::on(Arc::new(sim.clone())).entries().unwrap().map(Result::unwrap).collect();
@@ -78,7 +97,7 @@ fn adv_099_a_power_cut_at_any_operation_loses_nothing_acknowledged() {
     for seed in 0..2u64 {
         for crash_at in 0..OPERATIONS_MAX {
             let context = format!("seed {seed}, power cut at operation {crash_at}");
-            let sim = Sim::new(seed * 1000 + crash_at);
+            let sim = new_sim(seed * 1000 + crash_at);
             sim.plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
             let (mut acknowledged, _) = work(&sim, 0);
             if sim.operations() <= crash_at {
@@ -99,7 +118,7 @@ fn adv_099_a_second_power_cut_during_recovery_loses_nothing_either() {
     for crash_at in (0..OPERATIONS_MAX).step_by(7) {
         for again_at in 0..12 {
             let context = format!("power cuts at operations {crash_at} and {again_at}");
-            let sim = Sim::new(crash_at * 31 + again_at);
+            let sim = new_sim(crash_at * 31 + again_at);
             sim.plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
             let (mut acknowledged, _) = work(&sim, 0);
             if sim.operations() <= crash_at {
@@ -121,7 +140,7 @@ fn adv_099_a_second_power_cut_during_recovery_loses_nothing_either() {
 fn adv_096_a_kill_at_any_operation_loses_nothing_acknowledged() {
     for crash_at in 0..OPERATIONS_MAX {
         let context = format!("killed at operation {crash_at}");
-        let sim = Sim::new(crash_at);
+        let sim = new_sim(crash_at);
         sim.plan(Plan { crash_at: Some(crash_at), ..Plan::default() });
         let (mut acknowledged, _) = work(&sim, 0);
         if sim.operations() <= crash_at {
@@ -137,7 +156,7 @@ fn adv_096_a_kill_at_any_operation_loses_nothing_acknowledged() {
 fn adv_101_a_full_disk_at_any_operation_refuses_and_resumes_without_restart() {
     for fail_at in 0..OPERATIONS_MAX {
         let context = format!("no room at operation {fail_at}");
-        let sim = Sim::new(fail_at);
+        let sim = new_sim(fail_at);
         sim.plan(Plan { fail_at: Some((fail_at, Failure::Full)), ..Plan::default() });
         let (mut acknowledged, failed) = work(&sim, 0);
         if sim.operations() <= fail_at {
@@ -156,7 +175,7 @@ fn adv_101_a_full_disk_at_any_operation_refuses_and_resumes_without_restart() {
 fn adv_101_a_disk_that_stays_full_keeps_refusing_until_there_is_room() {
     for room in (0..9000).step_by(150) {
         let context = format!("room for {room} bytes");
-        let sim = Sim::new(room);
+        let sim = new_sim(room);
         let ledger = open_sim(&sim).unwrap();
         sim.plan(Plan { room_bytes: Some(room), ..Plan::default() });
         let (mut acknowledged, mut failed) = (Vec::new(), Vec::new());
@@ -185,7 +204,7 @@ fn adv_093b_adv_102_an_input_output_error_seals_and_nothing_is_acknowledged_afte
     for failure in [Failure::Io, Failure::ReadOnly] {
         for fail_at in 0..OPERATIONS_MAX {
             let context = format!("{failure:?} at operation {fail_at}");
-            let sim = Sim::new(fail_at);
+            let sim = new_sim(fail_at);
             sim.plan(Plan { fail_at: Some((fail_at, failure)), ..Plan::default() });
             let (mut acknowledged, failed) = work(&sim, 0);
             if sim.operations() <= fail_at {

@@ -197,7 +197,7 @@ fn adv_090_the_whole_folder_rolled_back_is_found_by_the_witness() {
     assert_eq!(verdict(&root), LedgerVerdict::Ok, "by itself it is sound");
     let witnessed = VerifyOptions { witness: options.witness.clone(), ..VerifyOptions::default() };
     assert!(matches!(broken(verify(&root, &witnessed).unwrap().verdict).why, Why::RolledBack { .. }));
-    assert!(matches!(run(1), Err(OpenError::Broken(_))));
+    assert!(matches!(run(1), Err(OpenError::Older { .. })));
 }
 
 #[test]

@@ -141,7 +141,7 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
             tail(context, &at.folder(context)?, wanted, follow).await
         }
         AuditCommand::Find { wanted, at } => find::run(context, &at.folder(context)?, wanted),
-        AuditCommand::Verify { expect, key, at } => verify::run(context, &at.folder(context)?, &expect, &key),
+        AuditCommand::Verify { expect, key, at } => verify::run(context, &at.place(context)?, &expect, &key),
         AuditCommand::Prove { entry, at } => prove::prove(context, &at.folder(context)?, &entry),
         AuditCommand::Export { session, out, at } => {
             prove::export(context, &at.folder(context)?, &session, out.as_deref())
@@ -156,11 +156,16 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
 }
 
 impl At {
-    fn folder(&self, context: &Context) -> Result<PathBuf, Failure> {
-        let folder = match &self.ledger {
+    /// Where the ledger is, or should be.
+    fn place(&self, context: &Context) -> Result<PathBuf, Failure> {
+        Ok(match &self.ledger {
             Some(folder) => context.cwd.join(folder),
             None => context.project()?.audit(),
-        };
+        })
+    }
+
+    fn folder(&self, context: &Context) -> Result<PathBuf, Failure> {
+        let folder = self.place(context)?;
         if folder.is_dir() {
             return Ok(folder);
         }

@@ -18,7 +18,10 @@ pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[
         regent_ledger::verify(folder, &options(context, folder, expect, keys)?).map_err(|error| {
             let message = error_chain(&error);
             match error {
-                VerifyError::NoLedger => Failure::new(codes::AUDIT_NONE, message),
+                VerifyError::NoLedger => {
+                    Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
+                        .help("nothing has been done under Regent here yet")
+                }
                 VerifyError::Expectation(_) => Failure::new(codes::AUDIT_PROOF, message),
                 VerifyError::Io(_) => Failure::new(codes::AUDIT_UNREADABLE, message),
             }
@@ -64,7 +67,7 @@ fn options(
         {
             trusted.push(key.public());
         }
-        witness = Some(context.paths.witness(&project.root)).filter(|path| path.is_file());
+        witness = Some(context.paths.witness(&project.root));
     }
     let expect = expect.iter().map(|path| trust::read_control_file(&context.cwd.join(path)));
     Ok(VerifyOptions {

@@ -1,0 +1,289 @@
+//! Looking at every lane of a ledger that is being opened: what holds, what a crash left, which lane is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use crate::entry::lane_origin;
+use crate::index::{Anchor, Index};
+use crate::internal::{LostLane, RecoveryBody};
+use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, Tail, last_checkpoint, read_head};
+use crate::layout::{lane_folder, lane_lock, lanes, pack_path, segment_path};
+use crate::open::OpenError;
+use crate::packs::removed_packs;
+use crate::read::known;
+use crate::seen::{Seen, Sight};
+use crate::storage::{Existing, Lock, Storage};
+use crate::verify::missing_lane;
+use crate::why::{Break, Why};
+use crate::witness::{LaneHead, LaneWitness, Witnessed};
+use crate::writer::{Home, Resumed};
+use crate::{Digest, LaneId};
+
+/// What opening finds in the lanes.
+pub(crate) struct Survey<'a> {
+    storage: &'a dyn Storage,
+    home: &'a Home,
+    index: &'a Index,
+    witnessed: Option<&'a Witnessed>,
+    /// Someone decided to go on although the witness knows more: what is lost is listed, and nobody may be writing.
+    decided: bool,
+    keys: KeyRing,
+    settled: BTreeMap<LaneId, RecoveryBody>,
+    before: Seen,
+    /// Packs that an entry says were removed, once someone has asked.
+    removed_packs: Option<BTreeSet<(LaneId, u64)>>,
+    pub(crate) found: Found,
+}
+
+/// What it found.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) seen: Seen,
+    pub(crate) taken: Option<Resumed>,
+    pub(crate) recoveries: Vec<RecoveryBody>,
+    /// Locks of the lanes to be settled, until they are.
+    pub(crate) locks: Vec<Box<dyn Lock>>,
+    pub(crate) unknown: Vec<(LaneId, Anchor)>,
+    /// The heads of all lanes.
+    pub(crate) heads: BTreeMap<LaneId, LaneHead>,
+    /// Heads that the witness knows and that aren't there.
+    pub(crate) lost: Vec<LostLane>,
+}
+
+impl<'a> Survey<'a> {
+    pub(crate) fn new(
+        home: &'a Home,
+        index: &'a Index,
+        (witnessed, decided): (Option<&'a Witnessed>, bool),
+    ) -> Result<Survey<'a>, OpenError> {
+        let storage = home.storage.as_ref();
+        let mut settled = BTreeMap::new();
+        for lane in lanes(storage)? {
+            for recovery in read_head(storage, lane)?.recoveries {
+                settled.insert(recovery.lane, recovery);
+            }
+        }
+        let key = home.key.public();
+        Ok(Survey {
+            storage,
+            home,
+            index,
+            witnessed,
+            decided,
+            keys: KeyRing::Any(index.keys(key)),
+            settled,
+            before: Seen::load(storage, &index.ledger, key),
+            removed_packs: None,
+            found: Found::default(),
+        })
+    }
+
+    pub(crate) fn run(&mut self) -> Result<(), OpenError> {
+        let present = lanes(self.storage)?;
+        let witnessed = if self.decided { None } else { self.witnessed };
+        if let Some(broken) = missing_lane(self.index, witnessed, &present) {
+            return Err(OpenError::Broken(Box::new(broken)));
+        }
+        if let Some(witnessed) = self.witnessed.filter(|_| self.decided) {
+            for (lane, head) in witnessed.lanes.iter().filter(|(lane, _)| !present.contains(lane)) {
+                self.found.lost.push(LostLane { entries: head.size, found: 0, lane: *lane, root: head.root });
+            }
+        }
+        present.into_iter().try_for_each(|lane| self.look_at(lane))
+    }
+
+    fn look_at(&mut self, lane: LaneId) -> Result<(), OpenError> {
+        let lock = self.storage.lock(&lane_lock(lane))?;
+        if self.decided && lock.is_none() {
+            return Err(OpenError::Busy);
+        }
+        let origin = lane_origin(&self.home.ledger, lane);
+        let mut plan = LanePlan::new(self.storage, lane, origin)?;
+        plan.live = lock.is_none();
+        plan.settled = self.settled.get(&lane).cloned();
+        plan.known = known(self.index, self.witnessed, lane);
+        // The lane that we may take is verified to its end, whatever it looks like from outside.
+        let candidate = lock.is_some() && self.found.taken.is_none() && plan.settled.is_none();
+        let mut state = self.walk(&plan, candidate)?;
+        let mut lost = false;
+        if let LaneEnd::Broken(broken) = &state.end
+            && self.decided
+            && broken.is_witnessed()
+        {
+            plan.known = known(self.index, None, lane);
+            state = self.walk(&plan, candidate)?;
+            lost = true;
+            self.lose(&state);
+        }
+        if let LaneEnd::Broken(broken) = &state.end {
+            return Err(OpenError::Broken(Box::new(broken.clone())));
+        }
+        let head = LaneHead { size: state.tip.size(), root: state.tip.frontier.root() };
+        if head.size > 0 {
+            self.found.heads.insert(lane, head);
+        }
+        if lock.is_some() {
+            self.remember(lane, head)?;
+        }
+        if state.end == LaneEnd::Clean && lock.is_some() && !self.index.lanes.contains_key(&lane) {
+            let key = read_head(self.storage, lane)?.key.unwrap_or(self.home.key.public());
+            self.found.unknown.push((lane, Anchor { key, size: head.size, root: head.root }));
+        }
+        match (&state.end, lock) {
+            (LaneEnd::Unproven(tail), Some(lock)) => {
+                self.make_durable(&plan)?;
+                let body = RecoveryBody::of_tail(lane, &state.tip, tail);
+                self.found.recoveries.push(body);
+                self.found.locks.push(lock);
+            }
+            // Going on with a lane that lost entries would give places to others a second time.
+            (LaneEnd::Clean, Some(lock)) if lost => {
+                let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
+                self.found.recoveries.push(RecoveryBody::of_tail(lane, &state.tip, &none));
+                self.found.locks.push(lock);
+            }
+            (LaneEnd::Clean, Some(lock)) if candidate => {
+                self.make_durable(&plan)?;
+                self.consider(&plan, state, lock)?;
+            }
+            (
+                LaneEnd::Empty
+                | LaneEnd::Clean
+                | LaneEnd::Live
+                | LaneEnd::Settled
+                | LaneEnd::Unproven(_)
+                | LaneEnd::Broken(_),
+                _,
+            ) => {}
+        }
+        Ok(())
+    }
+
+    /// Has the witness remember the head of a lane whose lock we hold, if it lags behind.
+    fn remember(&self, lane: LaneId, head: LaneHead) -> io::Result<()> {
+        let known =
+            self.witnessed.and_then(|witnessed| witnessed.lanes.get(&lane)).map_or(0, |known| known.size);
+        match &self.home.options.witness {
+            Some(path) if !self.decided && head.size > known => {
+                LaneWitness::open(path, lane)?.renew(head.size, head.root)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Takes down what the witness knew of a lane that isn't all there.
+    fn lose(&mut self, state: &LaneState) {
+        if let Some(head) = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&state.lane)) {
+            let found = state.tip.size();
+            let lost = LostLane { entries: head.size, found, lane: state.lane, root: head.root };
+            self.found.lost.push(lost);
+        }
+    }
+
+    /// What a killed writer left may be in the system's memory only. Once it is settled, or in the index, it must not
+    /// change any more, not even by a loss of power.
+    fn make_durable(&self, plan: &LanePlan) -> io::Result<()> {
+        // Older segments were synced before the next one was started.
+        for first in plan.segments.iter().rev().take(2) {
+            for path in [segment_path(plan.lane, *first), pack_path(plan.lane, *first)] {
+                if self.storage.stat(&path)?.is_some() {
+                    self.storage.appender(&path, Existing::Required)?.sync()?;
+                }
+            }
+        }
+        self.storage.sync_folder(&lane_folder(plan.lane))
+    }
+
+    /// Walks the segments of a lane that changed since they were last verified, and looks at all packs from outside.
+    fn walk(&mut self, plan: &LanePlan, to_the_end: bool) -> Result<LaneState, OpenError> {
+        let mut buffer = Vec::new();
+        let mut pieces = Vec::new();
+        let mut sights = Vec::new();
+        let last = plan.segments.len().saturating_sub(1);
+        for (position, first) in plan.segments.iter().enumerate() {
+            let stat = self.storage.stat(&segment_path(plan.lane, *first))?;
+            let before = self.before.get(plan.lane, *first).filter(|before| Some(before.stat) == stat);
+            let always = position == last && (to_the_end || plan.live || plan.settled.is_some());
+            let skipped = before.filter(|_| !always);
+            if skipped.is_some() && !plan.must_be_compared(self.storage, position)? {
+                pieces.push(None);
+            } else {
+                // Where the segment before has no good end, that one is at fault.
+                let Some(start) = plan.start(self.storage, position)? else { break };
+                pieces.push(Some(plan.walk(self.storage, position, start, &mut buffer)?));
+            }
+            let recorded = pieces.last().and_then(Option::as_ref).map(|piece| Some(piece.walk.pack_bytes));
+            let dropped = before.is_some_and(|before| before.pack_bytes.is_none());
+            let known =
+                if dropped { None } else { recorded.or(before.map(|before| before.pack_bytes)).flatten() };
+            // What is about to grow will look different anyway.
+            sights.push((*first, stat.filter(|_| position != last || !(plan.live || to_the_end)), known));
+        }
+        let mut state = plan.judge(self.storage, pieces, &self.keys)?;
+        for (first, stat, pack_bytes) in sights {
+            let pack_bytes = match pack_bytes {
+                Some(recorded) if !matches!(state.end, LaneEnd::Broken(_)) => {
+                    self.look_at_pack(plan.lane, first, recorded, &mut state)?
+                }
+                other => other,
+            };
+            if let Some(stat) = stat {
+                self.found.seen.set(plan.lane, first, Sight { stat, pack_bytes });
+            }
+        }
+        Ok(state)
+    }
+
+    /// A pack is synced before the entries that name its payloads, so no crash makes it shorter than they say.
+    fn look_at_pack(
+        &mut self,
+        lane: LaneId,
+        first: u64,
+        recorded: u64,
+        state: &mut LaneState,
+    ) -> Result<Option<u64>, OpenError> {
+        if recorded == 0 {
+            return Ok(Some(0));
+        }
+        let file = pack_path(lane, first);
+        let found = self.storage.stat(&file)?.map_or(0, |stat| stat.bytes);
+        if found >= recorded {
+            return Ok(Some(recorded));
+        }
+        if self.removed_packs.is_none() {
+            self.removed_packs = Some(removed_packs(self.storage)?);
+        }
+        if self.removed_packs.as_ref().is_some_and(|removed| removed.contains(&(lane, first))) {
+            return Ok(None);
+        }
+        let why = Why::PackShort { expected: recorded, found };
+        state.end = LaneEnd::Broken(Break { lane: Some(lane), seq: None, file, line: None, why });
+        Ok(Some(recorded))
+    }
+
+    /// Takes a lane that ends cleanly, if it is ours to go on with.
+    fn consider(&mut self, plan: &LanePlan, state: LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
+        let Some(first) = plan.segments.last().copied() else { return Ok(()) };
+        let bytes = self.storage.stat(&segment_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
+        let pack_bytes = state.packs.last().map_or(0, |(_, recorded)| *recorded);
+        let length = |first| -> io::Result<u64> {
+            Ok(self.storage.stat(&pack_path(plan.lane, first))?.map_or(0, |stat| stat.bytes))
+        };
+        let next = state.tip.size();
+        // Stray payload bytes of a crash are left alone, and so is a lane of an older key.
+        let strays = length(first)? != pack_bytes || (next != first && length(next)? > 0);
+        if strays || state.signer != Some(self.home.key.public()) {
+            return Ok(());
+        }
+        // If the last segment was made and nothing written to it, the lane ends in the one before.
+        let ends_in = if bytes == 0 { plan.segments.iter().rev().nth(1).copied() } else { Some(first) };
+        let Some(ends_in) = ends_in else { return Ok(()) };
+        let Some(end) = last_checkpoint(self.storage, plan.lane, ends_in, &plan.origin)? else {
+            return Ok(());
+        };
+        let checkpoint = (end.checkpoint, end.note);
+        let (lane, tip) = (plan.lane, end.tip);
+        self.found.taken = Some(Resumed { lane, lock, first, bytes, pack_bytes, tip, checkpoint });
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The witness: a small file outside the ledger that remembers the head of every lane, so that a
+//! cut, a fork, an older copy or another ledger in the same place is found.
+//!
+//! ```text
+//! regent-witness/2 LEDGER COUNTER          one record of 128 bytes: the ledger's name, the index's version
+//! lane 0000 SIZE ROOT                      one record of 128 bytes per lane, at (lane + 1) × 128
+//! ```
+//!
+//! Every record ends in a check sum and lies within one sector, so a power cut leaves the old record
+//! or the new one. A lane's writer renews its record after each sync and doesn't sync the witness:
+//! the witness may lag behind the lane, and is never ahead of it. A lane must contain what the
+//! witness remembers. A record of zeros says nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::note::read_decimal;
+use crate::{Digest, LaneId};
+
+const RECORD_BYTES: usize = 128;
+/// What a record says, padded with spaces; a space, the check sum and a newline follow.
+const TEXT_BYTES: usize = RECORD_BYTES - CHECK_CHARS - 2;
+const CHECK_CHARS: usize = 8;
+const MAGIC: &str = "regent-witness/2";
+/// A record that is being written may be read in parts; a moment later it is whole.
+const READ_TRIES_MAX: u32 = 20;
+const READ_PAUSE: Duration = Duration::from_millis(2);
+const WITNESS_BYTES_MAX: u64 = (LaneId::MAX.get() as u64 + 2) * RECORD_BYTES as u64;
+
+/// The head of a lane: so many entries with this root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneHead {
+    /// Entries.
+    pub size: u64,
+    /// Root of the tree over them.
+    pub root: Digest,
+}
+
+/// What a witness remembers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Witnessed {
+    /// The ledger's name.
+    pub ledger: String,
+    /// The version of its index.
+    pub counter: u64,
+    /// The head of each lane.
+    pub lanes: BTreeMap<LaneId, LaneHead>,
+}
+
+impl Witnessed {
+    /// Reads a witness; `None` if there is none.
+    pub fn read(path: &Path) -> io::Result<Option<Witnessed>> {
+        for attempt in 1.. {
+            let bytes = match std::fs::File::open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(named(path, &error)),
+                Ok(file) => read_bounded(file).map_err(|error| named(path, &error))?,
+            };
+            match Witnessed::parse(&bytes) {
+                Some(witnessed) => return Ok(Some(witnessed)),
+                None if attempt < READ_TRIES_MAX => std::thread::sleep(READ_PAUSE),
+                None => break,
+            }
+        }
+        let message = format!("the witness `{}` is unreadable", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+
+    /// Entries in all lanes.
+    pub fn entries(&self) -> u64 {
+        self.lanes.values().map(|head| head.size).sum()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Witnessed> {
+        if !bytes.starts_with(MAGIC.as_bytes()) {
+            return Witnessed::parse_first_version(bytes);
+        }
+        let mut records = bytes.chunks(RECORD_BYTES);
+        let header = read_record(records.next()?)??;
+        let mut words = header.split(' ').skip(1);
+        let (ledger, counter) = (words.next()?.to_owned(), read_decimal(unpadded(words.next()?))?);
+        let mut lanes = BTreeMap::new();
+        for (number, record) in records.enumerate() {
+            let Some(text) = read_record(record)? else { continue };
+            let words: Vec<&str> = text.split(' ').collect();
+            let ["lane", lane, size, root] = words.as_slice() else { return None };
+            let lane: LaneId = lane.parse().ok().filter(|lane: &LaneId| usize::from(lane.get()) == number)?;
+            let root = Digest::from_hex(root.as_bytes())?;
+            lanes.insert(lane, LaneHead { size: read_decimal(unpadded(size))?, root });
+        }
+        Some(Witnessed { ledger, counter, lanes })
+    }
+
+    /// The first version knew the ledger's name and the index's version, in one line.
+    fn parse_first_version(bytes: &[u8]) -> Option<Witnessed> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (ledger, counter) = text.strip_suffix('\n')?.split_once(' ')?;
+        let name = ledger.len() == 16 && ledger.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (ledger, counter) = (name.then(|| ledger.to_owned())?, read_decimal(counter)?);
+        Some(Witnessed { ledger, counter, lanes: BTreeMap::new() })
+    }
+
+    /// Puts a whole witness in place, durably.
+    pub(crate) fn store(&self, path: &Path) -> io::Result<()> {
+        let mut bytes = header(&self.ledger, self.counter);
+        for (lane, head) in &self.lanes {
+            bytes.resize(offset(*lane), 0);
+            bytes.extend_from_slice(&lane_record(*lane, *head));
+        }
+        let folder = folder_of(path);
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let draft = path.with_extension("tmp");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&draft, path)?;
+        File::open(folder)?.sync_all()
+    }
+
+    /// Remembers a version of the index, durably. The caller holds the index lock.
+    pub(crate) fn store_counter(path: &Path, ledger: &str, counter: u64) -> io::Result<()> {
+        let is_current = |file: &File| -> io::Result<bool> {
+            let mut magic = [0; MAGIC.len()];
+            Ok(file.metadata()?.len() >= RECORD_BYTES as u64
+                && file.read_exact_at(&mut magic, 0).is_ok()
+                && magic == *MAGIC.as_bytes())
+        };
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(named(path, &error)),
+            Ok(file) if is_current(&file)? => {
+                file.write_all_at(&header(ledger, counter), 0)?;
+                return file.sync_data();
+            }
+            Ok(_first_version) => {}
+        }
+        Witnessed { ledger: ledger.to_owned(), counter, lanes: BTreeMap::new() }.store(path)
+    }
+}
+
+/// A witness that one lane's writer renews.
+#[derive(Debug)]
+pub(crate) struct LaneWitness {
+    file: File,
+    lane: LaneId,
+}
+
+impl LaneWitness {
+    /// Opens the witness, which is there since the ledger's index was last written or read.
+    pub(crate) fn open(path: &Path, lane: LaneId) -> io::Result<LaneWitness> {
+        let file = OpenOptions::new().write(true).open(path).map_err(|error| named(path, &error))?;
+        Ok(LaneWitness { file, lane })
+    }
+
+    /// Remembers the lane's head. The caller holds the lane's lock and has synced the lane.
+    pub(crate) fn renew(&self, size: u64, root: Digest) -> io::Result<()> {
+        let record = lane_record(self.lane, LaneHead { size, root });
+        let written = self.file.write_all_at(&record, offset(self.lane) as u64);
+        // No room for the witness is no room elsewhere: what was written to the lane stands.
+        written.map_err(|error| io::Error::other(format!("can't write the witness: {error}")))
+    }
+}
+
+fn offset(lane: LaneId) -> usize {
+    (usize::from(lane.get()) + 1) * RECORD_BYTES
+}
+
+fn header(ledger: &str, counter: u64) -> Vec<u8> {
+    record(&format!("{MAGIC} {ledger} {counter:020}"))
+}
+
+fn lane_record(lane: LaneId, head: LaneHead) -> Vec<u8> {
+    record(&format!("lane {lane} {:020} {}", head.size, head.root))
+}
+
+fn record(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(TEXT_BYTES, b' ');
+    let check = check(&bytes);
+    bytes.push(b' ');
+    bytes.extend_from_slice(&check);
+    bytes.push(b'\n');
+    bytes
+}
+
+fn check(text: &[u8]) -> Vec<u8> {
+    Digest::of(text).hex().into_iter().take(CHECK_CHARS).collect()
+}
+
+/// The text of a record; `Some(None)` if it is all zeros, `None` if it isn't one.
+fn read_record(bytes: &[u8]) -> Option<Option<String>> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Some(None);
+    }
+    let (text, rest) = bytes.split_at_checked(TEXT_BYTES)?;
+    let expected = [b" ".as_slice(), &check(text), b"\n"].concat();
+    let text = std::str::from_utf8(text).ok()?;
+    (rest == expected).then(|| Some(text.trim_end_matches(' ').to_owned()))
+}
+
+/// A number of twenty digits without the zeros before it.
+fn unpadded(digits: &str) -> &str {
+    let trimmed = digits.trim_start_matches('0');
+    if trimmed.is_empty() && !digits.is_empty() { "0" } else { trimmed }
+}
+
+fn read_bounded(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, WITNESS_BYTES_MAX), &mut bytes)?;
+    Ok(bytes)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the witness `{}`: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(size: u64) -> LaneHead {
+        LaneHead { size, root: Digest::of(&size.to_le_bytes()) }
+    }
+
+    #[test]
+    fn h7_a_witness_comes_back_and_every_flip_of_it_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/witness");
+        assert_eq!(Witnessed::read(&path).unwrap(), None);
+        let lanes = [0, 3].map(|number| (LaneId::new(number).unwrap(), head(u64::from(number) + 7)));
+        let witnessed = Witnessed {
+            ledger: "0123456789abcdef".to_owned(),
+            counter: 3,
+            lanes: lanes.into_iter().collect(),
+        };
+        witnessed.store(&path).unwrap();
+        assert_eq!(Witnessed::read(&path).unwrap(), Some(witnessed.clone()));
+
+        LaneWitness::open(&path, LaneId::new(9).unwrap()).unwrap().renew(5, head(5).root).unwrap();
+        Witnessed::store_counter(&path, &witnessed.ledger, 4).unwrap();
+        let read = Witnessed::read(&path).unwrap().unwrap();
+        assert_eq!((read.counter, read.lanes.len(), read.entries()), (4, 3, 7 + 10 + 5));
+
+        let good = std::fs::read(&path).unwrap();
+        for at in (0..good.len()).filter(|at| good[*at] != 0) {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(Witnessed::parse(&bad), None, "byte {at}");
+        }
+        std::fs::write(&path, "").unwrap();
+        let error = Witnessed::read(&path).unwrap_err();
+        assert!(error.to_string().contains("state/witness"), "{error}");
+    }
+
+    #[test]
+    fn h7_the_first_version_of_a_witness_is_read_and_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("witness");
+        std::fs::write(&path, "0123456789abcdef 12\n").unwrap();
+        let read = Witnessed::read(&path).unwrap().unwrap();
+        assert_eq!((read.ledger.as_str(), read.counter, read.lanes.len()), ("0123456789abcdef", 12, 0));
+        Witnessed::store_counter(&path, &read.ledger, 13).unwrap();
+        assert_eq!(Witnessed::read(&path).unwrap().unwrap().counter, 13);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), RECORD_BYTES as u64);
+    }
+}
