@@ -1,5 +1,6 @@
 //! Classifies paths by the table of places.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -17,7 +18,7 @@ struct Table {
     exceptions: Vec<(GuardKind, Pattern)>,
     /// Patterns whose first component is a plain name, by that name.
     named: HashMap<String, Vec<usize>>,
-    /// Patterns whose first component has a `*`.
+    /// Patterns of one component that has a `*`.
     starred: Vec<usize>,
 }
 
@@ -81,7 +82,7 @@ pub fn place_of(path: &str, kinds: Kinds) -> Option<&'static GuardedPlace> {
 /// Whether the entry completes a bare repository is a question of its own: [`completes_repository`](crate::completes_repository).
 pub fn creation(parent: &str, name: &str, kinds: Kinds) -> Creation {
     let raw: Vec<&str> = components(parent).chain([name]).collect();
-    let mut names: Vec<String> = raw.iter().map(|part| fold_name(part).into_owned()).collect();
+    let mut names: Vec<Cow<'_, str>> = raw.iter().map(|part| fold_name(part)).collect();
     if let Some(at) = names.iter().position(|part| is_git_folder(part))
         && at + 1 < names.len()
         && git::entry(raw.get(at + 1..).unwrap_or_default()) == GitEntry::Writable
@@ -103,8 +104,8 @@ fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }
 
-fn folded(path: &str) -> Vec<String> {
-    components(path).map(|part| fold_name(part).into_owned()).collect()
+fn folded(path: &str) -> Vec<Cow<'_, str>> {
+    components(path).map(fold_name).collect()
 }
 
 impl Table {
@@ -122,7 +123,7 @@ impl Table {
     }
 
     /// Calls `visit` with each pattern that the path fits, at whatever depth.
-    fn visit(&self, names: &[String], mut visit: impl FnMut(usize, Fit)) {
+    fn visit(&self, names: &[Cow<'_, str>], mut visit: impl FnMut(usize, Fit)) {
         for start in 0..names.len() {
             let tail = names.get(start..).unwrap_or_default();
             let Some(first) = tail.first() else { continue };
@@ -136,16 +137,15 @@ impl Table {
                 (0..self.places.len()).for_each(attempt);
                 continue;
             }
-            self.named
-                .get(first.as_str())
-                .into_iter()
-                .flatten()
-                .chain(&self.starred)
-                .for_each(|at| attempt(*at));
+            self.named.get(&**first).into_iter().flatten().for_each(|at| attempt(*at));
+            // Patterns with a star are all one name long: only the last component can be meant.
+            if tail.len() == 1 {
+                self.starred.iter().for_each(|at| attempt(*at));
+            }
         }
     }
 
-    fn find(&self, names: &[String], kinds: Kinds, wanted: Fit) -> Option<&'static GuardedPlace> {
+    fn find(&self, names: &[Cow<'_, str>], kinds: Kinds, wanted: Fit) -> Option<&'static GuardedPlace> {
         let mut found: Option<usize> = None;
         let allowed = self.without_exceptions(names, kinds);
         self.visit(names, |at, fit| {
@@ -157,7 +157,7 @@ impl Table {
         found.and_then(|at| PLACES.get(at))
     }
 
-    fn without_exceptions(&self, names: &[String], kinds: Kinds) -> Kinds {
+    fn without_exceptions(&self, names: &[Cow<'_, str>], kinds: Kinds) -> Kinds {
         let excepted = |kind: &GuardKind| {
             let fits = |pattern: &Pattern| {
                 let last = names.len().checked_sub(pattern.components.len());
@@ -181,7 +181,7 @@ impl Pattern {
     }
 
     /// Compares the beginning of `names` with the pattern.
-    fn fits(&self, names: &[String]) -> Option<Fit> {
+    fn fits(&self, names: &[Cow<'_, str>]) -> Option<Fit> {
         let same = self.components.iter().zip(names).all(|(pattern, name)| name_fits(pattern, name));
         if !same {
             return None;

@@ -40,6 +40,10 @@ fn patterns_are_of_the_dialect_and_listed_once() {
             !name.trim_end_matches("/**").contains("**") && !name.contains(['{', '[', '?', '\\']),
             "{name}"
         );
+        assert!(
+            !name.contains('/') || !name.trim_end_matches("/**").contains('*'),
+            "a star only in single names: {name}"
+        );
         let same = |other: &GuardedPlace| other.pattern == place.pattern && other.kind == place.kind;
         assert_eq!(PLACES.iter().position(same), Some(at), "{} twice", place.pattern);
     }

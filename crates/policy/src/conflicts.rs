@@ -77,11 +77,7 @@ fn said_by(condition: &Condition) -> u32 {
         | Condition::Role(names)
         | Condition::Capability(names)
         | Condition::Secret(names) => named(names),
-        Condition::Path(test) => weight(
-            test.globs
-                .as_ref()
-                .is_some_and(|globs| globs.globs().iter().all(crate::glob::PathGlob::is_plain)),
-        ),
+        Condition::Path(test) => weight(test.globs.as_ref().is_some_and(crate::glob::PathSet::is_plain)),
         Condition::Endpoint(test) => weight(test.hosts.as_ref().is_some_and(|hosts| {
             hosts.iter().all(|host| match host {
                 HostPattern::Exact(_) => true,

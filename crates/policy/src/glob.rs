@@ -4,6 +4,9 @@
 //! and `**`, alone between slashes, stands for any number of components, none included: `src/**` matches `src` too, so
 //! that a rule about a folder's content is also one about the folder. A relative pattern never matches an absolute path,
 //! and neither matches the agents' own file system (`vfs:/…`). `${agent}` as a component stands for the caller's name.
+//!
+//! Where a path pattern is wanted, `@name` stands for a set of guarded places (`regent_guard`), `/@name` for the same outside the
+//! workspace. Sets match folded names: `@control-files` catches `.GIT/hooks/x` too.
 
 mod braces;
 mod set;
@@ -11,7 +14,7 @@ mod set;
 use std::fmt;
 
 pub(crate) use braces::expand;
-pub(crate) use set::PathSet;
+pub(crate) use set::{Guarded, PathSet};
 
 /// Longest pattern.
 pub(crate) const PATTERN_BYTES_MAX: usize = 1024;

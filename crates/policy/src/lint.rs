@@ -2,7 +2,6 @@
 
 use crate::condition::{Clause, Condition, Names, Test};
 use crate::finding::{Finding, Level, Span, nearest};
-use crate::glob::PathGlob;
 use crate::load::CallSketch;
 use crate::policy::{Mode, Policy, RuleSet};
 use crate::rule::{Effect, Rule};
@@ -256,14 +255,10 @@ fn clause_implies(narrow: &Condition, wide: &Clause, narrow_text: &str) -> bool 
             let access = wide.access.as_ref().is_none_or(|wide| {
                 narrow.access.as_ref().is_some_and(|narrow| narrow.iter().all(|access| wide.contains(access)))
             });
-            let globs = wide.globs.as_ref().is_none_or(|wide| {
-                narrow.globs.as_ref().is_some_and(|narrow| {
-                    narrow
-                        .globs()
-                        .iter()
-                        .all(|narrow| wide.globs().iter().any(|wide| path_implies(narrow, wide)))
-                })
-            });
+            let globs = wide
+                .globs
+                .as_ref()
+                .is_none_or(|wide| narrow.globs.as_ref().is_some_and(|narrow| narrow.implies(wide)));
             access && globs
         }
         (narrow, wide_condition) => {
@@ -276,10 +271,6 @@ fn clause_implies(narrow: &Condition, wide: &Clause, narrow_text: &str) -> bool 
 fn names_imply(narrow: &Names, wide: &Names) -> bool {
     narrow.exact().all(|name| wide.matches(name))
         && narrow.globs().iter().all(|glob| wide.matches_all() || wide.globs().contains(glob))
-}
-
-fn path_implies(narrow: &PathGlob, wide: &PathGlob) -> bool {
-    narrow == wide || (narrow.root() == wide.root() && wide.matches_all())
 }
 
 /// Asks the policy itself about calls that hardly anyone wants allowed.

@@ -103,10 +103,10 @@ fn options(condition: &Condition) -> Vec<Map<String, Value>> {
         Condition::Capability(names) => named("capabilities", names, true),
         Condition::Secret(names) => named("secret", names, false),
         Condition::Path(test) => {
-            let globs = test.globs.as_ref().map_or(&[][..], |globs| globs.globs());
             let access = test.access.as_ref().and_then(|access| access.first());
+            let samples = test.globs.iter().flat_map(|globs| globs.samples());
             let mut paths: Vec<Map<String, Value>> =
-                globs.iter().take(PER_CONDITION_MAX).map(|glob| one("path", json!(glob.sample()))).collect();
+                samples.take(PER_CONDITION_MAX).map(|path| one("path", json!(path))).collect();
             if paths.is_empty() {
                 paths.push(one("path", json!("some/file")));
             }

@@ -4,9 +4,14 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use regent_guard::{GuardKind, Kinds, PLACES};
+
 use super::{Part, PathGlob, Root, rooted};
 
-/// A list of path globs, any of which may match.
+/// Sets of guarded places that a sample is taken from.
+const GUARD_SAMPLES_MAX: usize = 4;
+
+/// A list of path globs and named sets of guarded places, any of which may match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PathSet {
     globs: Box<[PathGlob]>,
@@ -20,6 +25,47 @@ pub(crate) struct PathSet {
     components: Table,
     /// Where in `globs` the patterns of other shapes are.
     others: Box<[u32]>,
+    /// Named sets, each with the tree that it is about; they match folded names.
+    guards: Box<[Guarded]>,
+}
+
+/// A named set of guarded places: `@control-files` inside the workspace, `/@personal-secrets` outside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guarded {
+    root: Root,
+    kinds: Kinds,
+}
+
+impl Guarded {
+    /// Reads `@name` or `/@name`; `None` if it is an ordinary pattern, the unknown name if there is no such set.
+    pub(crate) fn parse(text: &str) -> Option<Result<Self, &str>> {
+        let (root, name) = match text.strip_prefix('/') {
+            Some(rest) => (Root::Absolute, rest.strip_prefix('@')?),
+            None => (Root::Relative, text.strip_prefix('@')?),
+        };
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') {
+            return None;
+        }
+        Some(match GuardKind::from_name(name) {
+            // What steers Regent steers.
+            Some(GuardKind::Control) => Ok(Self { root, kinds: Kinds::UNWRITABLE }),
+            Some(kind) => Ok(Self { root, kinds: kind.into() }),
+            None => Err(name),
+        })
+    }
+
+    /// Which tree it is about.
+    pub(crate) fn root(self) -> Root {
+        self.root
+    }
+
+    fn samples(self) -> impl Iterator<Item = String> {
+        let places = PLACES.iter().filter(move |place| self.kinds.contains(place.kind));
+        places.take(GUARD_SAMPLES_MAX).map(move |place| {
+            let below = place.pattern.trim_start_matches("**/").replace("**", "some").replace('*', "x");
+            if self.root == Root::Absolute { format!("/{below}") } else { below }
+        })
+    }
 }
 
 type Table = HashMap<Box<str>, Roots, BuildHasherDefault<Fnv>>;
@@ -57,15 +103,54 @@ impl PathSet {
         set
     }
 
+    /// The same with named sets beside the globs.
+    pub(crate) fn with_guards(self, guards: Vec<Guarded>) -> Self {
+        Self { guards: guards.into(), ..self }
+    }
+
     /// The globs that it is made of.
     pub(crate) fn globs(&self) -> &[PathGlob] {
         &self.globs
     }
 
+    /// The named sets that it is made of.
+    pub(crate) fn guards(&self) -> &[Guarded] {
+        &self.guards
+    }
+
+    /// Paths that match.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = String> {
+        self.globs.iter().map(PathGlob::sample).chain(self.guards.iter().flat_map(|guard| guard.samples()))
+    }
+
+    /// Whether it stands for single paths alone.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.guards.is_empty() && self.globs.iter().all(PathGlob::is_plain)
+    }
+
+    /// Whether everything that matches this matches `wide` too; `false` where that isn't plain to see.
+    pub(crate) fn implies(&self, wide: &Self) -> bool {
+        let all = |root: Root| wide.globs.iter().any(|glob| glob.root() == root && glob.matches_all());
+        self.globs.iter().all(|narrow| all(narrow.root()) || wide.globs.contains(narrow))
+            && self.guards.iter().all(|narrow| all(narrow.root) || wide.guards.contains(narrow))
+    }
+
     /// Matches a resolved path; `caller` is what `${agent}` stands for.
     pub(crate) fn matches(&self, path: &str, caller: &str) -> bool {
         let (root, below) = rooted(path);
-        self.whole.has(root) || self.matches_component(root, below) || self.matches_other(path, caller)
+        self.whole.has(root)
+            || self.matches_component(root, below)
+            || self.matches_other(path, caller)
+            || self.matches_guarded(root, below)
+    }
+
+    fn matches_guarded(&self, root: Root, below: &str) -> bool {
+        let mut meant = self.guards.iter().filter(|guard| guard.root == root).peekable();
+        if meant.peek().is_none() {
+            return false;
+        }
+        let kinds = regent_guard::kinds_of(below);
+        meant.any(|guard| guard.kinds.intersects(kinds))
     }
 
     fn matches_component(&self, root: Root, below: &str) -> bool {

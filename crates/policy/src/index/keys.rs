@@ -108,7 +108,11 @@ impl Aspect {
             | (Self::Capability, Condition::Capability(names))
             | (Self::Secret, Condition::Secret(names)) => name_keys(names),
             (Self::Path, Condition::Path(test)) => {
-                test.globs.as_ref()?.globs().iter().map(path_key).collect()
+                let globs = test.globs.as_ref()?;
+                // Sets match folded names, which aren't keys: such a rule is tried for every path of its tree.
+                let guards =
+                    globs.guards().iter().map(|guard| Some(Hash::of(Kind::Below(guard.root())).done()));
+                globs.globs().iter().map(path_key).chain(guards).collect()
             }
             (Self::Host, Condition::Endpoint(test)) => test.hosts.as_ref()?.iter().map(host_key).collect(),
             (Self::Program, Condition::Argv(patterns)) => patterns

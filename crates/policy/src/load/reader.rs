@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 
 use crate::condition::Names;
 use crate::finding::{Findings, Place, choices};
-use crate::glob::{GlobError, NameGlob, PathGlob, PathSet, expand};
+use crate::glob::{GlobError, Guarded, NameGlob, PathGlob, PathSet, expand};
 use crate::tree::{Content, Entry, Node};
 use crate::verdict::Layer;
 use crate::words::Word;
@@ -231,8 +231,31 @@ impl<'t> Reader<'t> {
         Names::new(globs)
     }
 
-    /// Path globs.
+    /// Path globs, and named sets of guarded places.
     pub(crate) fn path_globs(&mut self, node: &Node) -> PathSet {
+        let (mut globs, mut guards) = (Vec::new(), Vec::new());
+        for (text, at) in self.texts(node) {
+            match Guarded::parse(text) {
+                Some(Ok(guard)) => guards.push(guard),
+                Some(Err(name)) => {
+                    let names: Vec<_> = regent_guard::GuardKind::ALL
+                        .iter()
+                        .map(|kind| format!("`@{}`", kind.name()))
+                        .collect();
+                    let help = format!(
+                        "the sets are {}; for a file of that name write `\\@{name}`",
+                        names.join(", ")
+                    );
+                    self.findings.error_with_help(at, format!("there is no set `@{name}`"), &help);
+                }
+                None => globs.extend(self.expanded(text, at, PathGlob::new)),
+            }
+        }
+        PathSet::new(globs).with_guards(guards)
+    }
+
+    /// Path globs alone.
+    pub(crate) fn plain_path_globs(&mut self, node: &Node) -> PathSet {
         let mut globs = Vec::new();
         for (text, at) in self.texts(node) {
             globs.extend(self.expanded(text, at, PathGlob::new));

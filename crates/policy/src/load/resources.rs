@@ -110,7 +110,7 @@ fn url_paths(reader: &mut Reader<'_>, node: &Node) -> PathSet {
             reader.findings.error(at, format!("`{text}`: a path of a URL starts with `/`"));
         }
     }
-    reader.path_globs(node)
+    reader.plain_path_globs(node)
 }
 
 /// One pattern (a list of texts) or several (a list of lists).

@@ -209,7 +209,7 @@ fn constraints(reader: &mut Reader<'_>, fields: Fields<'_>, rule: &mut Rule) {
             (entry.key_at.line, format!("{}: {}", entry.key, reader.source(&entry.value)).into());
         let condition = match entry.key.as_str() {
             "paths" | "allowed_paths" => {
-                Condition::Path(PathTest { globs: Some(reader.path_globs(&entry.value)), access: None })
+                Condition::Path(PathTest { globs: Some(reader.plain_path_globs(&entry.value)), access: None })
             }
             "domains" | "allowed_domains" => super::resources::endpoint(reader, Some(&entry.value), None),
             "methods" | "allowed_methods" => super::resources::endpoint(reader, None, Some(&entry.value)),

@@ -249,3 +249,41 @@ fn adv_006_monsters_are_refused() {
     let braces = with(&format!("{{ path: '{}' }}", "{a,b}".repeat(12)));
     assert!(findings(&braces)[0].message.contains("stand for more than"));
 }
+
+#[test]
+fn named_sets_match_folded_names_in_their_own_tree() {
+    let text = "version: 1\nrules:\n  - { id: guard, effect: deny, match: { access: write, path: ['@control-files', '/@secrets', 'own/**'] } }";
+    let policy = load(text, &source("policy.yml")).unwrap();
+    let cases = [
+        (".git/config", true),
+        ("a/.GIT/config", true),
+        (".regent/x", true),
+        ("own/x", true),
+        ("OWN/x", false),
+        (".env", false),
+        ("/srv/.ENV", true),
+        ("/srv/.git/config", false),
+        ("vfs:/self/.git/config", false),
+        ("src/main.rs", false),
+    ];
+    for (path, denied) in cases {
+        let verdict = super::decide(&policy, &format!("{{ tool: fs.write, path: '{path}' }}"));
+        let by_guard = verdict
+            .denied()
+            .is_some_and(|reason| reason.rule.as_ref().is_some_and(|rule| &*rule.id == "guard"));
+        assert_eq!(by_guard, denied, "{path}: {verdict:?}");
+    }
+}
+
+#[test]
+fn an_unknown_set_is_an_error_and_a_literal_at_sign_is_not() {
+    let text = |path: &str| {
+        format!("version: 1\nrules:\n  - {{ id: a, effect: deny, match: {{ path: '{path}' }} }}")
+    };
+    let error = load(&text("@control"), &source("policy.yml")).unwrap_err();
+    assert!(error.findings[0].message.contains("no set `@control`"), "{error:?}");
+    assert!(error.findings[0].help.as_ref().unwrap().contains("`@control-files`"), "{error:?}");
+    for literal in ["@types/**", "**/@scope/x", "@x.y", "\\@control"] {
+        assert!(load(&text(literal), &source("policy.yml")).is_ok(), "{literal}");
+    }
+}
