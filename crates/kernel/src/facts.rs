@@ -27,6 +27,7 @@ use crate::kernel::Core;
 use crate::model::{Inference, ModelPlan};
 use crate::rate;
 use crate::request::ruled;
+use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
 use regent_workspace::{PathError, Workspace};
@@ -382,6 +383,9 @@ impl Sheet {
             Ok(path) => {
                 if let Some(slot) = self.args.pointer_mut(pointer) {
                     *slot = Value::String(path.clone());
+                }
+                if let Some(reason) = rules::guarded_path(workspace, &path, access) {
+                    self.refusal = Some(reason);
                 }
                 self.named.push(path.clone());
                 self.resources.push(Target::Path { path, access });

@@ -62,7 +62,7 @@ pub use regent_policy::{
 pub use regent_provenance::{Begin, Declared};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
-    FileKind, Found, Listed, Listing, PathError, Placement, Workspace, Written, shown,
+    FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
 };
 pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use regent_guard::{GuardKind, Kinds};
 use regent_ledger::{CanonicalJson, Digest, Draft, Kind, LaneId, Payload, PayloadRef};
-use regent_policy::{Declassified, Label, Tier, Verdict};
+use regent_policy::{Access, Class, Declassified, Label, Tier, Verdict};
 use regent_provenance::Ruling;
 use serde::Serialize;
 use serde_json::Value;
@@ -99,6 +100,9 @@ struct OutcomeBody<'a> {
     label: Label,
     /// The lane of the intent: after a full disk the outcome can be in another one.
     lane: LaneId,
+    /// What an agent has written that runs later: names of `regent_guard::GuardKind`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    marks: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     obtained: &'a Option<Value>,
     op: &'static str,
@@ -188,6 +192,7 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
         intent: frame.intent.seq,
         label: ended.output.label(),
         lane: frame.intent.lane,
+        marks: marks(frame),
         obtained: ended.obtained,
         op: frame.call.op.name(),
         output: output.as_ref().map(Payload::reference),
@@ -202,6 +207,21 @@ pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canon
         body: CanonicalJson::of(&body)?,
         payloads: output.into_iter().collect(),
     })
+}
+
+/// Marks what an agent has written that runs later, so that a reviewer finds it.
+fn marks(frame: &Frame) -> Vec<&'static str> {
+    if frame.call.principal.class() != Class::Agent {
+        return Vec::new();
+    }
+    let written = frame.targets.iter().filter_map(|target| match target {
+        Target::Path { path, access: Access::Write } => Some(regent_guard::kinds_of(path)),
+        Target::Path { .. } | Target::Endpoint { .. } | Target::Argv(_) | Target::Secret(_) => None,
+    });
+    let written: Vec<Kinds> = written.collect();
+    let runs = [GuardKind::Control, GuardKind::RunsByItself, GuardKind::RunsOnBuild];
+    let runs = runs.into_iter().filter(|kind| written.iter().any(|kinds| kinds.contains(*kind)));
+    runs.map(GuardKind::name).collect()
 }
 
 /// A tool's and an executor's own words may quote anything.

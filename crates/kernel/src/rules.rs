@@ -1,7 +1,9 @@
 //! The kernel's own rules: what no policy can allow. They hold whatever the rule files say, and are refusals like any other:
 //! recorded, with a code.
 
-use regent_policy::{Class, Reason};
+use regent_guard::GuardKind;
+use regent_policy::{Access, Class, Reason};
+use regent_workspace::Workspace;
 
 use crate::agent::{AgentId, check_spec};
 use crate::call::{Call, Op};
@@ -103,6 +105,26 @@ impl Core {
         let message = || format!("the caller doesn't hold that end of pipe {}", pipe.0);
         (!fine).then(|| refusal("pipe.not_yours", message(), "who makes a pipe writes; its `reader` reads"))
     }
+}
+
+/// No tool reaches Regent's own files, and none makes a folder a repository that git would believe. In `.git` itself policy decides.
+pub(crate) fn guarded_path(workspace: &Workspace, path: &str, access: Access) -> Option<Reason> {
+    if workspace.is_reserved(path) {
+        let message =
+            format!("`{}` is one of Regent's own files, which no tool reaches", path.escape_debug());
+        let help = "`regent audit` reads the ledger; agents read `vfs:/self/audit` and `vfs:/self/policy`";
+        return Some(refusal("path.reserved", message, help));
+    }
+    let completes = access == Access::Write
+        && !regent_guard::is_kind(path, GuardKind::Control)
+        && workspace.completes_repository(path);
+    completes.then(|| {
+        let message = format!(
+            "writing `{}` would make its folder a bare git repository, whose `config` git obeys",
+            path.escape_debug()
+        );
+        refusal("path.repository", message, "use other names than `HEAD`, `objects` and `refs` side by side")
+    })
 }
 
 #[derive(Clone, Copy)]

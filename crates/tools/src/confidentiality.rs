@@ -1,31 +1,12 @@
 //! How secret a file is to be taken for, by where it is and what it is called.
 
+use regent_guard::GuardKind;
 use regent_kernel::{Confidentiality, Integrity, Label};
 
-/// Folders whose files open doors.
-const FOLDERS: &[&str] =
-    &[".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", "gcloud", ".password-store"];
-/// Files that open doors.
-const FILES: &[&str] = &[
-    ".env",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".pgpass",
-    ".my.cnf",
-    ".htpasswd",
-    "credentials",
-    "credentials.json",
-    "shadow",
-    ".vault-token",
-    "id_rsa",
-    "id_dsa",
-    "id_ecdsa",
-    "id_ed25519",
-];
-/// Endings of files that open doors.
-const ENDINGS: &[&str] = &[".pem", ".key", ".p12", ".pfx", ".keystore", ".jks", ".kdbx", ".ppk"];
+/// Folders whose files are labelled as credentials, beside the guarded places: names too common to ask about each time.
+const FOLDERS: &[&str] = &[".kube", ".docker", ".azure", "gcloud"];
+/// Files of that kind.
+const FILES: &[&str] = &["credentials", "shadow"];
 
 /// What the manifest of a file tool declares: a file of the workspace, for the people who work there.
 pub(crate) const WORKSPACE_FILE: Label =
@@ -36,7 +17,9 @@ pub(crate) fn label_of(spelling: &str) -> Label {
     let lower = spelling.to_ascii_lowercase();
     let mut names = lower.split('/');
     let file = names.next_back().unwrap_or_default();
-    let confidentiality = if names.any(|name| FOLDERS.contains(&name)) || opens_doors(file) {
+    let kinds = regent_guard::kinds_of(spelling);
+    let is_secret = kinds.contains(GuardKind::Secret) || kinds.contains(GuardKind::PersonalSecret);
+    let confidentiality = if is_secret || FILES.contains(&file) || names.any(|name| FOLDERS.contains(&name)) {
         Confidentiality::Credential
     } else if spelling.starts_with('/') {
         Confidentiality::Private
@@ -44,12 +27,6 @@ pub(crate) fn label_of(spelling: &str) -> Label {
         WORKSPACE_FILE.confidentiality
     };
     Label { confidentiality, ..WORKSPACE_FILE }
-}
-
-fn opens_doors(file: &str) -> bool {
-    FILES.contains(&file)
-        || file.starts_with(".env.")
-        || ENDINGS.iter().any(|ending| file.len() > ending.len() && file.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -69,6 +46,9 @@ mod tests {
             ("certs/server.key", Confidentiality::Credential),
             ("/home/a/.ssh/config", Confidentiality::Credential),
             ("/home/a/.aws/config", Confidentiality::Credential),
+            ("/home/a/.kube/cache/x", Confidentiality::Credential),
+            ("deploy/putty.PPK", Confidentiality::Credential),
+            (".env.example", Confidentiality::Internal),
         ];
         for (path, expected) in cases {
             assert_eq!(label_of(path).confidentiality, expected, "for {path}");

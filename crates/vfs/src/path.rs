@@ -75,8 +75,7 @@ impl std::fmt::Display for VfsPath {
 
 /// Control characters, and those that reorder or hide text: a name must read as what it is.
 fn deceives(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    c.is_control() || regent_guard::invisible::is_invisible(c)
 }
 
 #[cfg(test)]

@@ -36,6 +36,9 @@ pub enum PathError {
     /// The file has another name, maybe outside.
     #[error("the file has more than one hard link, so it may be a file from outside the workspace")]
     HardLink,
+    /// Regent's own files.
+    #[error("it is one of Regent's own files, which no tool reaches")]
+    Reserved,
     /// A FIFO, socket or device.
     #[error("it is neither a file nor a folder")]
     Special,
@@ -79,6 +82,7 @@ impl PathError {
             Self::OtherMount => "path.other_mount",
             Self::HardLink => "path.hard_link",
             Self::Special => "path.special",
+            Self::Reserved => "path.reserved",
             Self::NotFound => "fs.not_found",
             Self::Exists => "fs.exists",
             Self::IsFolder => "fs.is_folder",

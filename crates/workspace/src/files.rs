@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, U
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, check_spelling, is_inside, openat2};
+use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, is_inside, openat2};
 
 /// The permission bits that a replaced file keeps; set-id bits are not carried to content that someone else wrote.
 const MODE_KEPT: u32 = 0o777;
@@ -97,7 +97,7 @@ impl Workspace {
         Ok(found(&rustix::fs::fstat(self.reach(spelling, OFlags::PATH, Mode::empty())?)?))
     }
 
-    /// What is in a folder, in the order of names.
+    /// What is in a folder, in the order of names. Regent's own files are left out.
     pub fn list(&self, spelling: &str, items_max: usize) -> Result<Listing, PathError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         let folder = self.reach(spelling, flags, Mode::empty())?;
@@ -105,7 +105,7 @@ impl Workspace {
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
+            if matches!(name.to_bytes(), b"." | b"..") || is_regents(name.to_bytes()) {
                 continue;
             }
             if listing.items.len() >= items_max {
@@ -159,7 +159,7 @@ impl Workspace {
 
     /// The folder that holds a name, opened, and the name.
     fn parent<'a>(&self, spelling: &'a str, missing: Missing) -> Result<(OwnedFd, &'a str), PathError> {
-        check_spelling(spelling)?;
+        self.check_reach(spelling)?;
         if matches!(spelling, ROOT | "/") {
             return Err(PathError::IsFolder);
         }
@@ -209,7 +209,7 @@ pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() || is_invisible(c) {
+            if c.is_control() || regent_guard::invisible::is_invisible(c) {
                 text.extend(c.escape_unicode());
             } else {
                 text.push(c);
@@ -222,10 +222,10 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// Characters that turn text around or hide in it.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+/// Whether a name in a listing is Regent's folder, in any spelling.
+fn is_regents(name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(name);
+    regent_guard::is_kind(&name, regent_guard::GuardKind::Regent)
 }
 
 /// A file under a name of its own beside its place, taken away again unless it is published.

@@ -6,10 +6,14 @@
 //!
 //! Inside the workspace these are refused, with an error that says so: a file with a second hard link (it may be a file of elsewhere
 //! under a name in here), anything on another mount (a bind mount is a door that the workspace's owner didn't make), and FIFOs,
-//! sockets and devices. Names are compared byte by byte: on a file system that folds case, a rule must name every spelling.
+//! sockets and devices.
+//!
+//! Regent's own files are out of reach here, whoever asks: `.regent/**` at any depth and in any spelling, and the folders that
+//! [`Workspace::with_own`] names. Listings leave them out.
 
 mod error;
 mod files;
+mod own;
 mod walk;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,6 +26,7 @@ use rustix::io::Errno;
 
 pub use error::PathError;
 pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
+pub use own::{Overlap, OwnFolders};
 
 /// The spelling of the workspace's own root.
 const ROOT: &str = ".";
@@ -50,11 +55,19 @@ struct Held {
     slash: OwnedFd,
     /// Device and inode of `dir`.
     identity: (u64, u64),
+    /// Folders that are out of reach.
+    own: OwnFolders,
 }
 
 impl Workspace {
     /// Takes hold of a folder.
     pub fn open(root: &Path) -> Result<Self, PathError> {
+        Self::with_own(root, OwnFolders::default())
+    }
+
+    /// The same, with folders of Regent's own that are out of reach. Whether the workspace may lie where it does is
+    /// [`OwnFolders::check`]'s to say.
+    pub fn with_own(root: &Path, own: OwnFolders) -> Result<Self, PathError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // The person who starts Regent names this folder: links on the way to it are theirs.
         let root = std::fs::canonicalize(root).map_err(|error| PathError::of_io(&error))?;
@@ -66,12 +79,44 @@ impl Workspace {
         }
         let names = text.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let identity = identity_of(&rustix::fs::fstat(&dir)?);
-        Ok(Self(Arc::new(Held { names, dir, slash, identity, root })))
+        Ok(Self(Arc::new(Held { names, dir, slash, identity, root, own })))
     }
 
     /// Its place when it was opened.
     pub fn root(&self) -> &Path {
         &self.0.root
+    }
+
+    /// The folders of Regent's own that no tool reaches and no program sees.
+    pub fn own_folders(&self) -> &[PathBuf] {
+        self.0.own.folders()
+    }
+
+    /// Whether a resolved spelling leads to Regent's own files.
+    pub fn is_reserved(&self, spelling: &str) -> bool {
+        regent_guard::is_kind(spelling, regent_guard::GuardKind::Regent)
+            || (!is_inside(spelling) && self.0.own.holds(spelling))
+    }
+
+    /// Whether writing a resolved spelling would make some folder on its way a git repository in bare layout, or change what such a
+    /// repository runs. Git believes the `config` of any folder with `HEAD`, `objects` and `refs`. What can't be looked at counts as there.
+    pub fn completes_repository(&self, spelling: &str) -> bool {
+        let (mut above, below) = match spelling.strip_prefix('/') {
+            Some(below) => ("/".to_owned(), below),
+            None => (String::new(), spelling),
+        };
+        for name in below.split('/') {
+            let sibling = |sibling: &str| {
+                let found = self.reach(&format!("{above}{sibling}"), OFlags::PATH, Mode::empty());
+                !matches!(found, Err(PathError::NotFound | PathError::NotFolder))
+            };
+            if regent_guard::completes_repository(name, sibling) {
+                return true;
+            }
+            above.push_str(name);
+            above.push('/');
+        }
+        false
     }
 
     /// The one spelling of a path that policy judges and the executor opens.
@@ -128,9 +173,14 @@ impl Workspace {
         Some(if names.is_empty() { ROOT.to_owned() } else { names.join("/") })
     }
 
+    fn check_reach(&self, spelling: &str) -> Result<(), PathError> {
+        check_spelling(spelling)?;
+        if self.is_reserved(spelling) { Err(PathError::Reserved) } else { Ok(()) }
+    }
+
     /// Opens a resolved spelling, following nothing.
     fn reach(&self, spelling: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, PathError> {
-        check_spelling(spelling)?;
+        self.check_reach(spelling)?;
         let flags = flags | OFlags::CLOEXEC;
         match spelling.strip_prefix('/') {
             None => openat2(self.0.dir.as_fd(), spelling, flags, mode, INSIDE),

@@ -413,3 +413,170 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn h1_regents_own_folder_is_out_of_reach() {
+    let place = Place::new();
+    let root = place.workspace.root();
+    fs::create_dir_all(root.join(".regent/audit")).unwrap();
+    fs::create_dir_all(root.join("sub/.regent")).unwrap();
+    fs::write(root.join(".regent/audit/x"), "ledger").unwrap();
+    place.link(".regent/audit/x", "innocent");
+    for text in [
+        ".regent/audit/x",
+        ".regent",
+        "sub/.regent/y",
+        ".REGENT/audit/x",
+        "innocent",
+        "./sub/../.regent/audit/x",
+    ] {
+        let spelling = place.workspace.resolve(text).unwrap();
+        assert!(place.workspace.is_reserved(&spelling), "{text} is {spelling}");
+        let workspace = &place.workspace;
+        let refused = [
+            workspace.open_read(&spelling).err(),
+            workspace.stat(&spelling).err(),
+            workspace.list(&spelling, 10).err(),
+            workspace.place(&spelling, b"x", Placement::Replace).err(),
+            workspace.append(&spelling, b"x").err(),
+            workspace.remove(&spelling).err(),
+        ];
+        assert_eq!(refused, [const { Some(PathError::Reserved) }; 6], "{text}");
+        assert_eq!(workspace.digest_of(&spelling), None, "{text}");
+    }
+    for folder in [".", "sub"] {
+        let listed = place.workspace.list(folder, 100).unwrap();
+        assert!(
+            !listed.items.is_empty() && !listed.items.iter().any(|item| item.name == b".regent"),
+            "{listed:?}"
+        );
+    }
+    assert_eq!(fs::read_to_string(root.join(".regent/audit/x")).unwrap(), "ledger");
+}
+
+#[test]
+fn c3_folders_of_regents_own_are_out_of_reach() {
+    let place = Place::new();
+    let outside = PathBuf::from(place.beside("outside"));
+    let own = OwnFolders::resolve([outside.clone(), outside.join("not/there/yet")], None).unwrap();
+    let workspace = Workspace::with_own(place.workspace.root(), own).unwrap();
+    assert_eq!(workspace.own_folders(), [outside.clone(), outside.join("not/there/yet")]);
+    let secret = workspace.resolve(&place.beside("outside/secret")).unwrap();
+    assert_eq!(workspace.open_read(&secret).unwrap_err(), PathError::Reserved);
+    assert_eq!(workspace.list(&place.beside("outside"), 9).unwrap_err(), PathError::Reserved);
+    assert!(workspace.is_reserved(&place.beside("OUTSIDE/secret")), "on a file system that folds case");
+    assert!(!workspace.is_reserved(&place.beside("outsider")));
+    assert!(workspace.open_read("file").is_ok());
+}
+
+#[test]
+fn c3_a_workspace_lies_apart_from_home_and_from_regents_own() {
+    let tmp = tempfile::tempdir().unwrap();
+    let root = tmp.path().canonicalize().unwrap();
+    let at = |name: &str| root.join(name);
+    for folder in ["home/.config/regent", "home/project/sub", "home/.local", "other"] {
+        fs::create_dir_all(at(folder)).unwrap();
+    }
+    symlink(at("home"), at("link-to-home")).unwrap();
+    symlink(at("home/.config/regent"), at("link-to-own")).unwrap();
+    fs::create_dir_all(at("home/.config/regent/inner")).unwrap();
+    let own = [at("home/.config/regent"), at("home/.local/state/regent")];
+    let own = OwnFolders::resolve(own, Some(at("link-to-home"))).unwrap();
+    let word = |name: &str| match own.check(&at(name)) {
+        Ok(()) => "fine",
+        Err(Overlap::Root) => "root",
+        Err(Overlap::AroundHome(_)) => "around home",
+        Err(Overlap::AroundOwn(_)) => "around own",
+        Err(Overlap::InOwn(_)) => "in own",
+        Err(Overlap::Unknown { .. }) => "unknown",
+    };
+    let cases = [
+        ("home/project", "fine"),
+        ("home/project/sub", "fine"),
+        ("link-to-home/project", "fine"),
+        ("other", "fine"),
+        ("home", "around own"),
+        ("link-to-home", "around own"),
+        ("", "around own"),
+        ("home/.config", "around own"),
+        ("home/.config/regent", "around own"),
+        ("home/.config/regent/inner", "in own"),
+        ("link-to-own", "around own"),
+        ("link-to-own/inner", "in own"),
+        // It doesn't exist yet, and would be made inside.
+        ("home/.local", "around own"),
+    ];
+    for (name, expected) in cases {
+        assert_eq!(word(name), expected, "{name:?}");
+    }
+    assert!(matches!(own.check(Path::new("/")), Err(Overlap::Root)));
+    let home_alone = OwnFolders::resolve([], Some(at("home"))).unwrap();
+    assert!(matches!(home_alone.check(&root), Err(Overlap::AroundHome(_))));
+    assert!(matches!(home_alone.check(&at("home")), Err(Overlap::AroundHome(_))));
+    assert!(home_alone.check(&at("home/.config")).is_ok());
+}
+
+#[test]
+fn c3_only_absent_means_absent() {
+    let tmp = tempfile::tempdir().unwrap();
+    let root = tmp.path().canonicalize().unwrap();
+    fs::write(root.join("file"), "").unwrap();
+    symlink(root.join("nowhere"), root.join("dangling")).unwrap();
+    symlink(root.join("circle"), root.join("circle")).unwrap();
+    for odd in ["file/regent", "dangling/regent", "dangling", "circle/regent"] {
+        let found = OwnFolders::resolve([root.join(odd)], None);
+        assert!(matches!(found, Err(Overlap::Unknown { .. })), "{odd}: {found:?}");
+    }
+    assert!(OwnFolders::resolve([root.join("a/b/c")], None).is_ok());
+    let own = OwnFolders::resolve([root.join("a/b/c")], None).unwrap();
+    assert!(own.check(&root.join("absent")).is_err(), "a workspace that isn't there");
+}
+
+#[test]
+fn h5_writes_that_complete_a_bare_repository_are_seen() {
+    let place = Place::new();
+    let (workspace, root) = (&place.workspace, place.workspace.root());
+    for path in [
+        "HEAD",
+        "objects/.keep",
+        "refs/heads/.keep",
+        "config",
+        "sub/HEAD",
+        "sub/deep/file",
+        "a/objects/b/refs/c",
+    ] {
+        assert!(!workspace.completes_repository(path), "{path} alone");
+    }
+    fs::create_dir_all(root.join("objects")).unwrap();
+    fs::write(root.join("HEAD"), "ref: refs/heads/x").unwrap();
+    for (path, completes) in [
+        ("refs/heads/.keep", true),
+        ("refs", true),
+        ("REFS/x", true),
+        ("config", false),
+        ("notes", false),
+        ("sub/refs/x", false),
+        ("commondir", true),
+    ] {
+        assert_eq!(workspace.completes_repository(path), completes, "{path}");
+    }
+    fs::create_dir_all(root.join("refs")).unwrap();
+    for (path, completes) in [
+        ("config", true),
+        ("hooks/pre-commit", true),
+        ("HEAD", true),
+        ("README.md", false),
+        ("sub/config", false),
+    ] {
+        assert_eq!(workspace.completes_repository(path), completes, "{path}");
+    }
+    // A link can be turned to anything later.
+    symlink("/nowhere", root.join("sub/objects")).unwrap();
+    symlink("/nowhere", root.join("sub/refs")).unwrap();
+    assert!(workspace.completes_repository("sub/HEAD"));
+    let outside = place.beside("outside");
+    fs::create_dir_all(format!("{outside}/objects")).unwrap();
+    fs::create_dir_all(format!("{outside}/refs")).unwrap();
+    assert!(workspace.completes_repository(&format!("{outside}/HEAD")));
+    assert!(!workspace.completes_repository(&format!("{outside}/secret")));
+}

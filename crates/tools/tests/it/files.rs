@@ -4,7 +4,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use regent_kernel::Confidentiality;
+use regent_kernel::{AgentId, Confidentiality, Op, Reply, ToolCall};
+use regent_ledger::Kind;
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::{Value, json};
 
@@ -383,4 +384,89 @@ async fn adv_021_files_that_open_doors_are_outside_or_labelled() {
         label("fs.read", json!({"path": world.beside("outside/secret")})).await,
         Confidentiality::Private
     );
+}
+
+#[tokio::test]
+async fn h1_no_tool_reaches_regents_own_files_whatever_policy_says() {
+    let world = World::new(ALLOW_ALL).await;
+    world.put(".regent/audit/pack", "DB_PASSWORD=hunter2");
+    world.put("sub/.regent/audit/pack", "DB_PASSWORD=hunter2");
+    world.put("notes", "DB_PASSWORD is elsewhere");
+    symlink(".regent/audit/pack", world.path("innocent")).unwrap();
+    let calls = [
+        ("fs.read", json!({"path": ".regent/audit/pack", "encoding": "base64"})),
+        ("fs.read", json!({"path": ".REGENT/audit/pack"})),
+        ("fs.read", json!({"path": "sub/.regent/audit/pack"})),
+        ("fs.read", json!({"path": "innocent"})),
+        ("fs.stat", json!({"path": ".regent/audit/pack"})),
+        ("fs.list", json!({"path": ".regent"})),
+        ("fs.search", json!({"path": ".regent", "pattern": "PASSWORD"})),
+        ("fs.write", json!({"path": ".regent/policy.yml", "content": ""})),
+        ("fs.write", json!({"path": ".Regent./policy.yml", "content": ""})),
+        ("fs.edit", json!({"path": ".regent/audit/pack", "old": "hunter2", "new": ""})),
+    ];
+    for (tool, args) in calls {
+        let heard = world.call(tool, args.clone()).await;
+        assert_eq!(heard.how, "denied path.reserved", "{tool} {args}: {heard:?}");
+    }
+    let found = world.json("fs.search", json!({"path": ".", "pattern": "PASSWORD"})).await;
+    assert_eq!(found["matches"].as_array().unwrap().len(), 1, "{found}");
+    let listed = world.json("fs.list", json!({"path": ".", "recursive": true})).await.to_string();
+    assert!(listed.contains("notes") && !listed.contains(".regent"), "{listed}");
+}
+
+#[tokio::test]
+async fn h5_case_24_a_bare_repository_is_not_written_piece_by_piece() {
+    let pieces = [
+        ("HEAD", "ref: refs/heads/main\n"),
+        ("config", "[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = touch /tmp/x\n"),
+        ("objects/.keep", ""),
+        ("refs/heads/.keep", ""),
+    ];
+    for folder in ["", "vendor/lib/"] {
+        for last in 0..pieces.len() {
+            let world = World::new(ALLOW_ALL).await;
+            let order = pieces.iter().cycle().skip(last).take(pieces.len());
+            let mut denied = 0;
+            for (name, content) in order {
+                let args = json!({"path": format!("{folder}{name}"), "content": content});
+                let heard = world.call("fs.write", args).await;
+                denied += usize::from(heard.how == "denied path.repository");
+                assert!(heard.how == "ok" || heard.how == "denied path.repository", "{heard:?}");
+            }
+            let is_repository = ["HEAD", "objects", "refs"]
+                .iter()
+                .all(|name| world.path(&format!("{folder}{name}")).exists());
+            assert!(denied > 0 && !is_repository, "in {folder:?}, beginning with {}", pieces[last].0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn m10_what_an_agent_writes_that_runs_later_is_marked() {
+    let world = World::new("version: 1\nrules:\n  - { id: all, effect: allow, match: { op: '*' } }\n").await;
+    let operator = world.kernel.operator();
+    let spec = serde_json::from_value(json!({"name": "worker", "roles": []})).unwrap();
+    let Reply::Done(outcome) = world.kernel.syscall(&operator, Op::Spawn(spec)).await.unwrap() else {
+        panic!("no agent")
+    };
+    let said: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
+    let agent = AgentId::from(said["agent"].as_str().unwrap());
+    let agent = world.kernel.principal_of(&operator, &agent).unwrap();
+    let cases = [
+        ("Makefile", json!(["runs-on-build"])),
+        ("sub/package.json", json!(["runs-on-build"])),
+        (".github/workflows/ci.yml", json!(["runs-by-itself"])),
+        (".envrc", json!(["control-files"])),
+        ("notes.txt", Value::Null),
+    ];
+    for (path, marks) in cases {
+        for (who, marks) in [(&agent, &marks), (&operator, &Value::Null)] {
+            let args = json!({"path": path, "content": "x"});
+            let op = Op::RunTool(ToolCall { tool: "fs.write".to_owned(), args });
+            assert!(matches!(world.kernel.syscall(who, op).await, Ok(Reply::Done(_))), "{path}");
+            let (_, body) = world.recorded().into_iter().rfind(|(kind, _)| *kind == Kind::Outcome).unwrap();
+            assert_eq!(body.get("marks").unwrap_or(&Value::Null), marks, "{path}: {body}");
+        }
+    }
 }
