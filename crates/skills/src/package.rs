@@ -221,7 +221,7 @@ pub(crate) fn checked_path(path: &[u8]) -> Result<String, SkillError> {
     if text.starts_with('/') || text.contains(['\\', ':']) {
         return Err(refused("is not relative"));
     }
-    if text.chars().any(|c| c.is_control() || crate::scan::is_hidden(c)) {
+    if text.chars().any(|c| c.is_control() || regent_guard::invisible::is_invisible(c)) {
         return Err(refused("has characters that don't show"));
     }
     let mut names = 0;

@@ -111,7 +111,7 @@ impl FromStr for Permission {
         let fail = |why| PermissionError(text.chars().take(80).flat_map(char::escape_debug).collect(), why);
         match text.split_once(':') {
             Some(("read", path)) => folder(path).map(Self::Read).map_err(fail),
-            Some(("write", path)) => folder(path).map(Self::Write).map_err(fail),
+            Some(("write", path)) => folder(path).and_then(writable).map(Self::Write).map_err(fail),
             Some(("network", host)) => word(host).map(Self::Network).map_err(fail),
             Some(("tool", name)) => word(name).map(Self::Tool).map_err(fail),
             None if text == "shell" => Ok(Self::Shell),
@@ -160,10 +160,23 @@ fn folder(text: &str) -> Result<String, &'static str> {
     if names.clone().any(|name| matches!(name, "" | "." | "..")) {
         return Err("a folder is named without dots");
     }
-    if names.next().is_some_and(|first| matches!(first, ".regent" | ".git" | ".agentzero" | ".agents")) {
-        return Err("this folder steers Regent or git, and is not for skills");
+    let steers = regent_guard::kinds_of(bare).intersects(regent_guard::Kinds::UNWRITABLE);
+    if steers || names.next().is_some_and(|first| *regent_guard::fold_name(first) == *".agents") {
+        return Err("this folder steers Regent, git, editors or shells, and is not for skills");
     }
     Ok(bare.to_owned())
+}
+
+/// A folder that would come to hold a guarded file (`.cargo` for `.cargo/config.toml`) is not given to write: the sandbox guards what
+/// lies below the folder by its path from there.
+fn writable(place: String) -> Result<String, &'static str> {
+    let (parent, name) = place.rsplit_once('/').unwrap_or(("", &place));
+    match regent_guard::creation(parent, name, regent_guard::Kinds::UNWRITABLE) {
+        regent_guard::Creation::Free => Ok(place),
+        regent_guard::Creation::Guarded(_) | regent_guard::Creation::OnTheWay(_) => {
+            Err("it holds files that steer Regent, git, editors or shells, and is not for skills to write")
+        }
+    }
 }
 
 fn word(text: &str) -> Result<String, &'static str> {
@@ -208,6 +221,12 @@ mod tests {
             "read:*.md",
             "read:.regent/skills",
             "write:.git/hooks",
+            "write:sub/.GIT/hooks",
+            "read:.REGENT/audit",
+            "write:.vscode",
+            "write:.agents",
+            "write:sub/.cargo",
+            "write:.config",
             "network:",
             "network:*.com",
             "network:EXAMPLE.com",

@@ -6,6 +6,7 @@
 
 mod rules;
 
+use regent_guard::invisible::is_invisible;
 use regent_vault::redact::{self, Kind};
 use serde::Serialize;
 
@@ -86,14 +87,6 @@ pub fn scan_text(name: &str, bytes: &[u8]) -> Vec<Finding> {
     let mut found = Vec::new();
     text(&format!("{name}.md"), bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes), false, &mut found);
     found
-}
-
-/// Whether a character shows as nothing, or turns the text around it.
-pub(crate) fn is_hidden(c: char) -> bool {
-    matches!(c,
-        '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180E}'
-        | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}'
-        | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
 /// Letters of other scripts that pass for Latin ones, mixed with Latin ones.
@@ -192,7 +185,7 @@ fn text(path: &str, bytes: &[u8], is_script: bool, found: &mut Vec<Finding>) {
         };
         // A byte order mark at the very beginning is a habit, not a trick; so are the selectors of emoji.
         let hides = |(at, c): (usize, char)| {
-            is_hidden(c)
+            is_invisible(c)
                 && !(number == 0 && at == 0 && c == '\u{FEFF}')
                 && !matches!(c, '\u{FE0E}' | '\u{FE0F}' | '\u{200D}')
         };
@@ -245,7 +238,7 @@ fn excerpt(line: &str) -> String {
     let line = line.trim();
     let mut out = String::new();
     for c in line.chars().take(EXCERPT_CHARS_MAX) {
-        if c.is_control() || is_hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+        if c.is_control() || is_invisible(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
     }
     if line.chars().nth(EXCERPT_CHARS_MAX).is_some() {
         out.push('…');
