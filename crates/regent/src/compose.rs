@@ -74,6 +74,7 @@ impl Running {
         project: &Project,
         policy: Policy,
     ) -> Result<Self, Failure> {
+        let own = context.paths.demand_apart(project)?;
         context.paths.make()?;
         let catalogue = Catalogue::default();
         regent_tools::register(&catalogue).map_err(|error| {
@@ -83,7 +84,7 @@ impl Running {
         skills::admit(context, &catalogue, &skills)?;
         let generated = generated::open(context, project, &skills);
         generated::admit(context, &catalogue, generated.as_ref())?;
-        let workspace = Workspace::open(&project.root).map_err(|error| {
+        let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
         let state = SqliteState::open(&context.paths.state_db()).map_err(|error| {
@@ -184,7 +185,8 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     };
     let vault = secrets::vault(context)?;
     let performer = Arc::new(Performer::default());
-    let workspace = Workspace::open(&project.root).map_err(|error| {
+    let own = context.paths.demand_apart(&project)?;
+    let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
         Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
     })?;
     let parts = Parts {

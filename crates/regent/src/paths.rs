@@ -3,6 +3,7 @@
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use regent_kernel::{Overlap, OwnFolders};
 use regent_ledger::Digest;
 
 use crate::codes;
@@ -50,6 +51,29 @@ impl Paths {
             state: home.join("state/regent"),
             runtime: home.join("run"),
         }
+    }
+
+    /// Refuses a folder that contains or is the home folder, or that contains, is, or lies in a folder of Regent's own: its keys, its
+    /// policy and its control socket would be within an agent's reach. Checked at every start, because folders and links move.
+    pub(crate) fn demand_apart(&self, project: &Project) -> Result<OwnFolders, Failure> {
+        let refused = |overlap: Overlap| {
+            let message = format!("`{}` can't be a workspace: {overlap}", project.root.display());
+            let help = match overlap {
+                Overlap::Unknown { .. } => "look at the owner and the permissions of that folder",
+                Overlap::Root | Overlap::AroundHome(_) | Overlap::AroundOwn(_) | Overlap::InOwn(_) => {
+                    "make a folder for the work, below your home or elsewhere, and run `regent init` there"
+                }
+            };
+            Failure::new(codes::FOLDER_WIDE, message).help(help)
+        };
+        let own = [&self.config, &self.data, &self.state, &self.runtime].map(PathBuf::clone);
+        let own = OwnFolders::resolve(own, absolute("HOME")).map_err(refused)?;
+        // What belongs to no project is recorded in a folder of our own, where there is nothing but that ledger.
+        let is_own_ledger = self.own_ledger().canonicalize().is_ok_and(|ledger| ledger == project.root);
+        if !is_own_ledger {
+            own.check(&project.root).map_err(refused)?;
+        }
+        Ok(own)
     }
 
     /// The user's own policy.

@@ -277,6 +277,18 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "The path can't be resolved to one place that policy could judge: it leads through something that is refused.",
     ),
+    code(
+        "path.repository",
+        exit::DENIED,
+        "The file would make its folder a git repository in bare layout (`HEAD`, `objects`, `refs`), or steer one. Git obeys the `config` of such \
+        a folder, so `git status` in it would run what an agent wrote. Use other names, or make the repository yourself.",
+    ),
+    code(
+        "path.reserved",
+        exit::DENIED,
+        "One of Regent's own files: `.regent/` of a project, or the folders with its keys, policy and state. No tool reaches them, whatever policy \
+        says. `regent audit` reads the ledger; agents read what concerns them at `vfs:/self/audit` and `vfs:/self/policy`.",
+    ),
     code("path.special", exit::DENIED, "A device, a pipe or a socket, not a file."),
     code(
         "path.swapped",

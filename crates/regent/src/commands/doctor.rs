@@ -2,6 +2,7 @@
 
 mod checks;
 mod fix;
+mod git;
 
 use clap::Args;
 use serde_json::json;

@@ -56,7 +56,7 @@ const MCP_FILE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     let project = Project::at(&context.cwd)?;
     let (paths, screen) = (&context.paths, &context.screen);
-    refuse_wide(&project)?;
+    paths.demand_apart(&project)?;
     agree(context, &project, args.quick)?;
 
     paths.make()?;
@@ -104,17 +104,6 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
         "wrote": {"user_policy": users, "project_policy": projects}, "ledger_key": key, "sandbox": sandbox, "found": found.data, "trusted": true,
     });
     Ok(Done::new(data, text))
-}
-
-/// A workspace is what agents may read and change: not everything that a person has.
-fn refuse_wide(project: &Project) -> Result<(), Failure> {
-    let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
-    if project.root.parent().is_some() && home.as_ref() != Some(&project.root) {
-        return Ok(());
-    }
-    let message = format!("`{}` is too much to put within an agent's reach", project.root.display());
-    Err(Failure::new(codes::FOLDER_WIDE, message)
-        .help("make a folder for the work and run `regent init` there"))
 }
 
 /// Control files that are already here came from somewhere: whoever runs this has to want them.

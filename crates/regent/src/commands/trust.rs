@@ -39,6 +39,7 @@ pub(crate) fn run(context: &Context, args: &TrustArgs) -> CommandResult {
         };
         return Ok(Done::new(json!({"folder": root, "trusted": false, "was_trusted": was}), text));
     }
+    context.paths.demand_apart(&project)?;
     // A policy that can't be read must not be agreed to: the mistakes are shown instead.
     compose::project_policies(&project)?;
     let files = Trust::grant(&context.paths, &project, context.clock.now_ms())?;

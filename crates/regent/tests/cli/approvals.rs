@@ -150,7 +150,7 @@ fn adv_072_a_name_gives_no_power() {
         "fs.write",
         r#"{"path": ".regent/policy.yml", "content": ""}"#,
     ]);
-    assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.denied"));
+    assert_eq!((ended.code, ended.error_code().as_str()), (10, "path.reserved"));
 }
 
 #[test]

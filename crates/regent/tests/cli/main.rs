@@ -26,6 +26,8 @@ mod models;
 #[cfg(test)]
 mod network;
 #[cfg(test)]
+mod places;
+#[cfg(test)]
 mod running;
 #[cfg(test)]
 mod secrets;

@@ -107,7 +107,7 @@ fn harmful(secret: &str) -> Vec<Step> {
         denied(
             "loosen the policy itself",
             write(".regent/policy.yml", "mode: permissive\n"),
-            "control-files",
+            "path.reserved",
         ),
         denied(
             "ask the cloud for the machine's credentials",

@@ -9,8 +9,8 @@ use regent_store::SqliteState;
 use regent_vault::{Vault, VaultError};
 use rustix::process::{DumpableBehavior, Resource};
 
-use super::Check;
 use super::fix::Fix;
+use super::{Check, git};
 use crate::bundles;
 use crate::compose::{self, error_chain};
 use crate::context::Context;
@@ -26,6 +26,7 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     let mut checks = folders(context);
     checks.extend([user(), environment(), umask(), clock(context), disk(context)]);
     checks.push(settings(context));
+    checks.push(git::bare_repositories());
     checks.extend(policies(context));
     checks.extend(project(context));
     checks.extend([
@@ -243,6 +244,12 @@ fn project(context: &Context) -> Vec<Check> {
         )];
     };
     let mut checks = vec![Check::good("project", format!("{} is a project", project.root.display()))];
+    checks.push(match context.paths.demand_apart(&project) {
+        Ok(_) => {
+            Check::good("project.place", "it lies apart from your home folder and from Regent's own files")
+        }
+        Err(failure) => Check::bad("project.place", failure.message, failure.help.unwrap_or_default()),
+    });
     checks.push(match Trust::load(&context.paths).and_then(|trust| trust.standing(&project)) {
         Ok(Standing::Trusted) => Check::good("project.trust", "you trust it as it is"),
         Ok(Standing::Never) => Check::less(

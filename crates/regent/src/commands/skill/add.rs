@@ -174,10 +174,9 @@ async fn fetch(context: &Context, running: &Running, source: &str) -> Result<Fet
     let op = Op::RunTool(ToolCall { tool: "process.exec".to_owned(), args });
     let outcome = calls::call(context, running, &running.host.operator(), op).await?;
     calls::succeeded(&outcome).map_err(|failure| cloning_failed(failure, &outcome))?;
-    let staged = context.paths.state.join("staged");
-    crate::paths::make_private(&staged)?;
-    let folder =
-        tempfile::tempdir_in(&staged).map_err(|error| Failure::io("make a folder in", &staged, &error))?;
+    // Not in a folder of our own, which no tool reaches. A temporary folder is private, too.
+    let folder = tempfile::tempdir()
+        .map_err(|error| Failure::io("make a folder in", &std::env::temp_dir(), &error))?;
     let fetched = Fetched::Archive(folder);
     let path = fetched.path();
     std::fs::write(&path, stdout_of(&outcome)).map_err(|error| Failure::io("write", &path, &error))?;
