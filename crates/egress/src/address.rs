@@ -1,6 +1,7 @@
 //! Which addresses may be reached: public ones only, whatever spelling or tunnel they hide in.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// Address, length of the prefix, what it is.
 type Block<A> = (A, u32, &'static str);
@@ -45,6 +46,54 @@ pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
     }
 }
 
+/// Whether this machine itself has the address: a public one too may be that of a service which listens on all of them.
+///
+/// A socket can be bound to such an address only; where the system lets it be bound to any, the address that the system itself
+/// would send from says it.
+pub(crate) fn is_ours(address: IpAddr) -> bool {
+    let address = match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => within(v6).map_or(address, IpAddr::V4),
+    };
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) if UdpSocket::bind((NOBODYS, 0)).is_err() => true,
+        Ok(_) => sends_from(address).is_ok_and(|from| from == address),
+        Err(error) => {
+            !matches!(
+                error.kind(),
+                // Nobody here has it; or there is no such network, and nothing to reach.
+                ErrorKind::AddrNotAvailable | ErrorKind::Unsupported
+            ) && !is_unknown_family(&error)
+        }
+    }
+}
+
+/// For documentation: no machine has it.
+const NOBODYS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+fn is_unknown_family(error: &std::io::Error) -> bool {
+    const EAFNOSUPPORT: i32 = 97;
+    error.raw_os_error() == Some(EAFNOSUPPORT)
+}
+
+/// The address that a datagram to this one would come from. Nothing is sent.
+fn sends_from(address: IpAddr) -> std::io::Result<IpAddr> {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((address, 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// The IPv4 address that an IPv6 address stands for.
+fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    if is_in(address, NAT64) {
+        let [.., a, b, c, d] = address.octets();
+        return Some(Ipv4Addr::new(a, b, c, d));
+    }
+    address.to_ipv4_mapped()
+}
+
 fn refusal_v4(address: Ipv4Addr) -> Option<&'static str> {
     V4.iter()
         .find(|(network, bits, _)| address.to_bits() >> (32 - bits) == network.to_bits() >> (32 - bits))
@@ -52,12 +101,8 @@ fn refusal_v4(address: Ipv4Addr) -> Option<&'static str> {
 }
 
 fn refusal_v6(address: Ipv6Addr) -> Option<&'static str> {
-    if let Some(mapped) = address.to_ipv4_mapped() {
-        return refusal_v4(mapped);
-    }
-    if is_in(address, NAT64) {
-        let [.., a, b, c, d] = address.octets();
-        return refusal_v4(Ipv4Addr::new(a, b, c, d));
+    if let Some(v4) = within(address) {
+        return refusal_v4(v4);
     }
     if !is_in(address, GLOBAL) {
         return Some("not a global address");
@@ -143,6 +188,21 @@ mod tests {
         ];
         for text in fine {
             assert_eq!(refusal(text.parse().unwrap()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn l1_addresses_of_this_machine_are_recognised() {
+        for ours in ["127.0.0.1", "127.1.2.3", "::ffff:127.0.0.1", "64:ff9b::7f00:1"] {
+            assert!(is_ours(ours.parse().unwrap()), "{ours}");
+        }
+        for others in ["192.0.2.7", "198.51.100.1", "203.0.113.9", "2001:db8::1", "::ffff:192.0.2.7"] {
+            assert!(!is_ours(others.parse().unwrap()), "{others}");
+        }
+        assert_eq!(sends_from("127.0.0.1".parse().unwrap()).unwrap(), "127.0.0.1".parse::<IpAddr>().unwrap());
+        // Whatever this machine sends from is its own, public or not.
+        if let Ok(from) = sends_from("192.0.2.7".parse().unwrap()) {
+            assert!(is_ours(from), "{from}");
         }
     }
 

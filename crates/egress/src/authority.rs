@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +26,9 @@ const HOSTS_MAX: usize = 256;
 const SYSTEM_BUNDLES: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 const BUNDLE_BYTES_MAX: u64 = 4 << 20;
+/// What the files are called.
+const PREFIX: &str = "certificates-";
+const SUFFIX: &str = ".pem";
 
 /// Vouches for the broker.
 pub(crate) struct Authority {
@@ -60,7 +64,8 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         params.distinguished_name = named("Regent broker of this session");
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let mut file = tempfile::Builder::new().prefix("certificates-").suffix(".pem").tempfile_in(folder)?;
+        sweep(folder);
+        let mut file = locked(folder)?;
         file.write_all(&system_bundle())?;
         file.write_all(pem(issuer.der()).as_bytes())?;
         file.flush()?;
@@ -96,6 +101,36 @@ impl Authority {
         }
         hosts.insert(host.to_owned(), Arc::clone(&config));
         Ok(config)
+    }
+}
+
+/// A new file for the certificates, locked as long as we live.
+fn locked(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    loop {
+        let file = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(folder)?;
+        file.as_file().lock()?;
+        // Another session may have swept it before it was locked.
+        if file.as_file().metadata()?.nlink() > 0 {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes what killed sessions left: the lock of a living one can't be had.
+fn sweep(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let is_ours =
+            entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_ours
+            && is_file
+            && let Ok(file) = std::fs::File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            // If it can't be removed it stays for the next session.
+            std::fs::remove_file(entry.path()).ok();
+        }
     }
 }
 
@@ -149,6 +184,23 @@ mod tests {
         assert!(text.ends_with("-----END CERTIFICATE-----\n") && !text.contains("PRIVATE"));
         drop(authority);
         assert!(!file.exists());
+    }
+
+    #[test]
+    fn f9_files_of_killed_sessions_are_swept_and_those_of_living_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let living = Authority::new(folder.path()).unwrap();
+        let left = folder.path().join("certificates-abc123.pem");
+        let others = folder.path().join("kernel.sock");
+        std::fs::write(&left, "of a session that was killed").unwrap();
+        std::fs::write(&others, "").unwrap();
+        let next = Authority::new(folder.path()).unwrap();
+        assert!(!left.exists(), "swept by the next session");
+        assert!(living.file().exists() && next.file().exists() && others.exists());
+        let names = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(names, 3);
+        drop((living, next));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

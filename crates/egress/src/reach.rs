@@ -204,7 +204,7 @@ impl Reach {
         if addresses.is_empty() {
             return Err(ReachError::NoSuchHost { host, why: "it has no address".to_owned() });
         }
-        let refused = addresses.iter().find_map(|at| address::refusal(at.ip()).map(|what| (at.ip(), what)));
+        let refused = addresses.iter().find_map(|at| refusal(at.ip()).map(|what| (at.ip(), what)));
         let excepted =
             self.network.allow_private.contains(&format!("{}:{port}", url.host_str().unwrap_or_default()));
         if let Some((address, what)) = refused
@@ -271,4 +271,8 @@ fn tls_config(roots: &[Vec<u8>]) -> Result<Arc<ClientConfig>, String> {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+/// Why an address may not be reached, or `None` if it may.
+fn refusal(address: IpAddr) -> Option<&'static str> {
+    address::refusal(address).or_else(|| address::is_ours(address).then_some("this machine's own"))
 }

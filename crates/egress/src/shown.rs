@@ -28,11 +28,35 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
+/// What makes a server answer another request than the one that policy saw: another method, host or path.
+const STEERING: &[&str] = &[
+    "forwarded",
+    "front-end-https",
+    "x-host",
+    "x-http-host-override",
+    "x-http-method",
+    "x-override-url",
+    "x-proxy-host",
+    "x-proxy-url",
+    "x-real-host",
+];
+/// Beginnings of names of the same kind.
+const STEERING_PREFIXES: &[&str] = &["x-forwarded", "x-original-", "x-rewrite-", "x-envoy-original-"];
+
+/// Servers read an underscore as a dash.
+fn steers(name: &str) -> bool {
+    let name = name.replace('_', "-");
+    STEERING.contains(&name.as_str())
+        || STEERING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || name.contains("method-override")
+}
+
 /// Parts of the names of headers that open doors.
 const CREDENTIALS: &[&str] =
     &["auth", "cookie", "credential", "key", "passw", "secret", "session", "signature", "token"];
 
-/// Takes out what belongs to the connection, also what its own header says belongs to it.
+/// Takes out what belongs to the connection, also what its own header says belongs to it, and what steers a server behind policy's
+/// back.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all("connection")
@@ -46,6 +70,10 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
     for name in HOP_BY_HOP {
         headers.remove(*name);
+    }
+    let steering: Vec<HeaderName> = headers.keys().filter(|name| steers(name.as_str())).cloned().collect();
+    for name in steering {
+        headers.remove(name);
     }
 }
 
@@ -209,5 +237,31 @@ mod tests {
         ]);
         strip(&mut all);
         assert_eq!(all.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+    }
+
+    #[test]
+    fn l2_what_steers_a_server_behind_policys_back_stays_here() {
+        let mut all = headers(&[
+            ("x-http-method-override", "DELETE"),
+            ("x-http-method", "DELETE"),
+            ("x-method-override", "DELETE"),
+            ("x_http_method_override", "DELETE"),
+            ("x-forwarded-host", "internal"),
+            ("x-forwarded-for", "127.0.0.1"),
+            ("x_forwarded_host", "internal"),
+            ("forwarded", "host=internal"),
+            ("x-host", "internal"),
+            ("x-original-url", "/admin"),
+            ("x-original-host", "internal"),
+            ("x-rewrite-url", "/admin"),
+            ("x-envoy-original-path", "/admin"),
+            ("accept", "a"),
+            ("x-api-key", "k"),
+            ("x-request-id", "1"),
+        ]);
+        strip(&mut all);
+        let mut left: Vec<_> = all.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "x-api-key", "x-request-id"]);
     }
 }
