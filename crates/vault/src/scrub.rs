@@ -1,9 +1,11 @@
 //! Takes values out of whatever comes back, in any form that programs usually put them in.
 //!
-//! One automaton over every revealed value and its encodings, one pass over the text. What it can't know are forms that nobody
-//! writes by accident: compressed, encrypted, reversed, cut into pieces. Those are what scopes and labels are for.
+//! One automaton over every revealed value and its encodings, one pass over the text, and one over the few places that read otherwise
+//! when escapes are decoded and separators dropped. What it can't know are forms that nobody writes by accident: compressed,
+//! encrypted, reversed, cut into pieces. Those are what scopes and labels are for.
 
 mod encodings;
+mod normal;
 
 use std::ops::Range;
 
@@ -13,6 +15,8 @@ use zeroize::Zeroizing;
 
 /// So much of the beginning of a value at the very end of a text is masked too: output is cut at limits.
 const BEGINNING_BYTES_MIN: usize = 8;
+/// So much longer an escaped value may be than the longest form that is looked for.
+const DECODED_TIMES: usize = 4;
 
 /// Finds the values that were revealed so far.
 #[derive(Default)]
@@ -79,6 +83,7 @@ impl Scrubber {
     pub fn part(&self, held: &mut Vec<u8>) -> Scrubbed {
         let spans = self.spans(held);
         let open = self.beginning_at_end(held, 1).map_or(held.len(), |(start, _)| start);
+        let open = self.decoded_beginning(held).map_or(open, |start| start.min(open));
         // A value that is found but may go on (another one begins with it) waits with what is open.
         let open = spans.iter().find(|one| one.span.end > open).map_or(open, |one| one.span.start.min(open));
         let spans: Vec<Masked> = spans.into_iter().filter(|one| one.span.end <= open).collect();
@@ -88,8 +93,51 @@ impl Scrubber {
         Scrubbed { bytes: if masked { self.masked(&front, &spans) } else { front }, masked }
     }
 
-    /// Where values stand; what overlaps is one.
+    /// Where values stand, as they are or when decoded; what overlaps is one.
     fn spans(&self, bytes: &[u8]) -> Vec<Masked> {
+        let mut spans = self.plain_spans(bytes);
+        let before = spans.len();
+        let mut places = Vec::new();
+        for reading in self.readings(bytes) {
+            for Masked { span, name } in self.plain_spans(&reading.bytes) {
+                reading.places(&span, &mut places);
+                spans.extend(places.drain(..).map(|span| Masked { span, name }));
+            }
+        }
+        if spans.len() > before { merged(spans) } else { spans }
+    }
+
+    fn readings(&self, bytes: &[u8]) -> Vec<normal::Reading> {
+        if self.automaton.is_none() {
+            Vec::new()
+        } else {
+            normal::readings(bytes, self.pattern_bytes_max, normal::Least::WHOLE)
+        }
+    }
+
+    /// Where the beginning of a value stands at the end of a text, when it is decoded.
+    fn decoded_beginning(&self, bytes: &[u8]) -> Option<usize> {
+        self.automaton.as_ref()?;
+        let from = bytes.len().saturating_sub(self.pattern_bytes_max.saturating_mul(DECODED_TIMES));
+        let tail = bytes.get(from..)?;
+        let beginning = |reading: &normal::Reading, end: usize| {
+            // One that ends before the text does, a separator apart, is over.
+            if reading.end().saturating_add(2) < end {
+                return None;
+            }
+            let (start, _) = self.beginning_at_end(&reading.bytes, reading.beginning_bytes_min())?;
+            reading.start_of(start)
+        };
+        // What is not there as a whole yet may be anything; what stands before it is read without it.
+        let incomplete = normal::incomplete(tail);
+        let whole = tail.get(..incomplete.unwrap_or(tail.len()))?;
+        let open = normal::readings(whole, self.pattern_bytes_max, normal::Least::AT_END);
+        let start =
+            open.iter().filter_map(|reading| beginning(reading, whole.len())).chain(incomplete).min()?;
+        Some(from.saturating_add(start))
+    }
+
+    fn plain_spans(&self, bytes: &[u8]) -> Vec<Masked> {
         let Some(automaton) = &self.automaton else { return Vec::new() };
         // They come by their ends, and are put together as they come: a text full of parts of a value must not fill the memory.
         let mut merged: Vec<Masked> = Vec::new();
@@ -109,7 +157,7 @@ impl Scrubber {
     /// The longest end of the bytes, of this length at least, that a value begins with (and doesn't end with).
     fn beginning_at_end(&self, bytes: &[u8], bytes_min: usize) -> Option<(usize, usize)> {
         let from = bytes.len().saturating_sub(self.pattern_bytes_max.saturating_sub(1));
-        let to = bytes.len().saturating_sub(bytes_min).saturating_add(1);
+        let to = bytes.len().saturating_add(1).checked_sub(bytes_min)?;
         let tail = bytes.get(from..to.min(bytes.len()))?;
         tail.iter().enumerate().find_map(|(at, byte)| {
             if !self.begins.get(usize::from(*byte)).copied().unwrap_or(false) {
@@ -140,6 +188,20 @@ impl Scrubber {
         out.extend_from_slice(bytes.get(from..).unwrap_or_default());
         out
     }
+}
+
+/// What overlaps becomes one, in the order of the text.
+fn merged(mut spans: Vec<Masked>) -> Vec<Masked> {
+    spans.retain(|one| !one.span.is_empty());
+    spans.sort_by_key(|one| (one.span.start, std::cmp::Reverse(one.span.end)));
+    let mut merged: Vec<Masked> = Vec::with_capacity(spans.len());
+    for one in spans {
+        match merged.last_mut().filter(|last| one.span.start < last.span.end) {
+            Some(last) => last.span.end = last.span.end.max(one.span.end),
+            None => merged.push(one),
+        }
+    }
+    merged
 }
 
 /// A place that is masked, and whose value stood there.

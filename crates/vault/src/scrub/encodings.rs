@@ -1,7 +1,7 @@
 //! The forms that programs put a value in.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{GeneralPurpose, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
 /// Shorter encodings than this would mask half of everything.
@@ -28,6 +28,17 @@ pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
         plain(line, &mut all);
     }
     base64(value, &mut all);
+    let (little, big) = wide(value);
+    for other in [&little, &big] {
+        cores(other, &mut all);
+    }
+    // Of itself: its letters, whatever stood around them in the first.
+    for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+        for core in shifted_cores(value, &engine) {
+            cores(&core, &mut all);
+        }
+    }
+    base32(value, &mut all);
     for digits in [HEX_LOWER, HEX_UPPER] {
         hex(value, digits, &mut all);
     }
@@ -40,7 +51,8 @@ pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
 /// As text: as it is, and escaped for JSON, URLs, HTML and wide characters.
 fn plain(value: &[u8], all: &mut Vec<Pattern>) {
     all.push(Zeroizing::new(value.to_vec()));
-    all.push(Zeroizing::new(value.iter().flat_map(|byte| [*byte, 0]).collect()));
+    let (little, big) = wide(value);
+    all.extend([little, big]);
     for digits in [HEX_LOWER, HEX_UPPER] {
         // What is left as it is: nothing, the unreserved, what `encodeURIComponent`, `quote` and `encodeURI` leave.
         let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
@@ -139,18 +151,8 @@ fn html(value: &[u8], quote: &str, double: &str) -> Pattern {
 /// Base64 of anything that the value stands in: three bytes make four letters, so what comes before shifts it in one of three
 /// ways. Of each, the letters that the value alone decides.
 fn base64(value: &[u8], all: &mut Vec<Pattern>) {
+    cores(value, all);
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
-        for shift in 0..3_usize {
-            let mut shifted = Zeroizing::new(Vec::with_capacity(value.len().saturating_add(shift)));
-            shifted.resize(shift, 0);
-            shifted.extend_from_slice(value);
-            let text = Zeroizing::new(engine.encode(shifted.as_slice()));
-            let first = shift.saturating_mul(8).div_ceil(6);
-            let end = shifted.len().saturating_mul(8) / 6;
-            if let Some(core) = text.as_bytes().get(first..end) {
-                all.push(Zeroizing::new(core.to_vec()));
-            }
-        }
         // By itself, or with the newline that `echo` adds: its last letter is known as well, and long ones are broken into lines.
         for ending in [&b""[..], b"\n"] {
             let whole = Zeroizing::new([value, ending].concat());
@@ -159,6 +161,62 @@ fn base64(value: &[u8], all: &mut Vec<Pattern>) {
                 pieces(text.as_bytes(), columns, all);
             }
             all.push(Zeroizing::new(text.as_bytes().to_vec()));
+        }
+    }
+}
+
+/// The letters that the value alone decides, in either alphabet and each shift.
+fn cores(value: &[u8], all: &mut Vec<Pattern>) {
+    for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
+        all.extend(shifted_cores(value, &engine));
+    }
+}
+
+fn shifted_cores(value: &[u8], engine: &GeneralPurpose) -> Vec<Pattern> {
+    let mut all = Vec::with_capacity(3);
+    for shift in 0..3_usize {
+        let mut shifted = Zeroizing::new(Vec::with_capacity(value.len().saturating_add(shift)));
+        shifted.resize(shift, 0);
+        shifted.extend_from_slice(value);
+        let text = Zeroizing::new(engine.encode(shifted.as_slice()));
+        let first = shift.saturating_mul(8).div_ceil(6);
+        let end = shifted.len().saturating_mul(8) / 6;
+        if let Some(core) = text.as_bytes().get(first..end) {
+            all.push(Zeroizing::new(core.to_vec()));
+        }
+    }
+    all
+}
+
+/// In sixteen bits a letter, the low byte first and the high byte first.
+fn wide(value: &[u8]) -> (Pattern, Pattern) {
+    let text = std::str::from_utf8(value).ok();
+    let units: Zeroizing<Vec<u16>> = Zeroizing::new(match text {
+        Some(text) => text.encode_utf16().collect(),
+        None => value.iter().map(|byte| u16::from(*byte)).collect(),
+    });
+    let little = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let big = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+    (Zeroizing::new(little), Zeroizing::new(big))
+}
+
+/// Base32 of anything that the value stands in: five bytes make eight letters, so there are five shifts.
+fn base32(value: &[u8], all: &mut Vec<Pattern>) {
+    for letters in [b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"abcdefghijklmnopqrstuvwxyz234567"] {
+        for shift in 0..5_usize {
+            let before = std::iter::repeat_n(0_u8, shift);
+            let bits = before
+                .chain(value.iter().copied())
+                .flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
+            let bits: Pattern = Zeroizing::new(bits.collect());
+            let first = shift.saturating_mul(8).div_ceil(5);
+            // A last letter that is not whole belongs half to what comes after.
+            let whole = bits.chunks_exact(5).skip(first);
+            let text = whole.filter_map(|five| {
+                let index = five.iter().fold(0_usize, |index, bit| index << 1 | usize::from(*bit));
+                letters.get(index).copied()
+            });
+            all.push(Zeroizing::new(text.collect()));
         }
     }
 }

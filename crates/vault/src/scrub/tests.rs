@@ -58,6 +58,115 @@ fn usual_forms() {
     }
 }
 
+/// One line of `xxd`, `hexdump -C` or `hexdump`.
+fn dump(bytes: &[u8], kind: &str) -> String {
+    let text = |row: &[u8]| -> String {
+        row.iter().map(|byte| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' }).collect()
+    };
+    let mut out = String::new();
+    for (number, row) in bytes.chunks(16).enumerate() {
+        let offset = number * 16;
+        let hex: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
+        out += &match kind {
+            "xxd" => {
+                let groups: Vec<String> = hex.chunks(2).map(|pair| pair.concat()).collect();
+                format!("{offset:08x}: {:<39}  {}\n", groups.join(" "), text(row))
+            }
+            "canonical" => {
+                let (one, two) = hex.split_at(hex.len().min(8));
+                format!("{offset:08x}  {}  {}  |{}|\n", one.join(" "), two.join(" "), text(row))
+            }
+            _words => {
+                let groups: Vec<String> =
+                    hex.chunks(2).map(|pair| pair.iter().rev().cloned().collect()).collect();
+                format!("{offset:07x} {}\n", groups.join(" "))
+            }
+        };
+    }
+    out
+}
+
+#[test]
+fn l6_other_forms_that_programs_print() {
+    const SECRET: &str = "hunter2-Hunter3=hunter4";
+    let scrubber = scrubber(&[("t", SECRET)]);
+    let each = |form: &dyn Fn(u8) -> String| SECRET.bytes().map(form).collect::<Vec<_>>();
+    let wide = |big: bool| -> Vec<u8> {
+        SECRET
+            .encode_utf16()
+            .flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() })
+            .collect()
+    };
+    let wrapped = |text: &str, columns: usize| -> String {
+        let lines: Vec<_> = text.as_bytes().chunks(columns).map(String::from_utf8_lossy).collect();
+        lines.join("\n")
+    };
+    let around = format!("some text before {SECRET} and after");
+    let cases: Vec<(&str, String)> = vec![
+        ("hex with colons", each(&|byte| format!("{byte:02x}")).join(":")),
+        ("hex with spaces", each(&|byte| format!("{byte:02X}")).join(" ")),
+        ("hex in C", each(&|byte| format!("0x{byte:02x}")).join(", ")),
+        ("backslash x", each(&|byte| format!("\\x{byte:02x}")).concat()),
+        ("backslash x, quoted again", each(&|byte| format!("\\\\x{byte:02x}")).concat()),
+        ("backslash u", each(&|byte| format!("\\u{byte:04x}")).concat()),
+        ("octal", each(&|byte| format!("\\{byte:03o}")).concat()),
+        ("decimal entities", each(&|byte| format!("&#{byte};")).concat()),
+        ("hex entities", each(&|byte| format!("&#x{byte:x};")).concat()),
+        ("quoted-printable", each(&|byte| format!("={byte:02X}")).concat()),
+        ("quoted-printable of what needs it", SECRET.replace('=', "=3D")),
+        ("quoted-printable, broken", format!("{}=\n{}", &SECRET[..9], &SECRET[9..])),
+        ("percent twice", each(&|byte| format!("%25{byte:02X}")).concat()),
+        ("some of it escaped", format!("hunter2%2DHunter3%3d{}", "hunter4")),
+        ("some of it escaped in JSON", "hunter2\\u002dHunter3\\u003dhunter4".to_owned()),
+        ("base64 at 20", wrapped(&STANDARD.encode(&around), 20)),
+        ("base64 at 48", wrapped(&STANDARD.encode(around.repeat(3)), 48)),
+        ("base64 of base64", STANDARD.encode(STANDARD.encode(&around))),
+        ("base64 of UTF-16", STANDARD.encode(wide(false))),
+        ("base64 of UTF-16BE", STANDARD.encode(wide(true))),
+        ("base32", "NB2W45DFOIZC2SDVNZ2GK4RTHVUHK3TUMVZDI===".to_owned()),
+        ("base32 in lower case", "nb2w45dfoizc2sdvnz2gk4rthvuhk3tumvzdi===".to_owned()),
+        ("xxd", dump(around.as_bytes(), "xxd")),
+        ("hexdump -C", dump(around.as_bytes(), "canonical")),
+        ("hexdump", dump(around.as_bytes(), "words")),
+    ];
+    for (name, text) in cases {
+        let (shown, masked) = scrubbed(&scrubber, format!("first line\n{text}\nlast line").as_bytes());
+        assert!(masked && shown.contains("[secret:t]"), "{name}: {text}\n{shown}");
+        assert!(shown.starts_with("first line\n") && shown.ends_with("\nlast line"), "{name}: {shown}");
+        for part in ["unter", "nter3", "756e", "75 6e", "75:6e", "aHVud", "x75", "u0075", "=75", "&#117"] {
+            assert!(!shown.contains(part), "{name}: `{part}` is left: {shown}");
+        }
+    }
+    let (shown, masked) = scrubbed(&scrubber, &[b"a".as_slice(), &wide(true), b"b"].concat());
+    assert_eq!((shown.as_str(), masked), ("a[secret:t]b", true));
+}
+
+#[test]
+fn l6_a_stream_holds_back_what_may_be_an_escaped_value() {
+    const SECRET: &str = "hunter2-hunter2";
+    let scrubber = scrubber(&[("t", SECRET)]);
+    for form in [
+        SECRET.bytes().map(|byte| format!("\\x{byte:02x}")).collect::<String>(),
+        SECRET.bytes().map(|byte| format!("{byte:02x}:")).collect(),
+        SECRET.bytes().map(|byte| format!("&#{byte};")).collect(),
+    ] {
+        let text = format!("before {form} after");
+        for size in [1, 3, 7, 20] {
+            let chunks: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            let shown = String::from_utf8(streamed(&scrubber, &chunks)).unwrap();
+            let left = shown.matches("75").count() + shown.matches("117").count();
+            assert!(left <= 1 && shown.contains("[secret:t]"), "{size}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn l6_ordinary_text_is_left_as_it_is() {
+    let scrubber = scrubber(&[("t", "hunter2-hunter2")]);
+    let text = "id=550e8400 a=12 b=3D%20x \\n \\x41 &amp; &#65; 10:20:30:40 de:ad:be:ef 00000000: 4142 4344 ABCD\nabcd\nefgh\n";
+    assert_eq!(scrubbed(&scrubber, text.as_bytes()), (text.to_owned(), false));
+}
+
 #[test]
 fn base64_of_something_around_it() {
     let scrubber = scrubber(&[("t", "hunter2-hunter2")]);
