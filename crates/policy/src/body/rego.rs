@@ -1,5 +1,7 @@
 //! Rego, by regorus: in process, without clock, network, randomness or files, and with a bound on its work.
 
+mod bounded;
+
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -44,7 +46,7 @@ impl Module {
 
     /// A module that is asked for one of its rules.
     pub(crate) fn asking(text: &str, rule: &str) -> Result<Self, BodyError> {
-        let mut engine = engine();
+        let mut engine = engine()?;
         let package = add(&mut engine, "rule.rego", text)?;
         Self::tried(engine, format!("{package}.{rule}"))
     }
@@ -54,7 +56,7 @@ impl Module {
         if !query.starts_with("data.") {
             return Err(invalid(&format!("`{query}` is no path to a rule: `data.PACKAGE.RULE`")));
         }
-        let mut engine = engine();
+        let mut engine = engine()?;
         for (name, text) in parts {
             add(&mut engine, name, text)?;
         }
@@ -101,14 +103,15 @@ impl Module {
     }
 }
 
-fn engine() -> Engine {
+fn engine() -> Result<Engine, BodyError> {
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
     engine.set_execution_timer_config(ExecutionTimerConfig {
         limit: Duration::from_millis(EVALUATION_MS_MAX),
         check_interval: STEPS_PER_LOOK,
     });
-    engine
+    bounded::install(&mut engine)?;
+    Ok(engine)
 }
 
 /// Adds a module, and says which package it is.

@@ -1,0 +1,183 @@
+//! Built-ins whose result can be far larger than the text that calls them, each with a bound.
+//!
+//! The interpreter looks at the clock between steps, and a call of a built-in is one step. So what one call may build is bounded by
+//! what it is given: a call that would build more is an error, and the rule's answer is unknown. The built-in itself does the work.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use regorus::{Engine, Value};
+
+use super::{BodyError, invalid};
+
+/// Elements of a range.
+const ELEMENTS_MAX: u64 = 100_000;
+/// Letters and elements that a call may build.
+const RESULT_MAX: u64 = 1 << 20;
+/// Places that a number may be shifted by, and factors of a product.
+const PLACES_MAX: u64 = 4_096;
+/// Columns that a format may ask for: no more digits than this in a row.
+const FORMAT_DIGITS_MAX: usize = 4;
+
+type Bound = fn(&[Value]) -> Option<u64>;
+
+/// The built-ins: name, number of arguments, how much a call would build (`None`: the built-in refuses it anyway), and how much it may.
+const BOUNDED: &[(&str, u8, Bound, u64)] = &[
+    ("numbers.range", 2, range, ELEMENTS_MAX),
+    ("numbers.range_step", 3, stepped, ELEMENTS_MAX),
+    ("bits.lsh", 2, places, PLACES_MAX),
+    ("product", 1, sum, PLACES_MAX),
+    ("concat", 2, product, RESULT_MAX),
+    ("replace", 3, product, RESULT_MAX),
+    ("regex.replace", 3, product, RESULT_MAX),
+    ("strings.replace_n", 2, product, RESULT_MAX),
+    ("sprintf", 2, formatted, RESULT_MAX),
+    ("array.concat", 2, sum, RESULT_MAX),
+    ("json.marshal", 1, sum, RESULT_MAX),
+    ("json.marshal_with_options", 2, sum, RESULT_MAX),
+    ("object.union", 2, sum, RESULT_MAX),
+    ("object.union_n", 1, sum, RESULT_MAX),
+];
+
+/// Puts a bounded one in the place of each.
+pub(super) fn install(engine: &mut Engine) -> Result<(), BodyError> {
+    for (name, count, bound, most) in BOUNDED {
+        let inner = Arc::new(Mutex::new(None));
+        let call = move |args: Vec<Value>| -> anyhow::Result<Value> {
+            if bound(&args).is_some_and(|size| size > *most) {
+                anyhow::bail!("`{name}` would build more than {most} elements or letters");
+            }
+            let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let engine = inner.get_or_insert_with(Engine::new);
+            delegate(engine, name, args)
+        };
+        engine.add_extension((*name).to_owned(), *count, Box::new(call)).map_err(|error| invalid(&error))?;
+    }
+    Ok(())
+}
+
+/// Calls the built-in, in an engine that has nothing else.
+fn delegate(engine: &mut Engine, name: &str, args: Vec<Value>) -> anyhow::Result<Value> {
+    const QUERY: &str = "data.regent.built_in.result";
+    if engine.get_packages()?.is_empty() {
+        let places: Vec<String> = (0..args.len()).map(|place| format!("input[{place}]")).collect();
+        let text =
+            format!("package regent.built_in\nimport rego.v1\nresult := {name}({})\n", places.join(", "));
+        engine.set_strict_builtin_errors(true);
+        engine.add_policy("built_in.rego".to_owned(), text)?;
+    }
+    engine.set_input(Value::from(args));
+    engine.eval_rule(QUERY.to_owned())
+}
+
+fn integer(value: Option<&Value>) -> Option<i128> {
+    let Value::Number(number) = value? else { return None };
+    number.as_i64().map(i128::from)
+}
+
+fn narrow(size: u128) -> u64 {
+    u64::try_from(size).unwrap_or(u64::MAX)
+}
+
+fn range(args: &[Value]) -> Option<u64> {
+    let (from, to) = (integer(args.first())?, integer(args.get(1))?);
+    Some(narrow(from.abs_diff(to).saturating_add(1)))
+}
+
+fn stepped(args: &[Value]) -> Option<u64> {
+    let step = integer(args.get(2)).filter(|step| *step > 0)?;
+    let (from, to) = (integer(args.first())?, integer(args.get(1))?);
+    Some(narrow(from.abs_diff(to) / step.unsigned_abs() + 1))
+}
+
+/// A shift by what isn't a small number is by too much.
+fn places(args: &[Value]) -> Option<u64> {
+    Some(integer(args.get(1)).map_or(u64::MAX, |places| narrow(places.unsigned_abs())))
+}
+
+fn sum(args: &[Value]) -> Option<u64> {
+    Some(args.iter().map(weight).fold(0, u64::saturating_add))
+}
+
+/// Each letter of one may be replaced by all of another.
+fn product(args: &[Value]) -> Option<u64> {
+    Some(args.iter().map(|value| weight(value).max(1)).fold(1, u64::saturating_mul))
+}
+
+fn formatted(args: &[Value]) -> Option<u64> {
+    let digits =
+        |text: &str| text.split(|letter: char| !letter.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+    if let Value::String(format) = args.first()?
+        && digits(format) > FORMAT_DIGITS_MAX
+    {
+        return Some(u64::MAX);
+    }
+    sum(args)
+}
+
+/// Letters and elements of a value. What is in it several times counts each time, so that counting stops when it is enough.
+fn weight(value: &Value) -> u64 {
+    let (mut total, mut open) = (0_u64, vec![value]);
+    while let Some(value) = open.pop().filter(|_| total <= RESULT_MAX) {
+        total = total.saturating_add(1);
+        match value {
+            Value::String(text) => total = total.saturating_add(text.len() as u64),
+            Value::Array(items) => open.extend(items.iter().take(RESULT_MAX as usize)),
+            Value::Set(items) => open.extend(items.iter().take(RESULT_MAX as usize)),
+            Value::Object(fields) => {
+                open.extend(fields.iter().take(RESULT_MAX as usize).flat_map(|(key, value)| [key, value]));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Undefined => {}
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Module;
+    use regorus::Value;
+    use serde_json::json;
+
+    fn answer(expression: &str) -> Option<Value> {
+        let text = format!("package x\nimport rego.v1\nmatch := value if {{ value := {expression} }}");
+        Module::new(&text).unwrap().answer(&json!({"word": "abc", "list": ["a", "b"]}))
+    }
+
+    #[test]
+    fn l8_what_one_call_may_build_is_bounded() {
+        for expression in [
+            "count(numbers.range(1, 300000000))",
+            "count(numbers.range(300000000, 1))",
+            "count(numbers.range_step(1, 3000000000, 2))",
+            "bits.lsh(1, 100000000000)",
+            "sprintf(\"%1000000000d\", [1])",
+            "product(numbers.range(1, 99999))",
+            "replace(sprintf(\"%9999d\", [1]), \" \", sprintf(\"%9999d\", [1]))",
+            "concat(sprintf(\"%9999d\", [1]), split(sprintf(\"%9999d\", [1]), \"\"))",
+        ] {
+            assert_eq!(answer(expression), None, "{expression}");
+        }
+    }
+
+    #[test]
+    fn l8_ordinary_calls_answer_as_before() {
+        for (expression, expected) in [
+            ("count(numbers.range(1, 1000))", "1000"),
+            ("numbers.range(3, 1)", "[3, 2, 1]"),
+            ("numbers.range_step(1, 7, 3)", "[1, 4, 7]"),
+            ("bits.lsh(3, 4)", "48"),
+            ("product([2, 3, 7])", "42"),
+            ("concat(\"-\", input.list)", "\"a-b\""),
+            ("replace(input.word, \"b\", \"xy\")", "\"axyc\""),
+            ("regex.replace(input.word, \"[bc]\", \"_\")", "\"a__\""),
+            ("strings.replace_n({\"a\": \"1\"}, input.word)", "\"1bc\""),
+            ("sprintf(\"%s:%03d\", [input.word, 7])", "\"abc:007\""),
+            ("array.concat(input.list, [1])", "[\"a\", \"b\", 1]"),
+            ("json.marshal(input.list)", "\"[\\\"a\\\",\\\"b\\\"]\""),
+            ("object.union({\"a\": 1}, {\"b\": 2})", "{\"a\": 1, \"b\": 2}"),
+        ] {
+            let expected = Value::from_json_str(expected).unwrap();
+            assert_eq!(answer(expression), Some(expected), "{expression}");
+        }
+    }
+}
