@@ -244,6 +244,7 @@ impl Tidy<'_> {
         let wanted = [
             ("Cargo.toml", "too_many_lines"),
             ("Cargo.toml", concat!("unsafe", "_code = \"deny\"")),
+            ("Cargo.toml", concat!("undocumented_unsafe", "_blocks = \"deny\"")),
             ("clippy.toml", "too-many-lines-threshold = 70"),
         ];
         for (file, lint) in wanted {

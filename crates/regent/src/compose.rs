@@ -390,7 +390,9 @@ fn executors(
 ) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
-    let process = ProcessTier::new(floor(context)).with_outlet(Arc::new(WayOut(broker.clone())));
+    let process = ProcessTier::new(floor(context))
+        .with_memory(context.settings.memory_floor())
+        .with_outlet(Arc::new(WayOut(broker.clone())));
     let added = regent_skills::host_tools(skills)
         .into_iter()
         .chain(generated.iter().flat_map(regent_tools::generated::host_tools));

@@ -88,6 +88,13 @@ pub(crate) const KEYS: &[Key] = &[
         in_project: InProject::OnlyStricter,
     },
     Key {
+        name: "sandbox.memory",
+        default: "any",
+        help: "the least that holds a program's memory limit: `any`, `watch` (its processes together), or `cgroup` (the kernel); programs are refused where there is less",
+        kind: Kind::Word(&["any", "watch", "cgroup"]),
+        in_project: InProject::OnlyStricter,
+    },
+    Key {
         name: "skills.trusted_keys",
         default: "",
         help: "keys whose signatures make a skill verified, as `regent skill sign` prints them, separated by commas",
@@ -198,6 +205,16 @@ impl Settings {
     /// Whether programs need namespaces.
     pub(crate) fn needs_namespaces(&self) -> bool {
         self.text("sandbox.floor") != "landlock-seccomp"
+    }
+
+    /// The least that has to hold a program's memory limit.
+    pub(crate) fn memory_floor(&self) -> regent_sandbox::MemoryFloor {
+        use regent_sandbox::MemoryFloor;
+        match self.text("sandbox.memory") {
+            "any" => MemoryFloor::Any,
+            "watch" => MemoryFloor::Watch,
+            _cgroup => MemoryFloor::Cgroup,
+        }
     }
 
     /// Whether payloads are encrypted.

@@ -1,4 +1,6 @@
-//! Limits on a run as a whole: cgroup v2 or v1 where one can be made, else resource limits.
+//! Limits on a run as a whole: cgroup v2 or v1 where one can be made, else a watch on its memory and resource limits.
+
+mod scope;
 
 use std::fs;
 use std::io::Write;
@@ -10,6 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde::Serialize;
 
 use crate::ended::LimitedBy;
+use crate::memory;
 use crate::plan::above_stdio;
 use crate::spec::Limits;
 
@@ -29,6 +32,8 @@ pub enum Hierarchy {
         /// For the limit on processes.
         pids: Option<PathBuf>,
     },
+    /// Below this folder of the unified hierarchy, a scope that the user's service manager made for this process.
+    Scope(PathBuf),
     /// Nowhere.
     None,
 }
@@ -39,8 +44,9 @@ pub(crate) fn hierarchy() -> &'static Hierarchy {
     FOUND.get_or_init(|| {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let found = find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+        let found = if found == Hierarchy::None { scope::of_our_own().unwrap_or(found) } else { found };
         match &found {
-            Hierarchy::V2(parent) => sweep(parent),
+            Hierarchy::V2(parent) | Hierarchy::Scope(parent) => sweep(parent),
             Hierarchy::V1 { memory, pids } => memory.iter().chain(pids).for_each(|parent| sweep(parent)),
             Hierarchy::None => {}
         }
@@ -180,7 +186,8 @@ impl Group {
     /// No cgroups: resource limits have to do.
     fn none(bounds: Bounds) -> Self {
         let pids = if exempt_from_process_limit() { LimitedBy::Nothing } else { LimitedBy::Rlimit };
-        let (folders, memory) = (Vec::new(), LimitedBy::Rlimit);
+        let memory = if memory::can_watch() { LimitedBy::Watch } else { LimitedBy::Rlimit };
+        let folders = Vec::new();
         Self { folders, v2: None, events: None, killed_before: 0, bounds, memory, pids }
     }
 
@@ -192,8 +199,12 @@ impl Group {
         };
         let (memory, pids) = match hierarchy() {
             Hierarchy::V2(parent) => {
-                let made = add(parent);
-                (made.then_some(LimitedBy::CgroupV2), made.then_some(LimitedBy::CgroupV2))
+                let by = add(parent).then_some(LimitedBy::CgroupV2);
+                (by, by)
+            }
+            Hierarchy::Scope(parent) => {
+                let by = add(parent).then_some(LimitedBy::Scope);
+                (by, by)
             }
             Hierarchy::V1 { memory, pids } => {
                 let mut v1 = |parent: &Option<PathBuf>| {
@@ -205,7 +216,7 @@ impl Group {
         };
         group.memory = memory.unwrap_or(group.memory);
         group.pids = pids.unwrap_or(group.pids);
-        if memory == Some(LimitedBy::CgroupV2) {
+        if matches!(memory, Some(LimitedBy::CgroupV2 | LimitedBy::Scope)) {
             let folder = group.folders.first().and_then(|folder| fs::File::open(folder).ok());
             group.v2 = folder.and_then(|folder| above_stdio(folder.into()).ok());
         }
@@ -230,7 +241,7 @@ impl Group {
             })
         };
         let memory = match self.memory {
-            LimitedBy::CgroupV2 => {
+            LimitedBy::CgroupV2 | LimitedBy::Scope => {
                 // Without swap, and all members at once: absent where the kernel lacks them.
                 set("memory.swap.max", "0");
                 set("memory.oom.group", "1");
@@ -243,11 +254,11 @@ impl Group {
                 set("memory.memsw.limit_in_bytes", &bytes);
                 held
             }
-            LimitedBy::Rlimit | LimitedBy::Nothing => true,
+            LimitedBy::Watch | LimitedBy::Rlimit | LimitedBy::Nothing => true,
         };
         let pids = match self.pids {
-            LimitedBy::CgroupV2 | LimitedBy::CgroupV1 => set("pids.max", &count),
-            LimitedBy::Rlimit | LimitedBy::Nothing => true,
+            LimitedBy::CgroupV2 | LimitedBy::CgroupV1 | LimitedBy::Scope => set("pids.max", &count),
+            LimitedBy::Watch | LimitedBy::Rlimit | LimitedBy::Nothing => true,
         };
         self.bounds = bounds;
         memory && pids

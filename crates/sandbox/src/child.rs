@@ -4,16 +4,21 @@
 //! view, gives up every privilege, starts the program, reaps whatever is left to it, and ends when the program does
 //! or when the parent is gone; with it ends everything in its pid namespace. It can't be looked into or signalled
 //! from inside: it is not dumpable, invisible in `/proc`, and outside the program's Landlock domain.
+#![expect(
+    unsafe_code,
+    reason = "both processes close descriptors by number, and share memory until one execs"
+)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::children;
 use crate::ended::Confinement;
 use crate::error::Step;
 use crate::mounts;
@@ -41,21 +46,31 @@ struct Start<'a> {
 ///
 /// The two work at the same time: while this one builds the view, the other makes the empty network and gives up its
 /// privileges. Then it waits for the view, and this one for it to begin.
-pub(crate) fn first(plan: &Plan, stack: &mut [u8]) -> ! {
-    let failure = match enter(plan) {
-        Ok(start) => {
-            let share_memory = matches!(plan.payload, Payload::Exec { .. });
-            let entry = sys::Entry { run: become_program, argument: &start };
-            match sys::spawn(stack, share_memory, &entry).map_err(at(Step::Spawn)) {
-                Ok(program) => match hand_over(&start) {
-                    Ok(events) => supervise(plan, program, events.as_fd()),
-                    Err(failure) => failure,
-                },
-                Err(failure) => failure,
-            }
-        }
-        Err(failure) => failure,
+///
+/// # Safety
+/// Only for a child of [`sys::fork`]: it closes descriptors that objects of the caller's own process would own.
+pub(crate) unsafe fn first(plan: &Plan, stack: &mut [u8]) -> ! {
+    let start = match enter(plan) {
+        Ok(start) => start,
+        Err(failure) => give_up(plan, failure),
     };
+    let share_memory = matches!(plan.payload, Payload::Exec { .. });
+    // SAFETY: the caller vouches that this is a child of `fork`. The second process execs or exits, a built-in shares no memory,
+    // and both sides only read `start` and `plan`.
+    unsafe { sys::spawn(stack, share_memory, start, become_program, oversee) }
+}
+
+/// What the first process does once there is a second one.
+fn oversee(start: &Start<'_>, program: sys::SysResult<i32>) -> ! {
+    let handed = program.map_err(at(Step::Spawn)).and_then(|program| Ok((program, hand_over(start)?)));
+    match handed {
+        Ok((program, events)) => supervise(start.plan, program, events.as_fd()),
+        Err(failure) => give_up(start.plan, failure),
+    }
+}
+
+/// Says what failed, and ends this process.
+fn give_up(plan: &Plan, failure: Failure) -> ! {
     send(plan, Record::failed(failure));
     sys::exit(NOT_STARTED)
 }
@@ -74,6 +89,8 @@ fn enter(plan: &Plan) -> Result<Start<'_>, Failure> {
             rustix::process::set_child_subreaper(Some(Pid::INIT)).map_err(at(Step::Session))?;
         }
     }
+    // Before there is a second process: whatever has memory of ours is closed to debuggers until it execs.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at(Step::Session))?;
     let [stdin, stdout, stderr] = &plan.stdio;
     rustix::stdio::dup2_stdin(stdin).map_err(at(Step::Stdio))?;
     rustix::stdio::dup2_stdout(stdout).map_err(at(Step::Stdio))?;
@@ -88,16 +105,19 @@ fn enter(plan: &Plan) -> Result<Start<'_>, Failure> {
 fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     let plan = start.plan;
     // Ends that only the other process may hold, or nobody would ever see them close.
-    sys::close_range(0, 2).map_err(at(Step::Stdio))?;
+    // SAFETY: this process has no objects for its standard descriptors.
+    unsafe { sys::close_range(0, 2) }.map_err(at(Step::Stdio))?;
     for fd in plan.stdio.iter().chain(&plan.outlet).chain([&start.begun.1]) {
-        sys::close(fd.as_raw_fd()).map_err(at(Step::Stdio))?;
+        // SAFETY: nothing below uses these ends again, and their owners are never dropped: this process ends in `exit`.
+        unsafe { sys::close(fd.as_raw_fd()) }.map_err(at(Step::Stdio))?;
     }
     let events = sys::child_events().map_err(at(Step::Spawn))?;
     let bits = confine(plan)?;
-    send(plan, Record::Ready(bits));
     // If it has failed it is gone, and has said why.
     rustix::io::write(&start.go.1, b"!").ok();
     while rustix::io::read(&start.begun.0, &mut [0u8; 1]) == Err(Errno::INTR) {}
+    // Not before: until it is the program its memory is a copy of the parent's, which the parent must not count.
+    send(plan, Record::Ready(bits));
     Ok(events)
 }
 
@@ -117,7 +137,6 @@ fn confine(plan: &Plan) -> Result<u32, Failure> {
         }
     }
     give_up_privileges()?;
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at(Step::Session))?;
     Ok(bits)
 }
 
@@ -131,16 +150,22 @@ fn close_others(plan: &Plan) -> Result<(), Errno> {
     for fd in &plan.keep {
         let fd = fd.cast_unsigned();
         if fd > next {
-            sys::close_range(next, fd - 1)?;
+            // SAFETY: what owned these descriptors are copies of the parent's objects, which are never used or dropped here: this
+            // process ends in `exit`.
+            unsafe { sys::close_range(next, fd - 1)? };
         }
         next = fd.saturating_add(1);
     }
-    sys::close_range(next, u32::MAX)
+    // SAFETY: as above.
+    unsafe { sys::close_range(next, u32::MAX) }
 }
 
 fn identity(plan: &Plan) -> Result<(), Errno> {
-    // Files of a process that isn't dumpable belong to root, these too; Regent itself isn't dumpable.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    // Files of a process that isn't dumpable belong to root, these too; Regent itself isn't dumpable. So an ordinary user's process
+    // has to be dumpable for these three writes; root's need not be.
+    if !plan.by_root {
+        rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    }
     for (path, content) in [
         (c"/proc/self/setgroups", b"deny".as_slice()),
         (c"/proc/self/uid_map", &plan.uid_map),
@@ -184,7 +209,8 @@ fn become_program(start: &Start<'_>) -> ! {
 fn program(start: &Start<'_>) -> Result<i32, Failure> {
     let plan = start.plan;
     for fd in [&start.go.1, &start.begun.0] {
-        sys::close(fd.as_raw_fd()).map_err(at(Step::Descriptors))?;
+        // SAFETY: this process has a descriptor table of its own, doesn't use these ends again, and runs no destructors.
+        unsafe { sys::close(fd.as_raw_fd()) }.map_err(at(Step::Descriptors))?;
     }
     if plan.confinement == Confinement::Full {
         sys::unshare_network().map_err(at(Step::Network))?;
@@ -194,6 +220,9 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
     }
     give_up_privileges()?;
     rustix::process::setsid().map_err(at(Step::Session))?;
+    if plan.terminal {
+        sys::terminal::control_stdin().map_err(at(Step::Stdio))?;
+    }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     sys::cloexec_from(3).map_err(at(Step::Descriptors))?;
     for (resource, limit) in &plan.rlimits {
@@ -208,7 +237,8 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
     sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
     if matches!(plan.payload, Payload::Builtin(_)) {
         // There will be no exec to close it.
-        sys::close(start.begun.1.as_raw_fd()).map_err(at(Step::Descriptors))?;
+        // SAFETY: as above.
+        unsafe { sys::close(start.begun.1.as_raw_fd()) }.map_err(at(Step::Descriptors))?;
     }
     match &plan.payload {
         Payload::Builtin(builtin) => Ok(builtin.call()),
@@ -248,7 +278,7 @@ fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
             break Some(record);
         }
     };
-    kill_the_rest(plan.confinement, program);
+    kill_the_rest(plan, program);
     let Some(end) = end else { sys::exit(ORPHANED) };
     let (cpu_ms, peak_kib) = sys::used_by_children();
     // The parent need not wait for the kernel to take our namespaces apart: nobody is left in them.
@@ -285,7 +315,7 @@ const SWEEPS_MAX: u32 = 10_000;
 ///
 /// With a pid namespace "everyone" is everyone in it. Without one we are the subreaper and inherit every orphan of the
 /// run, so killing our children until there are none gets all of them, whatever sessions they started.
-fn kill_the_rest(confinement: Confinement, program: i32) {
+fn kill_the_rest(plan: &Plan, program: i32) {
     for _ in 0..SWEEPS_MAX {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
@@ -293,44 +323,20 @@ fn kill_the_rest(confinement: Confinement, program: i32) {
             // No children: nobody is left.
             Err(_) => return,
         }
-        match confinement {
+        match plan.confinement {
             Confinement::Full => sys::kill_everyone_else(),
             Confinement::LandlockSeccomp => {
                 if let Some(group) = Pid::from_raw(program) {
                     // Already gone is fine.
                     rustix::process::kill_process_group(group, Signal::KILL).ok();
                 }
-                kill_children();
+                children::each(plan.sweep, |pid| {
+                    rustix::process::kill_process(pid, Signal::KILL).ok();
+                });
             }
         }
         // At least one is dying now.
         rustix::process::wait(WaitOptions::empty()).ok();
-    }
-}
-
-/// Kills the children listed in `/proc/thread-self/children`, as many as fit one read.
-fn kill_children() {
-    let mut buffer = [0u8; 4096];
-    let Ok(file) = rustix::fs::openat(
-        CWD,
-        c"/proc/thread-self/children",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) else {
-        return;
-    };
-    let Ok(bytes) = rustix::io::read(file, &mut buffer) else { return };
-    let mut number = 0i32;
-    for byte in buffer.iter().take(bytes) {
-        match byte {
-            b'0'..=b'9' => number = number.saturating_mul(10).saturating_add(i32::from(byte - b'0')),
-            _ => {
-                if let Some(pid) = Pid::from_raw(number) {
-                    rustix::process::kill_process(pid, Signal::KILL).ok();
-                }
-                number = 0;
-            }
-        }
     }
 }
 

@@ -91,6 +91,8 @@ pub struct Obtained {
     pub fresh_proc: bool,
     /// Landlock ABI in force; zero means none.
     pub landlock_abi: u32,
+    /// Which socket files it could connect to.
+    pub unix_sockets: UnixSockets,
     /// The system call filter.
     pub seccomp: bool,
     /// `no_new_privs`.
@@ -115,6 +117,18 @@ pub enum Confinement {
     LandlockSeccomp,
 }
 
+/// Which Unix sockets with a path a program can connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnixSockets {
+    /// None: the fallback has no sockets.
+    None,
+    /// Those that it listens on itself.
+    Own,
+    /// Those too that others listen on in its workspace: Landlock scopes them from ABI 9 only.
+    Workspace,
+}
+
 /// What holds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,6 +137,10 @@ pub enum LimitedBy {
     CgroupV2,
     /// Cgroup v1: the whole run together.
     CgroupV1,
+    /// Cgroup v2, in a scope that the user's service manager made for us: the whole run together.
+    Scope,
+    /// We add up the memory of its processes, and kill the whole run when it is too much.
+    Watch,
     /// A resource limit: memory is per process; processes are counted per run in a user namespace.
     Rlimit,
     /// Nothing holds it (the kernel exempts root from the process limit, and there is no cgroup).

@@ -18,6 +18,16 @@ pub enum SandboxError {
         /// What a person can do about it, when we know.
         fix: Option<String>,
     },
+    /// The memory limit would be held by less than is required. Nothing was run.
+    #[error("the memory limit of a program needs {needed} here, and there is less: {got}")]
+    Memory {
+        /// What was asked for.
+        needed: &'static str,
+        /// What there is.
+        got: &'static str,
+        /// What a person can do about it.
+        fix: String,
+    },
     /// The host gives no network namespace, so there is no way out that could be guarded. Nothing was run.
     #[error("there is no network namespace here, so no way out that leads only to the broker")]
     NoOutlet {

@@ -21,7 +21,8 @@ use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
 use crate::outlet::Outlet;
 use crate::run::run;
-use crate::spec::{DEFAULT_PATH, Floor, HOME, Limits, Output, Spec, Stdin, WorkspaceMount};
+use crate::spec::{DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount};
+use crate::terminal::Terminal;
 
 /// Files of a workspace that steer Regent, git, editors, shells and package tools: whoever writes them runs code later,
 /// outside. Guarded at the top of the workspace; policy guards them everywhere against the file tools.
@@ -78,13 +79,20 @@ const BYTES_MAX: u64 = 1 << 40;
 #[derive(Debug, Clone)]
 pub struct ProcessTier {
     floor: Floor,
+    memory: MemoryFloor,
     outlet: Option<Arc<dyn Outlet>>,
 }
 
 impl ProcessTier {
     /// An executor that accepts nothing below `floor`.
     pub fn new(floor: Floor) -> Self {
-        Self { floor, outlet: None }
+        Self { floor, memory: MemoryFloor::Any, outlet: None }
+    }
+
+    /// The same; a program is refused where less than this holds its memory limit.
+    #[must_use]
+    pub fn with_memory(self, memory: MemoryFloor) -> Self {
+        Self { memory, ..self }
     }
 
     /// The same; programs that ask for the network get a way out to `outlet`.
@@ -112,8 +120,8 @@ impl ProcessTier {
             set("LANG", "C.UTF-8"),
             set("TMPDIR", "/tmp"),
         ];
-        let (cwd, floor) = (workspace.to_path_buf(), self.floor);
-        Spec { env, cwd, floor, workspace: Some(mount), ..Spec::new(Vec::<OsString>::new()) }
+        let (cwd, floor, memory) = (workspace.to_path_buf(), self.floor, self.memory);
+        Spec { env, cwd, floor, memory, workspace: Some(mount), ..Spec::new(Vec::<OsString>::new()) }
     }
 }
 
@@ -167,6 +175,12 @@ impl Executor<tier::Process> for ProcessTier {
                 spec.stdin = Stdin::Bytes(stdin.expose().to_vec());
             }
             let network = arguments.network;
+            if arguments.terminal {
+                spec.terminal = match Terminal::of_this_process() {
+                    Ok(terminal) => Some(terminal),
+                    Err(error) => return Ok(RawOutput::failed("process.terminal", error.to_string())),
+                };
+            }
             arguments.apply(&mut spec, &permit.limits());
             self.finish(spec, network, &permit).await
         })
@@ -256,8 +270,6 @@ impl Arguments {
             spec.env.push((name.into(), value.into()));
         }
         if self.terminal {
-            spec.stdin = Stdin::Inherit;
-            spec.output = Output::Inherited;
             spec.env.extend(std::env::var_os("TERM").map(|term| (OsString::from("TERM"), term)));
         }
     }
@@ -324,6 +336,9 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
             Some(fix) => format!("{message}; to open it: {fix}"),
             None => message,
         })),
+        SandboxError::Memory { fix, .. } => {
+            Err(ExecuteError::Unavailable(format!("{message}; to change it: {fix}")))
+        }
         SandboxError::NoOutlet { fix } => {
             let fix = fix.as_ref().map(|fix| format!("; to open one: {fix}")).unwrap_or_default();
             Ok(RawOutput::failed("process.no_network", format!("{message}{fix}")))

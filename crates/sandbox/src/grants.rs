@@ -20,7 +20,8 @@ pub(crate) enum Access {
     Execute,
     /// Reading and writing an existing device.
     Device,
-    /// Everything, starting programs included, but making device nodes and device control.
+    /// Everything, starting programs included, but making device nodes, device control, and connecting to socket files of
+    /// programs outside the sandbox.
     Write,
 }
 
@@ -52,13 +53,18 @@ impl Access {
             Self::Execute => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute,
             Self::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
             Self::Write => {
-                AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+                let apart =
+                    AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::ResolveUnix;
+                AccessFs::from_all(NEWEST) & !apart
             }
         };
         let known = if directory { AccessFs::from_all(abi) } else { AccessFs::from_file(abi) };
         (wanted & known).bits()
     }
 }
+
+/// The first Landlock ABI that scopes connecting to socket files (`LANDLOCK_ACCESS_FS_RESOLVE_UNIX`).
+pub(crate) const SCOPES_SOCKET_FILES: u32 = 9;
 
 /// An empty rule set that handles, and so denies, everything the kernel can: every file access, every TCP bind and
 /// connect but to the ports named, signals and abstract sockets across its border.
@@ -97,6 +103,22 @@ mod tests {
                 }
                 let devices = (AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev).bits();
                 assert_eq!(Access::Write.bits(directory, abi) & devices, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn s5_6_l3_no_place_lets_socket_files_of_others_be_connected_to() {
+        let connect = BitFlags::from(AccessFs::ResolveUnix).bits();
+        assert_ne!(
+            AccessFs::from_all(interface(SCOPES_SOCKET_FILES)).bits() & connect,
+            0,
+            "handled, so denied"
+        );
+        assert_eq!(AccessFs::from_all(interface(SCOPES_SOCKET_FILES - 1)).bits() & connect, 0);
+        for access in [Access::List, Access::Read, Access::Execute, Access::Device, Access::Write] {
+            for directory in [true, false] {
+                assert_eq!(access.bits(directory, SCOPES_SOCKET_FILES) & connect, 0, "{access:?}");
             }
         }
     }

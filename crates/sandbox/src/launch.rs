@@ -1,4 +1,5 @@
 //! Starting a box and holding on to it: pipes, the fork, and a kill that is real.
+#![expect(unsafe_code, reason = "the fork")]
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -13,12 +14,13 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::child;
-use crate::ended::Confinement;
+use crate::ended::{Confinement, LimitedBy};
 use crate::error::{SandboxError, Step};
 use crate::outlet;
 use crate::plan::{Ends, Means, Plan, above_stdio};
+use crate::probe::DELEGATE;
 use crate::probes::Builtin;
-use crate::spec::{Output, Spec, Stdin};
+use crate::spec::{MemoryFloor, Spec, Stdin};
 use crate::sys::{self, Side};
 use crate::view::View;
 
@@ -33,10 +35,14 @@ pub(crate) struct Running {
     pub status: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
+    /// Our end of the program's terminal, if it is lent one.
+    pub terminal: Option<OwnedFd>,
     /// Where the listener of the way out comes from, if there is one.
     pub outlet: Option<UnixStream>,
     pub group: Group,
     pidfd: OwnedFd,
+    /// Of the first process, until it is reaped.
+    pub pid: i32,
     /// The first process ends everything when this closes, also when we die.
     lifeline: Option<OwnedFd>,
     reaped: bool,
@@ -48,24 +54,38 @@ impl Running {
     /// Prepares everything, then forks.
     pub(crate) fn start(spec: &Spec, means: Means, builtin: Option<Builtin>) -> Result<Self, SandboxError> {
         let (group, cgroups) = Group::new(&spec.limits);
+        if !spec.memory.is_met_by(group.memory) {
+            return Err(too_little(spec.memory, group.memory));
+        }
         let means = Means { memory: group.memory, ..means };
         let (status, status_in) = pipe()?;
         let (lifeline_out, lifeline) = pipe()?;
-        let (stdout, stdout_in) = output(spec.output, rustix::stdio::stdout())?;
-        let (stderr, stderr_in) = output(spec.output, rustix::stdio::stderr())?;
-        let stdio = [stdin(&spec.stdin)?, stdout_in, stderr_in];
+        let Connected { stdio, stdout, stderr, terminal } = connect(spec)?;
         let (outlet, outlet_in) = match &spec.listener {
             Some(_) => outlet::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
             None => (None, None),
         };
         let ends = Ends { stdio, status: status_in, lifeline: lifeline_out, outlet: outlet_in, cgroups };
         let plan = Plan::new(spec, means, ends, builtin)?;
-        let pidfd = fork(&plan, means.confinement, &group)?;
+        let (pidfd, pid) = fork(&plan, means.confinement, &group)?;
         // The child's ends close here with the rest of the plan.
         let Plan { view, .. } = plan;
         let (confinement, lifeline) = (means.confinement, Some(lifeline));
         let status = Some(status);
-        Ok(Self { confinement, status, stdout, stderr, outlet, group, pidfd, lifeline, reaped: false, view })
+        Ok(Self {
+            confinement,
+            status,
+            stdout,
+            stderr,
+            terminal,
+            outlet,
+            group,
+            pidfd,
+            pid,
+            lifeline,
+            reaped: false,
+            view,
+        })
     }
 
     /// Readable when the first process, and with it the box, has ended.
@@ -122,7 +142,7 @@ impl Drop for Running {
     }
 }
 
-fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<OwnedFd, SandboxError> {
+fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<(OwnedFd, i32), SandboxError> {
     let flags = match confinement {
         Confinement::Full => sys::NAMESPACES,
         Confinement::LandlockSeccomp => 0,
@@ -130,15 +150,35 @@ fn fork(plan: &Plan, confinement: Confinement, group: &Group) -> Result<OwnedFd,
     let mut stack = vec![0; sys::STACK_BYTES];
     // No handler of ours may run in the child.
     let mask = sys::block_signals();
-    let side = sys::fork(flags, group.birthplace());
+    // SAFETY: the child goes to `child::first`, which neither allocates nor locks and never returns.
+    let side = unsafe { sys::fork(flags, group.birthplace()) };
     if matches!(side, Ok(Side::Child)) {
-        child::first(plan, &mut stack);
+        // SAFETY: this is the child.
+        unsafe { child::first(plan, &mut stack) };
     }
     sys::restore_signals(&mask);
     match side {
-        Ok(Side::Parent(pidfd)) => Ok(pidfd),
+        Ok(Side::Parent(pidfd, pid)) => Ok((pidfd, pid)),
         Ok(Side::Child) => sys::exit(0),
         Err(errno) => Err(SandboxError::Setup { step: Step::Clone, at: None, cause: errno.into() }),
+    }
+}
+
+fn too_little(needed: MemoryFloor, memory: LimitedBy) -> SandboxError {
+    SandboxError::Memory {
+        needed: match needed {
+            MemoryFloor::Cgroup => "a cgroup",
+            MemoryFloor::Watch | MemoryFloor::Any => "a watch on the whole run",
+        },
+        got: match memory {
+            LimitedBy::Watch => "a watch on the whole run",
+            LimitedBy::CgroupV2
+            | LimitedBy::CgroupV1
+            | LimitedBy::Scope
+            | LimitedBy::Rlimit
+            | LimitedBy::Nothing => "a limit for each process",
+        },
+        fix: format!("{DELEGATE}, or set `sandbox.memory` to less"),
     }
 }
 
@@ -148,19 +188,28 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), SandboxError> {
     Ok((above_stdio(read)?, above_stdio(write)?))
 }
 
-fn output(
-    output: Output,
-    ours: std::os::fd::BorrowedFd<'_>,
-) -> Result<(Option<OwnedFd>, OwnedFd), SandboxError> {
-    match output {
-        Output::Captured => pipe().map(|(read, write)| (Some(read), write)),
-        Output::Inherited => Ok((None, duplicate(ours)?)),
+/// The program's standard descriptors, and our ends of them.
+struct Connected {
+    stdio: [OwnedFd; 3],
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
+}
+
+fn connect(spec: &Spec) -> Result<Connected, SandboxError> {
+    if let Some(terminal) = &spec.terminal {
+        let (ours, theirs) = terminal.pair()?;
+        let stdio = [duplicate(theirs.as_fd())?, duplicate(theirs.as_fd())?, above_stdio(theirs)?];
+        return Ok(Connected { stdio, stdout: None, stderr: None, terminal: Some(ours) });
     }
+    let (stdout, stdout_in) = pipe()?;
+    let (stderr, stderr_in) = pipe()?;
+    let stdio = [stdin(&spec.stdin)?, stdout_in, stderr_in];
+    Ok(Connected { stdio, stdout: Some(stdout), stderr: Some(stderr), terminal: None })
 }
 
 fn stdin(stdin: &Stdin) -> Result<OwnedFd, SandboxError> {
     match stdin {
-        Stdin::Inherit => duplicate(rustix::stdio::stdin()),
         Stdin::Null => {
             let null = rustix::fs::open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
             above_stdio(null.map_err(SandboxError::host("opening `/dev/null`"))?)

@@ -7,8 +7,9 @@
 //! What it does not promise:
 //! - The host's kernel is shared. Code that is expected to attack the kernel belongs in a stronger tier.
 //! - The workspace has no quota: each file is limited, not their sum. Temporary files are limited as a whole.
-//! - Without a cgroup, memory is limited for each process, not for the run. Without a cgroup the kernel holds root to no
-//!   limit on processes at all; [`Obtained`] says so.
+//! - Without a cgroup, the memory of a run is watched, not held: a run that is over its limit is killed within milliseconds, and
+//!   buffers of the kernel are not counted. Without a cgroup the kernel holds root to no limit on processes at all; [`Obtained`]
+//!   says so.
 //! - Seen from the host, files that the program makes are its caller's, and so is the program, without any privilege. An
 //!   ordinary user's supplementary groups can't be dropped; they matter only for what the view shows.
 //! - Control paths that don't exist can't be covered by a mount: see [`WorkspaceMount::read_only_below`].
@@ -21,12 +22,14 @@
 mod bare;
 mod cgroup;
 mod child;
+mod children;
 mod ended;
 mod error;
 mod executor;
 mod explain;
 mod grants;
 mod launch;
+mod memory;
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 pub mod microvm;
 mod mounts;
@@ -40,13 +43,14 @@ mod run;
 mod seccomp;
 mod spec;
 mod sys;
+mod terminal;
 mod view;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 mod wire;
 
 pub use cgroup::Hierarchy;
-pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted};
+pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
 pub use error::{SandboxError, Step};
 pub use executor::{CONTROL_PATHS, HIDDEN_PATHS, ProcessTier};
 pub use explain::{Explained, Place, Shown, explain};
@@ -54,4 +58,7 @@ pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
 pub use probe::{Closed, Finding, Probe, probe};
 pub use run::run;
-pub use spec::{Bind, DEFAULT_PATH, Floor, HOME, Limits, Output, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount};
+pub use spec::{
+    Bind, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount,
+};
+pub use terminal::Terminal;

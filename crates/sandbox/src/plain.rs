@@ -3,10 +3,15 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::memory;
 
 /// How much of what it says about itself is kept: the end.
 const SAID_BYTES_MAX: usize = 4 << 10;
@@ -22,8 +27,8 @@ pub struct PlainEnd {
     pub said: String,
 }
 
-/// Runs a program of the operator's own with these arguments, no input, and its output thrown away. It is killed when its time is
-/// over or nobody waits for it any more.
+/// Runs a program of the operator's own with these arguments, no input, and its output thrown away. It is killed, with everything that
+/// it started, when its time is over or nobody waits for it any more.
 pub async fn run_plain(program: &str, args: &[OsString], wall_ms_max: u64) -> io::Result<PlainEnd> {
     let child = start(program, args)?;
     let unwanted = Unwanted(Arc::new(AtomicBool::new(false)));
@@ -45,7 +50,36 @@ impl Drop for Unwanted {
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that starts a program without a box")]
 fn start(program: &str, args: &[OsString]) -> io::Result<Child> {
-    Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+    let mut command = Command::new(program);
+    // A group of its own, so that what it starts can be killed with it.
+    command
+        .args(args)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Kills a program that has not been waited for: its group, and what has left the group but not the tree.
+fn kill_tree(child: &mut Child) -> io::Result<()> {
+    let first = child.id().cast_signed();
+    let left = memory::below(first);
+    if let Some(group) = Pid::from_raw(first) {
+        // The program itself is its leader, so that the number is this group's until it is waited for.
+        rustix::process::kill_process_group(group, Signal::KILL).ok();
+    }
+    for pid in left.into_iter().filter_map(Pid::from_raw) {
+        rustix::process::kill_process(pid, Signal::KILL).ok();
+    }
+    child.kill()?;
+    child.wait().map(drop)
+}
+
+/// Whether a program ends well within this time; it is killed otherwise.
+pub(crate) fn succeeds_within(program: &str, args: &[OsString], wall_max: Duration) -> bool {
+    let Ok(child) = start(program, args) else { return false };
+    follow(child, &AtomicBool::new(false), wall_max).is_ok_and(|end| end.is_good)
 }
 
 fn follow(mut child: Child, unwanted: &AtomicBool, wall_max: Duration) -> io::Result<PlainEnd> {
@@ -57,8 +91,7 @@ fn follow(mut child: Child, unwanted: &AtomicBool, wall_max: Duration) -> io::Re
             break status;
         }
         if unwanted.load(Ordering::Acquire) || began.elapsed() > wall_max {
-            child.kill()?;
-            child.wait()?;
+            kill_tree(&mut child)?;
             return Ok(PlainEnd {
                 is_good: false,
                 said: "it took too long, or nobody waits for it".to_owned(),
@@ -95,5 +128,38 @@ mod tests {
         assert_eq!(bad, PlainEnd { is_good: false, said: "no\n".to_owned() });
         assert!(!run_plain("sleep", &args(&["600"]), 50).await.unwrap().is_good);
         assert!(run_plain("/no/such/program", &[], 1).await.is_err());
+    }
+
+    fn is_running(mark: &str) -> bool {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            std::fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes()))
+        })
+    }
+
+    #[tokio::test]
+    async fn k8_what_a_program_started_is_killed_with_it() {
+        let mark = format!("7{:06}.125", std::process::id());
+        // In its group, in a session of its own, and as an orphan. The file says that all are there.
+        let folder = tempfile::tempdir().unwrap();
+        let begun = folder.path().join("begun");
+        let script =
+            format!("sleep {mark} & setsid sleep {mark} & (sleep {mark} &); : > '{}'; wait", begun.display());
+        let child = start("sh", &args(&["-c", &script])).unwrap();
+        let unwanted = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&unwanted);
+        let following = std::thread::spawn(move || follow(child, &flag, Duration::from_secs(600)));
+        while !(begun.exists() && is_running(&mark)) {
+            std::thread::yield_now();
+        }
+        unwanted.store(true, Ordering::Release);
+        assert!(!following.join().unwrap().unwrap().is_good);
+        for _ in 0..1_000_000 {
+            if !is_running(&mark) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("something outlived it");
     }
 }

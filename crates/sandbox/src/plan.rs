@@ -3,9 +3,11 @@
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit};
 
+use crate::children::Sweep;
 use crate::ended::{Confinement, LimitedBy};
 use crate::error::SandboxError;
 use crate::grants;
@@ -42,6 +44,9 @@ pub(crate) struct Grant {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub confinement: Confinement,
+    /// Whether the caller is root, to whom its own process files belong whether or not it can be looked into.
+    pub by_root: bool,
+    pub sweep: Sweep,
     pub uid_map: Vec<u8>,
     pub gid_map: Vec<u8>,
     pub tmpfs_size: CString,
@@ -56,6 +61,8 @@ pub(crate) struct Plan {
     /// `cgroup.procs` of each cgroup v1 hierarchy to join.
     pub cgroups: Vec<OwnedFd>,
     pub stdio: [OwnedFd; 3],
+    /// Whether they are a terminal, to be the controlling one of the program's session.
+    pub terminal: bool,
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
     /// Where the listener of the way out goes, if there is one.
@@ -79,6 +86,17 @@ pub(crate) struct Means {
     pub confinement: Confinement,
     pub landlock_abi: u32,
     pub memory: LimitedBy,
+    /// How the fallback finds what a program leaves behind.
+    pub sweep: Sweep,
+}
+
+impl Means {
+    /// What there is before anybody has looked for a cgroup.
+    pub(crate) fn new(confinement: Confinement, landlock_abi: u32) -> Self {
+        static SWEEP: OnceLock<Sweep> = OnceLock::new();
+        let sweep = *SWEEP.get_or_init(|| Sweep::available().unwrap_or(Sweep::Scan));
+        Self { confinement, landlock_abi, memory: LimitedBy::Rlimit, sweep }
+    }
 }
 
 impl Plan {
@@ -106,6 +124,8 @@ impl Plan {
         keep.sort_unstable();
         Ok(Self {
             confinement: means.confinement,
+            by_root: rustix::process::geteuid().is_root(),
+            sweep: means.sweep,
             uid_map: id_map(rustix::process::geteuid().as_raw()),
             gid_map: id_map(rustix::process::getegid().as_raw()),
             tmpfs_size: number(spec.limits.tmp_bytes_max.min(TMP_BYTES_CEILING))?,
@@ -119,6 +139,7 @@ impl Plan {
             payload,
             cgroups,
             stdio,
+            terminal: spec.terminal.is_some(),
             status,
             lifeline,
             outlet,
@@ -183,6 +204,7 @@ fn exec(spec: &Spec) -> Result<Payload, SandboxError> {
 
 pub(crate) fn profile(means: Means) -> Profile {
     match means.confinement {
+        Confinement::Full if means.memory == LimitedBy::Watch => Profile::Watched,
         Confinement::Full => Profile::Full,
         Confinement::LandlockSeccomp => {
             Profile::Bare { landlock_abi: means.landlock_abi, root: rustix::process::geteuid().is_root() }
@@ -205,7 +227,7 @@ fn rlimits(limits: &Limits, memory: LimitedBy) -> Vec<(Resource, Rlimit)> {
         // The first process of the box counts too.
         (Resource::Nproc, u64::from(limits.pids_max).saturating_add(1)),
     ];
-    if memory == LimitedBy::Rlimit {
+    if matches!(memory, LimitedBy::Rlimit | LimitedBy::Watch) {
         // Private writable memory, not address space: runtimes reserve far more addresses than they use.
         list.push((Resource::Data, limits.memory_bytes_max));
     }

@@ -1,4 +1,5 @@
 //! What this host really gives, found by trying.
+#![expect(unsafe_code, reason = "forks that find out which namespaces can be made")]
 
 use std::fs::File;
 use std::io::Read;
@@ -8,11 +9,13 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 use crate::cgroup::{self, Hierarchy};
-use crate::ended::{Confinement, LimitedBy};
+use crate::children::Sweep;
+use crate::ended::Confinement;
 use crate::error::{SandboxError, Step};
 use crate::launch::Running;
+use crate::memory;
 use crate::plan::Means;
-use crate::probes::Builtin;
+use crate::probes::{self, Builtin};
 use crate::run::Report;
 use crate::spec::{Floor, Spec};
 use crate::sys::{self, Side};
@@ -68,7 +71,10 @@ pub fn probe() -> &'static Probe {
         findings.push(confinement("full confinement", full.as_ref()));
         findings.push(confinement("fallback confinement", fallback.as_ref()));
         findings.push(process_file_system(full.is_none(), got));
+        findings.push(descendants());
+        findings.push(socket_files(full.is_none(), landlock_abi));
         findings.push(limits(&cgroups));
+        findings.push(memory(&cgroups));
         if full.is_some() {
             CLOSED.set(()).ok();
         }
@@ -93,7 +99,7 @@ pub(crate) fn fix_of_full() -> Option<String> {
 pub(crate) fn means(floor: Floor) -> Result<Means, SandboxError> {
     static ABI: OnceLock<u32> = OnceLock::new();
     let landlock_abi = *ABI.get_or_init(sys::landlock_abi);
-    let means = |confinement| Means { confinement, landlock_abi, memory: LimitedBy::Rlimit };
+    let means = |confinement| Means::new(confinement, landlock_abi);
     let refuse = |closed: &Closed| SandboxError::Unavailable {
         needed: floor,
         reason: closed.reason.clone(),
@@ -118,24 +124,28 @@ fn trial(confinement: Confinement, landlock_abi: u32) -> (Option<Closed>, u32) {
     if landlock_abi == 0 {
         return (Some(no_landlock()), 0);
     }
-    let mut spec = Spec::new(["true"]);
-    spec.cwd = "/".into();
-    let means = Means { confinement, landlock_abi, memory: LimitedBy::Rlimit };
-    let result = Running::start(&spec, means, Some(Builtin::nothing())).and_then(|mut running| {
-        running.reap()?;
-        // Everyone who could write is dead, and what they wrote fits the pipe.
-        let mut bytes = Vec::new();
-        if let Some(status) = running.status.take() {
-            File::from(status)
-                .read_to_end(&mut bytes)
-                .map_err(|cause| SandboxError::Host { doing: "probing", cause })?;
-        }
-        Report::read(&bytes, &running, &spec)
-    });
-    match result {
+    if confinement == Confinement::LandlockSeccomp && Sweep::available().is_none() {
+        return (Some(no_children()), 0);
+    }
+    let spec = Spec { cwd: "/".into(), ..Spec::new(["true"]) };
+    match run_blocking(&spec, Means::new(confinement, landlock_abi), Builtin::nothing()) {
         Ok(report) => (None, report.got),
         Err(error) => (Some(closed(&error)), 0),
     }
+}
+
+/// Runs a built-in to its end, without a runtime.
+pub(crate) fn run_blocking(spec: &Spec, means: Means, builtin: Builtin) -> Result<Report, SandboxError> {
+    let mut running = Running::start(spec, means, Some(builtin))?;
+    running.reap()?;
+    // Everyone who could write is dead, and what they wrote fits the pipe.
+    let mut bytes = Vec::new();
+    if let Some(status) = running.status.take() {
+        File::from(status)
+            .read_to_end(&mut bytes)
+            .map_err(|cause| SandboxError::Host { doing: "probing", cause })?;
+    }
+    Report::read(&bytes, &running, spec)
 }
 
 fn closed(error: &SandboxError) -> Closed {
@@ -148,10 +158,19 @@ fn closed(error: &SandboxError) -> Closed {
         | SandboxError::Unavailable { .. }
         | SandboxError::Spec(_)
         | SandboxError::Program { .. }
+        | SandboxError::Memory { .. }
         | SandboxError::NoOutlet { .. }
         | SandboxError::Host { .. } => None,
     };
     Closed { reason: error.to_string(), fix }
+}
+
+fn no_children() -> Closed {
+    Closed {
+        reason: "`/proc` doesn't show this process's children, so what a program leaves behind could not be killed"
+            .to_owned(),
+        fix: Some("mount `/proc`, or open user namespaces".to_owned()),
+    }
 }
 
 fn no_landlock() -> Closed {
@@ -209,13 +228,14 @@ fn namespaces() -> Vec<Finding> {
 /// Whether a child can be born into these namespaces.
 fn born_in(flags: u64) -> Result<(), rustix::io::Errno> {
     let mask = sys::block_signals();
-    let side = sys::fork(flags, None);
+    // SAFETY: the child exits at once.
+    let side = unsafe { sys::fork(flags, None) };
     if matches!(side, Ok(Side::Child)) {
         sys::exit(0);
     }
     sys::restore_signals(&mask);
     match side? {
-        Side::Parent(pidfd) => sys::wait(pidfd.as_fd(), true).map(drop),
+        Side::Parent(pidfd, _) => sys::wait(pidfd.as_fd(), true).map(drop),
         Side::Child => sys::exit(0),
     }
 }
@@ -259,6 +279,41 @@ fn process_file_system(full: bool, bits: u32) -> Finding {
     Finding { name, ok, says: says.to_owned(), fix: None }
 }
 
+/// How the fallback finds what a program leaves behind.
+fn descendants() -> Finding {
+    let name = "descendants";
+    let (ok, says) = match Sweep::available() {
+        Some(Sweep::List) => (true, "the kernel lists the children of a process"),
+        Some(Sweep::Scan) => {
+            (true, "the kernel has no list of children: the fallback looks at every process")
+        }
+        None => (false, "children of a process can't be found: the fallback is refused"),
+    };
+    Finding { name, ok, says: says.to_owned(), fix: (!ok).then(|| "mount `/proc`".to_owned()) }
+}
+
+/// Whether a program reaches a socket file that somebody else listens on in its workspace: tried.
+fn socket_files(full: bool, landlock_abi: u32) -> Finding {
+    let name = "workspace sockets";
+    let confinement = if full { Confinement::Full } else { Confinement::LandlockSeccomp };
+    let (ok, says) = match probes::reaches_socket_file(Means::new(confinement, landlock_abi)) {
+        Ok(false) => {
+            (true, "a program can't connect to socket files of others in its workspace (tried)".to_owned())
+        }
+        Ok(true) => (
+            false,
+            "a program can connect to socket files of others in its workspace, such as a database's (tried)"
+                .to_owned(),
+        ),
+        Err(error) => {
+            (false, format!("whether socket files in a workspace can be reached is not known: {error}"))
+        }
+    };
+    let fix =
+        "keep sockets of servers out of the workspace; a kernel with Landlock ABI 9 refuses the connection";
+    Finding { name, ok, says, fix: (!ok).then(|| fix.to_owned()) }
+}
+
 fn limits(cgroups: &Hierarchy) -> Finding {
     let name = "cgroups";
     let (ok, says) = match cgroups {
@@ -271,10 +326,38 @@ fn limits(cgroups: &Hierarchy) -> Finding {
                 if pids.is_some() { "yes" } else { "no" }
             ),
         ),
-        Hierarchy::None => {
-            (false, "no cgroup can be made: resource limits hold for each process instead".to_owned())
-        }
+        Hierarchy::Scope(parent) => (true, format!("cgroup v2 in a scope of ours, `{}`", parent.display())),
+        Hierarchy::None => (
+            false,
+            "no cgroup can be made: a run is watched, and resource limits hold for each process".to_owned(),
+        ),
     };
-    let fix = "run Regent in a delegated cgroup, e.g. `systemd-run --user --scope -p Delegate=yes`";
-    Finding { name, ok, says, fix: (!ok).then(|| fix.to_owned()) }
+    Finding { name, ok, says, fix: (!ok).then(|| DELEGATE.to_owned()) }
+}
+
+/// What gives a host's ordinary user cgroups.
+pub(crate) const DELEGATE: &str =
+    "run Regent in a delegated cgroup, e.g. `systemd-run --user --scope -p Delegate=yes regent …`";
+
+/// What holds the memory limit of a run.
+fn memory(cgroups: &Hierarchy) -> Finding {
+    let name = "memory limit";
+    let holds = match cgroups {
+        Hierarchy::V2(_) | Hierarchy::Scope(_) | Hierarchy::V1 { memory: Some(_), .. } => "a cgroup",
+        Hierarchy::V1 { memory: None, .. } | Hierarchy::None if memory::can_watch() => "a watch",
+        Hierarchy::V1 { memory: None, .. } | Hierarchy::None => "a limit for each process",
+    };
+    let says = match holds {
+        "a cgroup" => "a cgroup holds the memory of a run as a whole",
+        "a watch" => {
+            "no cgroup: the memory of a run's processes is added up, and a run over its limit is killed within milliseconds"
+        }
+        _each => "no cgroup and no readable `/proc`: memory is limited for each process only",
+    };
+    Finding {
+        name,
+        ok: holds == "a cgroup",
+        says: says.to_owned(),
+        fix: (holds != "a cgroup").then(|| DELEGATE.to_owned()),
+    }
 }

@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 
-use crate::ended::{Confinement, Ended, EndedBy, Exit, Obtained};
+use crate::ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, UnixSockets};
 use crate::error::{SandboxError, Step};
+use crate::grants::SCOPES_SOCKET_FILES;
 use crate::launch::{Running, SWEEP_S_MAX};
+use crate::memory;
 use crate::outlet;
 use crate::plan::{self, Means};
 use crate::planted::Watch;
 use crate::probe;
 use crate::probes::Builtin;
-use crate::spec::Spec;
+use crate::spec::{Limits, Spec};
 use crate::sys;
+use crate::terminal::Relay;
 use crate::wire::{RECORD_BYTES, Record, got};
 
 /// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
@@ -73,7 +76,19 @@ pub(crate) async fn run_with(
         tokio::spawn(outlet::hand_over(channel, listener.clone()));
     }
     let mut streams = Streams::new(&mut running, spec.limits.output_bytes_max)?;
-    let why = until_ended(&mut running, &gone, &mut streams, cancel, spec.limits.wall_ms_max).await?;
+    let relay = match (&spec.terminal, running.terminal.take()) {
+        (Some(terminal), Some(ours)) => Some(Relay::start(terminal.clone(), ours)?),
+        _none => None,
+    };
+    let cancel = async {
+        match &relay {
+            Some(relay) => tokio::select! { () = cancel => {}, () = relay.stopped() => {} },
+            None => cancel.await,
+        }
+    };
+    let why = until_ended(&mut running, &gone, &mut streams, cancel, &spec.limits).await?;
+    // Everyone who could write is dead: what they wrote is shown, and the terminal put back.
+    drop(relay);
     streams.drain();
     let report = Report::read(&streams.status.bytes, &running, spec)?;
     let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
@@ -103,10 +118,12 @@ async fn until_ended(
     gone: &AsyncFd<OwnedFd>,
     streams: &mut Streams,
     cancel: impl Future<Output = ()>,
-    wall_ms_max: u64,
+    limits: &Limits,
 ) -> Result<EndedBy, SandboxError> {
-    let deadline = tokio::time::sleep(Duration::from_millis(wall_ms_max));
-    tokio::pin!(cancel, deadline);
+    let deadline = tokio::time::sleep(Duration::from_millis(limits.wall_ms_max));
+    let over = memory::exceeded(running.pid, limits.memory_bytes_max);
+    let watched = running.group.memory == LimitedBy::Watch;
+    tokio::pin!(cancel, deadline, over);
     let (mut why, mut forced) = (EndedBy::Itself, false);
     loop {
         let cause = tokio::select! {
@@ -115,6 +132,8 @@ async fn until_ended(
             ended = gone.readable() => return ended.map(|_| why).map_err(watching),
             () = &mut cancel, if why == EndedBy::Itself => EndedBy::Killed,
             () = &mut deadline, if !forced => EndedBy::WallClock,
+            // Before it is the program, its memory is a copy of ours.
+            () = &mut over, if watched && streams.begun && why == EndedBy::Itself => EndedBy::Memory,
             () = streams.readable() => {
                 streams.pull();
                 // A killed box is waited for to the end, a finished one need not be.
@@ -154,7 +173,7 @@ async fn clear_away(mut running: Running, gone: AsyncFd<OwnedFd>) {
 #[derive(Debug)]
 pub(crate) struct Report {
     pub got: u32,
-    status: Exit,
+    pub status: Exit,
     cpu_ms: u32,
     peak_kib: u32,
 }
@@ -206,6 +225,11 @@ fn obtained(spec: &Spec, means: Means, running: &Running, bits: u32) -> Obtained
         pivot_root: full,
         fresh_proc: bits & got::FRESH_PROC != 0,
         landlock_abi: means.landlock_abi,
+        unix_sockets: match running.confinement {
+            Confinement::LandlockSeccomp => UnixSockets::None,
+            Confinement::Full if means.landlock_abi >= SCOPES_SOCKET_FILES => UnixSockets::Own,
+            Confinement::Full => UnixSockets::Workspace,
+        },
         // Ready or not started: these steps are not optional.
         seccomp: true,
         no_new_privs: true,
@@ -224,6 +248,8 @@ struct Streams {
     status: Stream,
     output_bytes_left: u64,
     truncated: bool,
+    /// The child said that the program has begun.
+    begun: bool,
     /// The child said how the program ended.
     finished: bool,
 }
@@ -245,6 +271,7 @@ impl Streams {
             status: Stream::new(running.status.take())?,
             output_bytes_left: bytes_max,
             truncated: false,
+            begun: false,
             finished: false,
         })
     }
@@ -265,9 +292,13 @@ impl Streams {
             self.truncated |= pulled == Pulled::Cut;
         }
         self.status.pull(&mut STATUS_BYTES_MAX.clone(), Receiver::try_read);
-        let mut records = self.status.bytes.as_chunks::<RECORD_BYTES>().0.iter();
-        self.finished = records
-            .any(|record| matches!(Record::decode(*record), Some(Record::Exited(_) | Record::Signalled(_))));
+        for record in self.status.bytes.as_chunks::<RECORD_BYTES>().0 {
+            match Record::decode(*record) {
+                Some(Record::Ready(_)) => self.begun = true,
+                Some(Record::Exited(_) | Record::Signalled(_)) => self.finished = true,
+                Some(Record::Failed { .. } | Record::CpuMs(_) | Record::PeakKib(_)) | None => {}
+            }
+        }
     }
 
     /// Takes what is left, when everyone who could write is dead: straight from the pipes, since the runtime may not

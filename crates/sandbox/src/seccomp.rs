@@ -32,6 +32,8 @@ const X32_BIT: u32 = 0x4000_0000;
 pub(crate) enum Profile {
     /// The box has namespaces and a root of its own: what can be reached is harmless.
     Full,
+    /// The same without a cgroup: memory that no process has mapped would be counted by nobody, so there is little of it.
+    Watched,
     /// It shares the host's files, network, IPC and processes, so that what Landlock does not see has to be refused here.
     Bare {
         /// What Landlock sees depends on its ABI.
@@ -44,10 +46,12 @@ pub(crate) enum Profile {
 /// The filter for the full confinement, built once; others are built when asked for.
 pub(crate) fn cached(profile: Profile) -> Vec<sock_filter> {
     static FULL: OnceLock<Vec<sock_filter>> = OnceLock::new();
-    if profile == Profile::Full {
-        return FULL.get_or_init(|| program(profile)).clone();
+    static WATCHED: OnceLock<Vec<sock_filter>> = OnceLock::new();
+    match profile {
+        Profile::Full => FULL.get_or_init(|| program(profile)).clone(),
+        Profile::Watched => WATCHED.get_or_init(|| program(profile)).clone(),
+        Profile::Bare { .. } => program(profile),
     }
-    program(profile)
 }
 
 /// How many calls a profile allows, some only with certain arguments.
@@ -124,6 +128,11 @@ enum Check {
         argument: u32,
         values: &'static [u32],
     },
+    /// No more than this; both halves count.
+    AtMost {
+        argument: u32,
+        value: u32,
+    },
     /// Exactly this number.
     #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
     Is {
@@ -166,6 +175,17 @@ const FAMILIES: &[u32] = &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_
 const SOCKET_TYPE_MASK: u32 = 0xF;
 const SOCKET_TYPES: &[u32] =
     &[libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32, libc::SOCK_SEQPACKET as u32];
+/// Types whose pairs stay pairs: a datagram socket may send to any address at any time, also to a host's socket file.
+const PAIRED_TYPES: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32];
+/// The type's own protocol, TCP and UDP. Any other number may load a kernel module (SCTP, L2TP) or open a ping socket.
+const PROTOCOLS: &[u32] = &[0, libc::IPPROTO_TCP as u32, libc::IPPROTO_UDP as u32];
+/// Of one System V segment in a watched run, which may have 4,096 of them and map none.
+const SEGMENT_BYTES_MAX: u32 = 64 << 10;
+/// `fcntl` commands with which a descriptor signals, watches or delays other processes of the host: `F_SETOWN`, `F_SETSIG`,
+/// `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`.
+const REACHES_OTHERS: &[u32] = &[8, 10, 15, 1024, 1026];
+/// As [`TERMINAL_INJECTION`], and `FIOSETOWN` and `SIOCSPGRP`, which do what `F_SETOWN` does.
+const TERMINAL_INJECTION_AND_OWNERS: &[u32] = &[0x5412, 0x541C, 0x541D, 0x5423, 0x8901, 0x8902];
 /// Native, ADDR_NO_RANDOMIZE (debuggers, sanitizers), and the query.
 const PERSONALITIES: &[u32] = &[0, 0x0004_0000, u32::MAX];
 
@@ -173,14 +193,7 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
     let mut rules = vec![
         (libc::SYS_clone, Answer::Checked(vec![Check::NoBits { argument: 0, mask: CLONE_NEW }])),
         (libc::SYS_ioctl, Answer::Checked(vec![Check::NoneOf { argument: 1, values: TERMINAL_INJECTION }])),
-        (
-            libc::SYS_socketpair,
-            Answer::Checked(vec![Check::OneOf {
-                argument: 0,
-                mask: ALL_BITS,
-                values: &[libc::AF_UNIX as u32],
-            }]),
-        ),
+        (libc::SYS_socketpair, pair(SOCKET_TYPES)),
         // Only memory files that can never be executed.
         (
             libc::SYS_memfd_create,
@@ -194,17 +207,33 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
     for &(call, argument) in MODE_ARGUMENTS.iter().chain(MODE_ARGUMENTS_LEGACY) {
         rules.push((call, Answer::Checked(vec![Check::NoBits { argument, mask: SET_ID_BITS }])));
     }
+    let socket = Answer::Checked(vec![
+        Check::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
+        Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
+        Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
+    ]);
     match profile {
-        Profile::Full => rules.push((
-            libc::SYS_socket,
-            Answer::Checked(vec![
-                Check::OneOf { argument: 0, mask: ALL_BITS, values: FAMILIES },
-                Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
-            ]),
-        )),
+        Profile::Full => rules.push((libc::SYS_socket, socket)),
+        Profile::Watched => rules.extend([
+            (libc::SYS_socket, socket),
+            (libc::SYS_memfd_create, Answer::Errno(EPERM)),
+            (
+                libc::SYS_shmget,
+                Answer::Checked(vec![Check::AtMost { argument: 1, value: SEGMENT_BYTES_MAX }]),
+            ),
+        ]),
         Profile::Bare { landlock_abi, root } => rules.extend(bare(landlock_abi, root)),
     }
     rules
+}
+
+/// A pair of local sockets of one of these types.
+fn pair(types: &'static [u32]) -> Answer {
+    Answer::Checked(vec![
+        Check::OneOf { argument: 0, mask: ALL_BITS, values: &[libc::AF_UNIX as u32] },
+        Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: types },
+        Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
+    ])
 }
 
 /// What Landlock does not see: attributes of files, signals before ABI 6, truncating by path before ABI 3, and whatever
@@ -214,6 +243,12 @@ fn bare(landlock_abi: u32, root: bool) -> Vec<(c_long, Answer)> {
     let own = Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
     let mut rules: Vec<_> = REFUSED_BARE.iter().chain(REFUSED_BARE_LEGACY).map(refuse).collect();
     rules.push((libc::SYS_prlimit64, own.clone()));
+    rules.push((libc::SYS_sched_setaffinity, own.clone()));
+    rules.push((libc::SYS_socketpair, pair(PAIRED_TYPES)));
+    rules.push((libc::SYS_memfd_create, Answer::Errno(EPERM)));
+    let none_of = |values| Answer::Checked(vec![Check::NoneOf { argument: 1, values }]);
+    rules.push((libc::SYS_fcntl, none_of(REACHES_OTHERS)));
+    rules.push((libc::SYS_ioctl, none_of(TERMINAL_INJECTION_AND_OWNERS)));
     // Times of an open file, not of a path.
     rules.push((libc::SYS_utimensat, Answer::Checked(vec![Check::Null { argument: 1 }])));
     if root {
@@ -321,6 +356,14 @@ fn check(check: &Check) -> Vec<sock_filter> {
         Check::Is { argument, value } => {
             vec![load_argument(argument), jump_if_equal(value, 1, 0), refuse]
         }
+        Check::AtMost { argument, value } => vec![
+            load(20 + 8 * argument),
+            jump_if_equal(0, 1, 0),
+            refuse,
+            load_argument(argument),
+            jump_if_at_least(value.saturating_add(1), 0, 1),
+            refuse,
+        ],
         Check::Null { argument } => vec![
             load_argument(argument),
             jump_if_equal(0, 1, 0),

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::ended::LimitedBy;
+use crate::terminal::Terminal;
+
 /// Everything about one run. There are no other inputs: nothing is inherited that is not named here.
 #[derive(Debug, Clone)]
 pub struct Spec {
@@ -26,8 +29,11 @@ pub struct Spec {
     pub limits: Limits,
     /// The least confinement that will do.
     pub floor: Floor,
-    /// Where output goes.
-    pub output: Output,
+    /// The least that has to hold the memory limit.
+    pub memory: MemoryFloor,
+    /// The terminal that the program is lent: its standard input, output and error are then a pseudo-terminal of ours, and nothing
+    /// is collected. `None`: `stdin` holds, and output is collected into [`crate::Ended`], up to `output_bytes_max`.
+    pub terminal: Option<Terminal>,
     /// Whoever answers at the box's way out ([`crate::OUTLET`]) gets its listener here. `None`: there is no way out.
     pub listener: Option<mpsc::Sender<TcpListener>>,
 }
@@ -52,7 +58,8 @@ impl Spec {
             binds: Vec::new(),
             limits: Limits::default(),
             floor: Floor::Full,
-            output: Output::Captured,
+            memory: MemoryFloor::Any,
+            terminal: None,
             listener: None,
         }
     }
@@ -71,17 +78,6 @@ pub enum Stdin {
     Null,
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// Our own standard input: for a person at a terminal.
-    Inherit,
-}
-
-/// Standard output and error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// Collected into [`crate::Ended`], up to `output_bytes_max`.
-    Captured,
-    /// Our own: for a person at a terminal. Not counted, not capped.
-    Inherited,
 }
 
 /// The folder that is worked in. It appears inside at its own real path, so that messages of compilers make sense.
@@ -125,7 +121,7 @@ pub struct Limits {
     pub wall_ms_max: u64,
     /// Standard output and error together.
     pub output_bytes_max: u64,
-    /// Memory of the whole run under a cgroup; of each process where there is none.
+    /// Memory of the whole run. Where neither a cgroup nor a watch holds it, of each process.
     pub memory_bytes_max: u64,
     /// Processes and threads at once.
     pub pids_max: u32,
@@ -165,6 +161,30 @@ pub enum Floor {
     Full,
     /// Landlock and seccomp on the host's own file tree will do where user namespaces are closed.
     LandlockSeccomp,
+}
+
+/// The least that has to hold the limit on memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryFloor {
+    /// Whatever there is: a limit for each process at least.
+    Any,
+    /// The run as a whole, by a cgroup or by a watch.
+    Watch,
+    /// A cgroup: the kernel holds it, buffers of its own included.
+    Cgroup,
+}
+
+impl MemoryFloor {
+    /// Whether this is enough.
+    pub(crate) fn is_met_by(self, memory: LimitedBy) -> bool {
+        let given = match memory {
+            LimitedBy::CgroupV2 | LimitedBy::CgroupV1 | LimitedBy::Scope => Self::Cgroup,
+            LimitedBy::Watch => Self::Watch,
+            LimitedBy::Rlimit | LimitedBy::Nothing => Self::Any,
+        };
+        given >= self
+    }
 }
 
 impl core::fmt::Display for Floor {

@@ -1,10 +1,14 @@
-//! The raw system calls that no safe crate offers, each behind a small safe face.
+//! The raw system calls that no safe crate offers: safe functions where any caller may call them, unsafe ones with their
+//! contract where not.
 //!
 //! Everything here may run between `clone` and `execve` in a copy of a multi-threaded process, so nothing
 //! allocates, locks or touches thread-local state other than `errno`.
 #![expect(unsafe_code, reason = "the one place where this crate speaks to the kernel directly")]
 
-use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+pub(crate) mod attempted;
+pub(crate) mod terminal;
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
@@ -39,8 +43,8 @@ fn check(raw: c_long) -> SysResult<c_long> {
 
 /// Which side of [`fork`] we are on.
 pub(crate) enum Side {
-    /// The caller: holds the child's pidfd.
-    Parent(OwnedFd),
+    /// The caller: holds the child's pidfd, and its pid, which is the child's until it is reaped.
+    Parent(OwnedFd, i32),
     /// The copy.
     Child,
 }
@@ -65,7 +69,11 @@ struct CloneArgs {
 /// cgroup v2 directory, straight into that cgroup.
 ///
 /// The child sends no signal when it ends: nobody else's `SIGCHLD` handler may reap it.
-pub(crate) fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResult<Side> {
+///
+/// # Safety
+/// The child is a copy of one thread of a process that may have had more. It may not allocate, lock or run destructors of the
+/// caller's objects, and must end in `execve` or [`exit`].
+pub(crate) unsafe fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResult<Side> {
     let mut pidfd: c_int = -1;
     let mut args = CloneArgs {
         flags: flags | libc::CLONE_PIDFD as u64,
@@ -77,25 +85,23 @@ pub(crate) fn fork(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> SysResult<Side
         args.cgroup = dir.as_raw_fd() as u64;
     }
     // SAFETY: `args` is a live, correctly sized `clone_args`; without `CLONE_VM` the child gets its own copy of
-    // this stack, so both sides return here independently. The child calls only this module and `rustix`, which
-    // neither allocate nor lock.
+    // this stack, so both sides return here independently. The caller vouches for what the child does.
     let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
     if pid == 0 {
         return Ok(Side::Child);
     }
     // SAFETY: `CLONE_PIDFD` made the kernel store a fresh descriptor that nobody else owns.
-    Ok(Side::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) }))
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Side::Parent(pidfd, i32::try_from(pid).unwrap_or(i32::MAX)))
 }
 
 /// Bytes of stack for the process that becomes the program, until it does.
 pub(crate) const STACK_BYTES: usize = 128 * 1024;
 
-/// What to run on the other side of [`spawn`].
-pub(crate) struct Entry<'a, T> {
-    /// Never returns: ends in `execve` or [`exit`].
-    pub run: fn(&T) -> !,
-    /// Handed to `run`.
-    pub argument: &'a T,
+/// What the other side of [`spawn`] is started with.
+struct Entry<'a, T> {
+    run: fn(&T) -> !,
+    argument: &'a T,
 }
 
 /// Leaves the network for an empty one.
@@ -120,18 +126,28 @@ pub(crate) fn loopback_up() -> SysResult<()> {
 }
 
 extern "C" fn trampoline<T>(entry: *mut c_void) -> c_int {
-    // SAFETY: the pointer leads to an `Entry<T>` that outlives this process's use of it: `spawn` takes it for as long as
-    // the caller's process lives.
+    // SAFETY: the pointer leads to an `Entry<T>` on the frame of `spawn`, which never returns.
     let entry = unsafe { &*entry.cast::<Entry<'_, T>>() };
     (entry.run)(entry.argument)
 }
 
-/// Starts the program's process on `stack`. `share_memory` lends it our memory until it execs (no page tables
-/// to copy); code that doesn't exec must not share.
+/// Starts a second process, which runs `run` on `stack`, and goes on as `then` with that process's pid. `share_memory` lends it our
+/// memory until it execs (no page tables to copy).
 ///
 /// Both run at the same time. They share `errno` as well, so that the number of an error may be the other's; which call
-/// failed is never in doubt.
-pub(crate) fn spawn<T>(stack: &mut [u8], share_memory: bool, entry: &Entry<'_, T>) -> SysResult<i32> {
+/// failed is never in doubt. This function never returns, so that `argument`, which both read, is never dropped or overwritten
+/// while the second process lives.
+///
+/// # Safety
+/// Only for a child of [`fork`]. With `share_memory`, `run` must end in `execve` or [`exit`], neither side may unwind, and
+/// neither may write memory that the other uses.
+pub(crate) unsafe fn spawn<T>(
+    stack: &mut [u8],
+    share_memory: bool,
+    argument: T,
+    run: fn(&T) -> !,
+    then: fn(&T, SysResult<i32>) -> !,
+) -> ! {
     let mut flags = libc::SIGCHLD;
     if share_memory {
         flags |= libc::CLONE_VM;
@@ -139,12 +155,13 @@ pub(crate) fn spawn<T>(stack: &mut [u8], share_memory: bool, entry: &Entry<'_, T
     let top = stack.as_mut_ptr_range().end;
     // The ABI wants the stack 16-byte aligned.
     let top = top.wrapping_sub(top as usize % 16);
-    // SAFETY: `top` is the aligned end of a live buffer used by nobody else. The only caller is `child::first`, which
-    // never returns, so that the buffer and the entry on its frame live as long as its process; when that ends before the
-    // new one has exec'd, its memory stays until the last user is gone.
+    let entry = Entry { run, argument: &argument };
+    // SAFETY: `top` is the aligned end of a live buffer used by nobody else. Buffer, entry and argument live as long as this
+    // process, since this function doesn't return; when the process ends before the new one has exec'd, its memory stays until
+    // the last user is gone.
     let pid =
-        unsafe { libc::clone(trampoline::<T>, top.cast(), flags, (&raw const *entry).cast_mut().cast()) };
-    check(c_long::from(pid)).map(|pid| pid as i32)
+        unsafe { libc::clone(trampoline::<T>, top.cast(), flags, (&raw const entry).cast_mut().cast()) };
+    then(&argument, check(c_long::from(pid)).map(|pid| pid as i32))
 }
 
 /// Leaves at once: no destructors, no `atexit`, which would act on the parent's state.
@@ -186,14 +203,21 @@ pub(crate) fn execve(path: &CStr, argv: &CStrings, envp: &CStrings) -> Errno {
 }
 
 /// Closes every descriptor from `first` to `last`.
-pub(crate) fn close_range(first: u32, last: u32) -> SysResult<()> {
-    // SAFETY: only called in a forked child on descriptors that no live object of the child uses again.
+///
+/// # Safety
+/// No object of this process that owns one of these descriptors may be used or dropped afterwards.
+pub(crate) unsafe fn close_range(first: u32, last: u32) -> SysResult<()> {
+    // SAFETY: no pointers; the caller vouches for the descriptors.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
 }
 
 /// Closes one descriptor by its number.
-pub(crate) fn close(fd: RawFd) -> SysResult<()> {
-    close_range(fd.cast_unsigned(), fd.cast_unsigned())
+///
+/// # Safety
+/// As [`close_range`].
+pub(crate) unsafe fn close(fd: RawFd) -> SysResult<()> {
+    // SAFETY: the caller vouches for the descriptor.
+    unsafe { close_range(fd.cast_unsigned(), fd.cast_unsigned()) }
 }
 
 /// Marks every descriptor from `first` up close-on-exec.
@@ -362,14 +386,6 @@ pub(crate) fn seccomp(program: &[libc::sock_filter]) -> SysResult<()> {
         .map(drop)
 }
 
-/// One arbitrary system call, for the live probes, which ask for what must be refused.
-pub(crate) fn raw(number: c_long, arguments: [c_ulong; 6]) -> SysResult<c_long> {
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: callers pass null or pointers to live static buffers; they run only in a probe's own process,
-    // which ends right after.
-    check(unsafe { libc::syscall(number, a, b, c, d, e, f) })
-}
-
 /// Kills every process that we can see, but ourselves. Only for the first process of a pid namespace.
 pub(crate) fn kill_everyone_else() {
     if rustix::process::getpid() == rustix::process::Pid::INIT {
@@ -384,21 +400,66 @@ pub(crate) fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// One call through the 32-bit entry of the kernel, for a live probe. Does not return from inside a box.
-pub(crate) fn call_32_bit() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: `getpid` (20) of the 32-bit table takes no arguments and touches no memory; the entry may change the
-    // registers named as clobbered.
-    unsafe {
-        core::arch::asm!("int 0x80", inout("eax") 20 => _, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    // There is no such entry: end as its caller would.
-    kill_by_filter();
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::fd::AsFd as _;
 
-#[cfg(not(target_arch = "x86_64"))]
-fn kill_by_filter() {
-    // SAFETY: ends this process only.
-    unsafe { libc::raise(libc::SIGSYS) };
+    /// Writes a byte when it is dropped.
+    struct Witness(OwnedFd);
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            rustix::io::write(&self.0, b"dropped").ok();
+        }
+    }
+
+    fn second(_: &Witness) -> ! {
+        exit(0)
+    }
+
+    /// The path of a failure after the second process was started: it ends without coming back.
+    fn failed(_: &Witness, pid: SysResult<i32>) -> ! {
+        exit(if pid.is_ok() { 7 } else { 8 })
+    }
+
+    #[test]
+    fn s5_4_functions_with_a_contract_are_unsafe_and_no_safe_one_makes_any_call() {
+        let text = include_str!("sys.rs");
+        for name in ["fork", "spawn", "close_range", "close"] {
+            let declared = |word: &str| {
+                [format!("{word} {name}("), format!("{word} {name}<")]
+                    .iter()
+                    .any(|start| text.contains(start.as_str()))
+            };
+            assert!(declared("pub(crate) unsafe fn") && !declared("pub(crate) fn"), "{name}");
+        }
+        let any_call = concat!("fn ", "raw(");
+        assert!(!text.contains(any_call) && !include_str!("sys/attempted.rs").contains(any_call));
+    }
+
+    #[test]
+    fn s5_3_what_the_second_process_borrows_is_never_dropped() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let mut stack = vec![0; STACK_BYTES];
+        let witness = Witness(write);
+        let mask = block_signals();
+        // SAFETY: the child calls `spawn` only, whose sides do nothing but `exit` and a `write`.
+        let side = unsafe { fork(0, None) };
+        if matches!(side, Ok(Side::Child)) {
+            // SAFETY: this is the child; neither side unwinds or writes memory that the other uses.
+            unsafe { spawn(&mut stack, true, witness, second, failed) }
+        }
+        restore_signals(&mask);
+        // Ours is not the child's: without this the pipe would stay open.
+        let Witness(ours) = &*std::mem::ManuallyDrop::new(witness);
+        // SAFETY: the owner of this descriptor is never dropped or used again.
+        unsafe { close(ours.as_raw_fd()) }.unwrap();
+        let Ok(Side::Parent(pidfd, _)) = side else { panic!("no child") };
+        wait(pidfd.as_fd(), true).unwrap();
+        let mut said = Vec::new();
+        std::fs::File::from(read).read_to_end(&mut said).unwrap();
+        assert!(said.is_empty(), "{said:?}");
+    }
 }

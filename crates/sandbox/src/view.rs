@@ -111,9 +111,13 @@ const LINKS: &[(&str, &str)] = &[
 /// Writable and private: gone with the run.
 pub(crate) const PRIVATE: &[&str] = &["tmp", "var/tmp", "dev/shm", "home/agent"];
 
-/// Files of `/proc` that a caller who is root could read, capabilities or not. Nothing there can be written: the mount is
-/// read-only, and what needs a capability (`kallsyms`, `kmsg`, …) is refused by the kernel.
-const PROC_BLANKS: &[&str] = &["cmdline", "kcore", "keys", "timer_list"];
+/// Files of `/proc` that tell about the host and that anybody could read. Nothing there can be written: the mount is read-only.
+const PROC_BLANKS: &[&str] = &["cmdline", "keys"];
+/// A further one for a caller who is root. Every file directly in `/proc` that only its owner may read is blanked, too: they belong to
+/// root, capabilities or not.
+const PROC_BLANKS_OF_ROOT: &[&str] = &["kallsyms"];
+/// Not of these, which the kernel opens to capabilities only: a mount less for each launch.
+const PROC_NEEDS_CAPABILITY: &[&str] = &["kcore", "kmsg"];
 
 /// Places where a workspace or bind would take the view apart.
 const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
@@ -206,8 +210,8 @@ impl View {
     }
 
     fn process_covers(&mut self) -> Result<(), SandboxError> {
-        for below in PROC_BLANKS {
-            let (tree, below) = (c("proc")?, c(below)?);
+        for below in process_blanks() {
+            let (tree, below) = (c("proc")?, below.clone());
             self.parts.push(Part::Blank { tree, below, directory: false, optional: true });
         }
         Ok(())
@@ -395,6 +399,31 @@ pub(crate) fn c(text: impl AsRef<OsStr>) -> Result<CString, SandboxError> {
 
 fn relative(path: &Path) -> Result<CString, SandboxError> {
     c(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// The files of `/proc` to blank. Looked for once: a kernel's files stay what they are.
+fn process_blanks() -> &'static [CString] {
+    static FOUND: OnceLock<Vec<CString>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let mut names: Vec<String> = PROC_BLANKS.iter().map(|name| (*name).to_owned()).collect();
+        if rustix::process::geteuid().is_root() {
+            names.extend(PROC_BLANKS_OF_ROOT.iter().map(|name| (*name).to_owned()));
+            let closed = owners_only(Path::new("/proc")).into_iter();
+            names.extend(closed.filter(|name| !PROC_NEEDS_CAPABILITY.contains(&name.as_str())));
+        }
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().filter_map(|name| CString::new(name).ok()).collect()
+    })
+}
+
+/// Files directly in a folder that others than their owner may not read.
+fn owners_only(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let closed = |entry: &std::fs::DirEntry| {
+        entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o004 == 0)
+    };
+    entries.filter(closed).filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]

@@ -19,7 +19,10 @@ fn findings_in(file: &str, text: &str) -> Vec<String> {
         fs::create_dir_all(path.parent().expect("a parent")).expect("its folder");
         fs::write(path, text).expect("a file");
     };
-    place("Cargo.toml", concat!("too_many_lines\nunsafe", "_code = \"deny\"\n"));
+    place(
+        "Cargo.toml",
+        concat!("too_many_lines\nunsafe", "_code = \"deny\"\nundocumented_unsafe", "_blocks = \"deny\"\n"),
+    );
     place("clippy.toml", "too-many-lines-threshold = 70\n");
     place("docs/adr/README.md", "- 0001-one.md\n");
     place(file, text);

@@ -149,8 +149,12 @@ fn write_if_absent(path: &Path, text: &str) -> Result<bool, Failure> {
 
 fn sandbox_word() -> String {
     let probe = regent_sandbox::probe();
+    let memory = probe.findings.iter().find(|finding| finding.name == "memory limit" && !finding.ok);
     match (&probe.full, &probe.fallback) {
-        (None, _) => "namespaces, Landlock and seccomp".to_owned(),
+        (None, _) => match memory {
+            None => "namespaces, Landlock and seccomp".to_owned(),
+            Some(less) => format!("namespaces, Landlock and seccomp; {}", less.says),
+        },
         (Some(closed), None) => {
             format!("Landlock and seccomp only ({}); `regent doctor` says more", closed.reason)
         }

@@ -115,6 +115,16 @@ fn a_program_gets_the_terminal_that_the_person_has() {
 }
 
 #[test]
+fn l9_a_program_at_the_terminal_does_not_reach_the_clipboard_or_the_title() {
+    let world = World::ready();
+    let script = r"stty size; printf 'one\033]52;c;ZXZpbA==\007two\033]0;owned\033\\three\033[31mred\033[0m\033P$qm\033\\four\n'; stty -echo raw; exit 7";
+    let (code, shown) = world.at_terminal(&["run", "--no-network", "--", "sh", "-c", script], "");
+    assert_eq!(code, 7, "{shown:?}");
+    assert!(shown.contains("onetwothree\u{1b}[31mred\u{1b}[0mfour"), "{shown:?}");
+    assert!(!shown.contains("]52;") && !shown.contains("owned") && !shown.contains("P$q"), "{shown:?}");
+}
+
+#[test]
 fn init_asks_before_it_trusts_what_came_with_the_folder() {
     for (typed, exit) in [("\n", 10), ("y\n", 0)] {
         let world = World::bare();

@@ -35,6 +35,7 @@ fn interpret(program: &[sock_filter], arch: u32, number: u32, arguments: [u64; 6
 }
 
 const FULL: Profile = Profile::Full;
+const WATCHED: Profile = Profile::Watched;
 const BARE: Profile = Profile::Bare { landlock_abi: 1, root: true };
 
 fn ask(profile: Profile, call: c_long, arguments: [u64; 6]) -> u32 {
@@ -48,7 +49,7 @@ const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
 #[test]
 fn every_number_gets_the_answer_of_the_table() {
-    for profile in [FULL, BARE] {
+    for profile in [FULL, WATCHED, BARE] {
         let (program, table) = (program(profile), table(profile));
         assert!(program.len() <= 4096, "the kernel's limit");
         for number in 0..4096u32 {
@@ -172,4 +173,86 @@ fn what_landlock_does_not_see_is_refused_without_a_root_of_its_own() {
     }
     assert_eq!(ask(newest(false), libc::SYS_truncate, [0; 6]), ALLOW);
     assert_eq!(ask(BARE, libc::SYS_truncate, [0; 6]), NOT_PERMITTED);
+}
+
+#[test]
+fn s5_1_no_descriptor_of_the_fallback_signals_other_processes() {
+    let newest = Profile::Bare { landlock_abi: 9, root: false };
+    for profile in [BARE, newest] {
+        for command in [libc::F_SETOWN, 10, 15, libc::F_SETLEASE, libc::F_NOTIFY] {
+            for high in [0, 1 << 32] {
+                let arguments = [3, command as u64 | high, 4242, 0, 0, 0];
+                assert_eq!(ask(profile, libc::SYS_fcntl, arguments), NOT_PERMITTED, "fcntl {command}");
+            }
+        }
+        for request in [0x8901, 0x8902, 0x5412, 0x541C, 0x541D, 0x5423] {
+            assert_eq!(ask(profile, libc::SYS_ioctl, [3, request, 0, 0, 0, 0]), NOT_PERMITTED);
+        }
+        for command in [
+            libc::F_GETFD,
+            libc::F_SETFD,
+            libc::F_GETFL,
+            libc::F_SETFL,
+            libc::F_SETLKW,
+            libc::F_DUPFD_CLOEXEC,
+        ] {
+            assert_eq!(
+                ask(profile, libc::SYS_fcntl, [3, command as u64, 0, 0, 0, 0]),
+                ALLOW,
+                "fcntl {command}"
+            );
+        }
+        assert_eq!(ask(profile, libc::SYS_sched_setaffinity, [4242, 0, 0, 0, 0, 0]), NOT_PERMITTED);
+        assert_eq!(ask(profile, libc::SYS_sched_setaffinity, [0; 6]), ALLOW);
+    }
+    // With a pid namespace these reach nobody outside.
+    assert_eq!(ask(FULL, libc::SYS_fcntl, [3, libc::F_SETOWN as u64, 1, 0, 0, 0]), ALLOW);
+}
+
+#[test]
+fn s5_2_m7_the_fallback_has_no_pair_of_datagram_sockets() {
+    let flags = libc::SOCK_CLOEXEC as u64 | libc::SOCK_NONBLOCK as u64;
+    for kind in 0..11u64 {
+        let ask = |profile| ask(profile, libc::SYS_socketpair, [1, kind | flags, 0, 0, 0, 0]);
+        assert_eq!(ask(BARE), if [1, 5].contains(&kind) { ALLOW } else { NOT_PERMITTED }, "type {kind}");
+        assert_eq!(ask(FULL), if [1, 2, 5].contains(&kind) { ALLOW } else { NOT_PERMITTED }, "type {kind}");
+    }
+}
+
+#[test]
+fn s5_5_sockets_speak_tcp_and_udp_only() {
+    for protocol in 0..512u64 {
+        for (family, kind) in [(2, 1), (2, 2), (10, 1), (10, 2), (1, 1)] {
+            let got = ask(FULL, libc::SYS_socket, [family, kind, protocol, 0, 0, 0]);
+            let expected = if [0, 6, 17].contains(&protocol) { ALLOW } else { NOT_PERMITTED };
+            assert_eq!(got, expected, "family {family} type {kind} protocol {protocol}");
+        }
+    }
+    assert_eq!(ask(FULL, libc::SYS_socketpair, [1, 1, 132, 0, 0, 0]), NOT_PERMITTED);
+}
+
+#[test]
+fn m8_a_watched_run_has_no_memory_that_nobody_maps() {
+    assert_eq!(ask(WATCHED, libc::SYS_memfd_create, [0, 8, 0, 0, 0, 0]), NOT_PERMITTED);
+    assert_eq!(ask(FULL, libc::SYS_memfd_create, [0, 8, 0, 0, 0, 0]), ALLOW);
+    let most = u64::from(SEGMENT_BYTES_MAX);
+    for (bytes, expected) in [
+        (0, ALLOW),
+        (56, ALLOW),
+        (most, ALLOW),
+        (most + 1, NOT_PERMITTED),
+        (1 << 32, NOT_PERMITTED),
+        (u64::MAX, NOT_PERMITTED),
+    ] {
+        assert_eq!(ask(WATCHED, libc::SYS_shmget, [0, bytes, 0, 0, 0, 0]), expected, "{bytes}");
+    }
+    // Everything else is as in the full sandbox.
+    let differ: Vec<_> = table(FULL)
+        .iter()
+        .zip(table(WATCHED))
+        .enumerate()
+        .filter(|(_, (a, b))| *a != b)
+        .map(|(n, _)| n)
+        .collect();
+    assert_eq!(differ, [libc::SYS_shmget as usize, libc::SYS_memfd_create as usize]);
 }

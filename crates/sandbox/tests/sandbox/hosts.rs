@@ -223,8 +223,12 @@ async fn limits_are_held_by_what_the_probe_found_and_cgroups_are_swept() {
             assert_eq!(pids == LimitedBy::CgroupV1, for_pids.is_some());
             for_memory.iter().chain(for_pids).map(AsRef::as_ref).collect()
         }
+        Hierarchy::Scope(parent) => {
+            assert_eq!((memory, pids), (LimitedBy::Scope, LimitedBy::Scope));
+            vec![parent]
+        }
         Hierarchy::None => {
-            assert_eq!(memory, LimitedBy::Rlimit);
+            assert_eq!(memory, LimitedBy::Watch);
             let root = rustix::process::geteuid().is_root();
             assert_eq!(pids, if root { LimitedBy::Nothing } else { LimitedBy::Rlimit });
             return;
@@ -255,7 +259,7 @@ fn one_run_leaves_no_cgroup_behind() {
     let prefix = format!("regent-box-{}-", once.id());
     played(&once.wait_with_output().unwrap(), "once");
     let parents: Vec<&Path> = match &probe().cgroups {
-        Hierarchy::V2(parent) => vec![parent],
+        Hierarchy::V2(parent) | Hierarchy::Scope(parent) => vec![parent],
         Hierarchy::V1 { memory, pids } => memory.iter().chain(pids).map(AsRef::as_ref).collect(),
         Hierarchy::None => Vec::new(),
     };

@@ -12,6 +12,8 @@ mod hosts;
 #[cfg(test)]
 mod kit;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod outlet;
 #[cfg(test)]
 mod tier;

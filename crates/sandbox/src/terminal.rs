@@ -1,0 +1,271 @@
+//! A person's terminal, lent to a program: the program gets a pseudo-terminal of ours, and we pass on what may pass.
+//!
+//! One thread does all of it. It puts the person's terminal into raw mode, so that every key reaches the program (Ctrl-C is a signal to
+//! the program's own foreground job), copies input and size one way and filtered output the other, and puts the terminal back however
+//! it ends: when the program does, when the run is killed or dropped, or by a panic.
+
+mod filter;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use tokio::sync::Notify;
+
+use crate::error::SandboxError;
+use crate::sys::terminal::{Modes, Window, is_anothers};
+use filter::Filter;
+
+const CHUNK_BYTES: usize = 16 * 1024;
+/// How often the size of the person's terminal is looked at.
+const LOOK_NS: i64 = 200_000_000;
+const CTRL_C: u8 = 3;
+const CTRL_D: u8 = 4;
+/// A program that Ctrl-C doesn't end is killed at the third of them within this time.
+const STOPS_MAX: usize = 3;
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Somebody's terminal: where input comes from, and where output goes.
+#[derive(Debug, Clone)]
+pub struct Terminal {
+    input: Arc<OwnedFd>,
+    output: Arc<OwnedFd>,
+}
+
+impl Terminal {
+    /// The terminal on this process's own standard input and output.
+    ///
+    /// # Errors
+    /// When they can't be duplicated.
+    pub fn of_this_process() -> std::io::Result<Self> {
+        let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+        Ok(Self { input: Arc::new(input), output: Arc::new(output) })
+    }
+
+    /// Makes the pseudo-terminal like this one. Returns our end, and the program's.
+    pub(crate) fn pair(&self) -> Result<(OwnedFd, OwnedFd), SandboxError> {
+        let (ours, theirs) =
+            crate::sys::terminal::open_pair().map_err(SandboxError::host("opening a pseudo-terminal"))?;
+        // What it can't be told it has a default for.
+        if let Ok(modes) = Modes::of(self.input.as_fd()) {
+            modes.set(theirs.as_fd(), false).ok();
+        }
+        if let Ok(window) = Window::of(self.output.as_fd()) {
+            window.set(ours.as_fd()).ok();
+        }
+        Ok((ours, theirs))
+    }
+}
+
+/// Puts the modes of a terminal back.
+#[derive(Debug)]
+struct Restore {
+    terminal: Arc<OwnedFd>,
+    modes: Modes,
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // What was typed for the program, and what the terminal answered to it, is not for whoever reads next.
+        self.modes.set(self.terminal.as_fd(), true).ok();
+    }
+}
+
+/// Passes on between a terminal and a program's pseudo-terminal. Dropping it stops that and puts the terminal back.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    /// Closed to stop.
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    stopped: Arc<Notify>,
+}
+
+impl Relay {
+    pub(crate) fn start(terminal: Terminal, ours: OwnedFd) -> Result<Self, SandboxError> {
+        let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
+        let (stop_read, stop) = pipe.map_err(SandboxError::host("making a pipe"))?;
+        let stopped = Arc::new(Notify::new());
+        let notify = Arc::clone(&stopped);
+        let work = move || Passing::new(terminal, ours, stop_read, notify).run();
+        let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(work);
+        let thread = thread.map_err(|cause| SandboxError::Host { doing: "starting a thread", cause })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), stopped })
+    }
+
+    /// Waits until the person insists on stopping the program.
+    pub(crate) async fn stopped(&self) {
+        self.stopped.notified().await;
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has put the terminal back as well.
+            thread.join().ok();
+        }
+    }
+}
+
+struct Passing {
+    terminal: Terminal,
+    ours: OwnedFd,
+    stop: OwnedFd,
+    stopped: Arc<Notify>,
+    filter: Filter,
+    window: Option<Window>,
+    /// Typed, and not yet taken by the program.
+    pending: Vec<u8>,
+    /// Whether more can be typed.
+    reads: bool,
+    /// When Ctrl-C was pressed last.
+    stops: Vec<Instant>,
+}
+
+impl Passing {
+    fn new(terminal: Terminal, ours: OwnedFd, stop: OwnedFd, stopped: Arc<Notify>) -> Self {
+        // A job in the background may not read.
+        let reads = !is_anothers(terminal.input.as_fd());
+        let window = Window::of(terminal.output.as_fd()).ok();
+        let (filter, pending, stops) = (Filter::new(), Vec::new(), Vec::new());
+        Self { terminal, ours, stop, stopped, filter, window, pending, reads, stops }
+    }
+
+    fn run(mut self) {
+        let modes = Modes::of(self.terminal.input.as_fd()).ok().filter(|_| self.reads);
+        // Before the modes are changed, so that they are put back whatever happens after.
+        let restore = modes.map(|modes| Restore { terminal: Arc::clone(&self.terminal.input), modes });
+        if let Some(modes) = modes {
+            modes.raw().set(self.terminal.input.as_fd(), false).ok();
+        }
+        while self.pass() {}
+        let reset = self.filter.finish();
+        self.write(&reset);
+        drop(restore);
+    }
+
+    /// One round; false when it is over.
+    fn pass(&mut self) -> bool {
+        self.follow_window();
+        let ours = if self.pending.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let input = if self.reads && self.pending.is_empty() { PollFlags::IN } else { PollFlags::empty() };
+        let mut ready = [
+            PollFd::new(&self.ours, ours),
+            PollFd::new(&self.stop, PollFlags::IN),
+            PollFd::new(&self.terminal.input, input),
+        ];
+        // An empty set would still wake us for a terminal that is gone.
+        let count = if input.is_empty() { 2 } else { 3 };
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+        let Some(asked) = ready.get_mut(..count) else { return false };
+        match rustix::event::poll(asked, Some(&look)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+        let [program, stop, typed] = ready.map(|one| one.revents());
+        if program.contains(PollFlags::OUT) && !self.push() {
+            return false;
+        }
+        if program.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && !self.show() {
+            return false;
+        }
+        if !stop.is_empty() {
+            // What is written already is shown; more is not waited for.
+            while self.show_some() == Some(true) {}
+            return false;
+        }
+        if !typed.is_empty() {
+            self.take();
+        }
+        true
+    }
+
+    fn follow_window(&mut self) {
+        let now = Window::of(self.terminal.output.as_fd()).ok();
+        if now != self.window {
+            self.window = now;
+            now.map(|window| window.set(self.ours.as_fd()));
+        }
+    }
+
+    /// Takes what was typed.
+    fn take(&mut self) {
+        let mut buffer = [0; 4096];
+        match rustix::io::read(&*self.terminal.input, &mut buffer) {
+            Ok(0) | Err(Errno::IO) => {
+                // The terminal is gone: so the program hears.
+                self.reads = false;
+                self.pending.push(CTRL_D);
+            }
+            Ok(count) => {
+                let typed = buffer.get(..count).unwrap_or_default();
+                self.count_stops(typed);
+                self.pending.extend_from_slice(typed);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn count_stops(&mut self, typed: &[u8]) {
+        let now = Instant::now();
+        self.stops.retain(|at| now.duration_since(*at) < STOPS_WITHIN);
+        self.stops.extend(typed.iter().filter(|byte| **byte == CTRL_C).map(|_| now));
+        if self.stops.len() >= STOPS_MAX {
+            self.stopped.notify_one();
+        }
+    }
+
+    /// Gives the program what was typed; false when it has no terminal any more.
+    fn push(&mut self) -> bool {
+        match rustix::io::write(&self.ours, &self.pending) {
+            Ok(count) => drop(self.pending.drain(..count.min(self.pending.len()))),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// Shows what the program wrote; false when it can write no more.
+    fn show(&mut self) -> bool {
+        self.show_some().is_some()
+    }
+
+    /// As [`show`](Self::show); `Some(false)`: there is nothing now.
+    fn show_some(&mut self) -> Option<bool> {
+        let mut buffer = [0; CHUNK_BYTES];
+        match rustix::io::read(&self.ours, &mut buffer) {
+            Ok(0) | Err(Errno::IO) => None,
+            Ok(count) => {
+                let mut out = Vec::with_capacity(count);
+                self.filter.feed(buffer.get(..count).unwrap_or_default(), &mut out);
+                self.write(&out).then_some(true)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    /// To the person's terminal; false when it is gone.
+    fn write(&self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            match rustix::io::write(&*self.terminal.output, bytes) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let mut ready = [PollFd::new(&*self.terminal.output, PollFlags::OUT)];
+                    rustix::event::poll(&mut ready, None).ok();
+                }
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,167 @@
+//! A program at a terminal of ours, with another pseudo-terminal in the place of the person's.
+
+use std::future::pending;
+
+use super::*;
+use crate::ended::{Ended, EndedBy, Exit};
+use crate::run::run;
+use crate::spec::Spec;
+use crate::sys::terminal::open_pair;
+
+/// The person: sees the screen, and types.
+struct Person {
+    keyboard: OwnedFd,
+    terminal: Terminal,
+    seen: Vec<u8>,
+}
+
+impl Person {
+    fn new() -> Self {
+        let (keyboard, screen) = open_pair().unwrap();
+        let screen = Arc::new(screen);
+        Window([30, 100, 0, 0]).set(keyboard.as_fd()).unwrap();
+        let terminal = Terminal { input: Arc::clone(&screen), output: screen };
+        Self { keyboard, terminal, seen: Vec::new() }
+    }
+
+    fn modes(&self) -> Modes {
+        Modes::of(self.terminal.input.as_fd()).unwrap()
+    }
+
+    fn press(&self, keys: &[u8]) {
+        rustix::io::write(&self.keyboard, keys).unwrap();
+    }
+
+    fn look(&mut self) -> String {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = rustix::io::read(&self.keyboard, &mut buffer) {
+            self.seen.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    async fn see(&mut self, text: &str) {
+        while !self.look().contains(text) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn spec(person: &Person, script: &str) -> Spec {
+    Spec { terminal: Some(person.terminal.clone()), ..Spec::new(["/bin/sh", "-c", script]) }
+}
+
+async fn ran(person: &mut Person, script: &str) -> Ended {
+    let ended = run(spec(person, script), pending()).await.unwrap();
+    person.look();
+    ended
+}
+
+#[tokio::test]
+async fn l9_a_program_has_a_terminal_of_its_own_and_leaves_the_persons_as_it_was() {
+    let mut person = Person::new();
+    assert!(person.modes().is_cooked());
+    let ended =
+        ran(&mut person, "test -t 0 && test -t 1 && test -t 2 && stty size && stty -echo raw && exit 3")
+            .await;
+    assert_eq!(ended.status, Exit::Code(3));
+    assert!(person.look().contains("30 100"), "{}", person.look());
+    assert!(person.modes().is_cooked(), "restored");
+}
+
+#[tokio::test]
+async fn l9_the_clipboard_does_not_pass() {
+    let mut person = Person::new();
+    let ended = ran(
+        &mut person,
+        "printf 'one\\033]52;c;aGVsbG8=\\007two\\033]0;title\\033\\\\three\\033P$qm\\033\\\\four'",
+    )
+    .await;
+    assert_eq!(ended.status, Exit::Code(0));
+    let seen = person.look();
+    assert!(seen.contains("onetwothreefour"), "{seen:?}");
+    assert!(!seen.contains("52;") && !seen.contains("title"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn l9_ctrl_c_reaches_the_program() {
+    let mut person = Person::new();
+    let script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 1; done";
+    let running = tokio::spawn(run(spec(&person, script), pending()));
+    person.see("ready").await;
+    assert!(!person.modes().is_cooked(), "raw while it runs");
+    person.press(&[CTRL_C]);
+    let ended = running.await.unwrap().unwrap();
+    assert_eq!((ended.status, ended.why), (Exit::Code(9), EndedBy::Itself));
+    assert!(person.modes().is_cooked() && person.look().contains("caught"));
+}
+
+#[tokio::test]
+async fn l9_a_program_that_ignores_ctrl_c_is_killed_at_the_third() {
+    let mut person = Person::new();
+    let script = "trap '' INT HUP; echo ready; while :; do sleep 1; done";
+    let running = tokio::spawn(run(spec(&person, script), pending()));
+    person.see("ready").await;
+    person.press(&[CTRL_C, CTRL_C, CTRL_C]);
+    let ended = running.await.unwrap().unwrap();
+    assert_eq!(ended.why, EndedBy::Killed);
+    assert!(person.modes().is_cooked());
+}
+
+#[tokio::test]
+async fn l9_a_new_size_reaches_the_program() {
+    let mut person = Person::new();
+    let script = "trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done";
+    let running = tokio::spawn(run(spec(&person, script), pending()));
+    person.see("ready").await;
+    Window([40, 120, 0, 0]).set(person.keyboard.as_fd()).unwrap();
+    person.see("40 120").await;
+    assert_eq!(running.await.unwrap().unwrap().status, Exit::Code(5));
+}
+
+#[tokio::test]
+async fn l9_the_terminal_is_put_back_when_the_run_is_cancelled_or_dropped() {
+    for dropped in [false, true] {
+        let mut person = Person::new();
+        let (cancel, cancelled) = tokio::sync::oneshot::channel::<()>();
+        let spec = spec(&person, "stty -echo raw; echo ready; exec sleep 600");
+        let running = tokio::spawn(run(spec, async { drop(cancelled.await) }));
+        person.see("ready").await;
+        assert!(!person.modes().is_cooked());
+        if dropped {
+            running.abort();
+            running.await.unwrap_err();
+        } else {
+            cancel.send(()).unwrap();
+            assert_eq!(running.await.unwrap().unwrap().why, EndedBy::Killed);
+        }
+        assert!(person.modes().is_cooked(), "dropped: {dropped}");
+    }
+}
+
+#[test]
+fn l9_the_terminal_is_put_back_by_a_panic() {
+    let person = Person::new();
+    let terminal = Arc::clone(&person.terminal.input);
+    let worked = std::thread::spawn(move || {
+        let modes = Modes::of(terminal.as_fd()).unwrap();
+        let _restore = Restore { terminal: Arc::clone(&terminal), modes };
+        modes.raw().set(terminal.as_fd(), false).unwrap();
+        assert!(Modes::of(terminal.as_fd()).unwrap().is_cooked(), "it is raw, so that this panics");
+    });
+    worked.join().unwrap_err();
+    assert!(person.modes().is_cooked());
+}
+
+#[tokio::test]
+async fn l9_input_reaches_the_program_and_the_end_of_output_is_not_lost() {
+    let mut person = Person::new();
+    let script = "stty -echo; echo ready; read line; echo \"got $line\"; i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; echo end";
+    let running = tokio::spawn(run(spec(&person, script), pending()));
+    person.see("ready").await;
+    person.press(b"hello\r");
+    person.see("end\r\n").await;
+    assert_eq!(running.await.unwrap().unwrap().status, Exit::Code(0));
+    let seen = person.look();
+    assert!(seen.contains("got hello") && seen.contains("line 1999"), "{seen}");
+}
