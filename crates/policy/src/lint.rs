@@ -13,14 +13,18 @@ const PAIRS_MAX: usize = 4_000_000;
 /// Calls that hardly anyone wants allowed, and why.
 const HOLES: &[(&str, &str)] = &[
     (
-        "{ tool: fs.write, path: .regent/policy.yml }",
-        "agents may rewrite their own policy: deny writing to `**/.regent/**`",
+        "{ tool: fs.write, path: .git/hooks/pre-commit }",
+        "agents may plant git hooks, which run outside the sandbox: deny writing to `@control-files`",
     ),
     (
-        "{ tool: fs.write, path: .git/hooks/pre-commit }",
-        "agents may plant git hooks, which run outside the sandbox: deny writing to `**/.git/**`",
+        "{ tool: fs.write, path: .GIT/hooks/pre-commit }",
+        "agents may write control files in another spelling (`.GIT`): deny writing to `@control-files`",
     ),
-    ("{ tool: fs.write, path: .mcp.json }", "agents may add tool servers: deny writing to `**/.mcp.json`"),
+    ("{ tool: fs.write, path: .mcp.json }", "agents may add tool servers: deny writing to `@control-files`"),
+    (
+        "{ tool: fs.write, path: .github/workflows/ci.yml }",
+        "agents may write files that run by themselves, such as CI workflows: ask before writing to `@runs-by-itself`",
+    ),
     (
         "{ op: approval.answer, class: agent }",
         "agents may answer the questions asked about them: deny `approval.*`",
@@ -334,7 +338,15 @@ mod tests {
             ),
             (
                 "  - { id: a, effect: allow, match: { tool: fs.write, path: '**' } }",
-                "3: agents may rewrite their own policy: deny writing to `**/.regent/**`",
+                "3: agents may plant git hooks, which run outside the sandbox: deny writing to `@control-files`",
+            ),
+            (
+                "  - { id: a, effect: allow, match: { tool: fs.write, path: '**' } }\n  - { id: b, effect: deny, match: { path: '**/.git/**' } }",
+                "3: agents may write control files in another spelling (`.GIT`): deny writing to `@control-files`",
+            ),
+            (
+                "  - { id: a, effect: allow, match: { tool: fs.write, path: '**' } }\n  - { id: b, effect: deny, match: { path: '@control-files' } }",
+                "3: agents may write files that run by themselves, such as CI workflows: ask before writing to `@runs-by-itself`",
             ),
         ];
         for (rules, expected) in cases {
