@@ -66,6 +66,7 @@ pub struct RawOutput {
     pub(crate) obtained: Option<Value>,
     pub(crate) spent: Spent,
     pub(crate) failure: Option<Failure>,
+    pub(crate) breach: Option<String>,
 }
 
 /// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
@@ -80,7 +81,7 @@ pub struct Failure {
 impl RawOutput {
     /// What came out.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, label: None, obtained: None, spent: Spent::default(), failure: None }
+        Self { bytes, label: None, obtained: None, spent: Spent::default(), failure: None, breach: None }
     }
 
     /// Cuts what is more than allowed, and says whether there was more.
@@ -129,6 +130,13 @@ impl RawOutput {
     #[must_use]
     pub fn with_obtained(mut self, obtained: Value) -> Self {
         self.obtained = Some(obtained);
+        self
+    }
+
+    /// The confinement did not hold, and what came of it could not be undone. The kernel records the outcome and seals itself.
+    #[must_use]
+    pub fn with_breach(mut self, what: impl Into<String>) -> Self {
+        self.breach = Some(what.into());
         self
     }
 

@@ -11,6 +11,7 @@ mod effect;
 mod flow;
 mod label;
 mod permit;
+mod reading;
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -33,6 +34,7 @@ pub use flow::{Overflow, Stream};
 pub use label::{Labelled, Nonce};
 pub(crate) use permit::Frame;
 pub use permit::{Permit, tier};
+pub use reading::ReadJudge;
 
 /// Nested calls (a tool asking for a file) stop here.
 const DEPTH_MAX: u8 = 8;
@@ -279,7 +281,7 @@ impl Core {
         let flowed_masked = frame.flow.finish(&*self.secrets, &mut raw);
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
-        let (spent, obtained) = (raw.spent, raw.obtained.take());
+        let (spent, obtained, breach) = (raw.spent, raw.obtained.take(), raw.breach.take());
         raw.raise(grant.result.map(label::at_least));
         // What policy withholds was done all the same: whatever follows from the effect follows from how it ended.
         let performed = status.clone();
@@ -302,6 +304,9 @@ impl Core {
         };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
         let receipt = self.record_outcome(draft).await?;
+        if let Some(breach) = breach {
+            self.seal(&breach);
+        }
         self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);

@@ -83,6 +83,11 @@ impl Policy {
         said
     }
 
+    /// What [`Policy::decide`] would say to a call that isn't made: shadow policies don't count it.
+    pub fn foresee(&self, facts: &Facts<'_>) -> Verdict {
+        self.judge(facts)
+    }
+
     fn judge(&self, facts: &Facts<'_>) -> Verdict {
         let mut is_spoken_of = false;
         let mut grant = Grant {

@@ -7,7 +7,7 @@ use regent_ledger::Receipt;
 use regent_policy::{Class, Limits, Reason, Verdict};
 use serde_json::Value;
 
-use super::{Fault, Flow, Overflow, Reply};
+use super::{Fault, Flow, Overflow, ReadJudge, Reply};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
@@ -132,6 +132,12 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
             Verdict::Allow(grant) => grant.transforms.is_empty(),
             Verdict::Ask(_) | Verdict::Deny(_) => false,
         }
+    }
+
+    /// Judges reading files of the workspace, many of them, for this caller: a program must not be shown what `fs.read` would ask
+    /// about or deny.
+    pub async fn read_judge(&self) -> Result<ReadJudge<'s>, Fault> {
+        ReadJudge::new(&self.frame.core, |op| self.nested(op)).await
     }
 
     /// Lets guest code ask for more: a host import is a system call too, made as the same principal.
