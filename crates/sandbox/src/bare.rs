@@ -2,7 +2,7 @@
 //!
 //! Landlock rules only ever add, and hold for everything below a place. So where a workspace has paths that must not
 //! be written or read, its folders on the way to them get no rule; what is in those folders gets rules one by one.
-//! The price: no new entries directly in such a folder. In return a control path that doesn't exist can't be created.
+//! The price: no new entries directly in such a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use crate::error::SandboxError;
 use crate::grants::Access;
 use crate::spec::{Spec, WorkspaceMount};
-use crate::view::{DEVICES, ETC, PATHS_MAX, Rule, SYSTEM, View, beneath, c};
+use crate::survey::Survey;
+use crate::view::{DEVICES, ETC, PATHS_MAX, Rule, SYSTEM, View, c};
 
 /// Rules of one run; each is a few system calls of a launch.
 const RULES_MAX: usize = 8192;
@@ -33,7 +34,7 @@ const HOST_FILES: &[&str] = &[
 
 impl View {
     /// Rules over the host's own tree; no parts, since nothing is mounted.
-    pub(crate) fn bare(spec: &Spec) -> Result<Self, SandboxError> {
+    pub(crate) fn bare(spec: &Spec, survey: &Survey) -> Result<Self, SandboxError> {
         let mut view = Self::default();
         for path in SYSTEM {
             view.allow(Path::new(path), Access::Execute)?;
@@ -53,32 +54,22 @@ impl View {
                 let why = format!("`{at}` can't be shown at another place without a mount namespace");
                 return Err(SandboxError::Spec(why));
             }
-            view.allow(&bind.host, Access::Execute)?;
+            let hidden = spec.covers.iter().filter(|cover| cover.at == bind.at);
+            let hidden = hidden.map(|cover| bind.host.join(&cover.below)).collect();
+            view.allow_except(&bind.host, Access::Execute, &Apart { read_only: Vec::new(), hidden })?;
         }
         if let Some(workspace) = &spec.workspace {
-            view.workspace(workspace)?;
+            view.workspace(workspace, survey)?;
         }
         Ok(view)
     }
 
-    fn workspace(&mut self, workspace: &WorkspaceMount) -> Result<(), SandboxError> {
-        let paths = workspace.read_only_below.iter().chain(&workspace.hidden);
-        paths.clone().try_for_each(|path| beneath(path))?;
-        // Hidden paths are meant wherever they really are.
-        let mut hidden: Vec<PathBuf> = Vec::new();
-        for path in &workspace.hidden {
-            let named = workspace.host.join(path);
-            hidden.extend(named.canonicalize());
-            hidden.push(named);
-        }
-        let read_only = if workspace.writable {
-            workspace.read_only_below.iter().map(|path| workspace.host.join(path)).collect()
-        } else {
-            Vec::new()
-        };
+    fn workspace(&mut self, workspace: &WorkspaceMount, survey: &Survey) -> Result<(), SandboxError> {
+        let real = |path: &PathBuf| workspace.host.join(path);
+        let hidden = survey.blanks.iter().map(|blank| real(&blank.path)).collect();
+        let read_only = survey.pins.iter().filter(|pin| pin.read_only).map(|pin| real(&pin.path)).collect();
         let access = if workspace.writable { Access::Write } else { Access::Execute };
-        let apart = Apart { read_only, hidden };
-        self.allow_except(&workspace.host, access, &apart)
+        self.allow_except(&workspace.host, access, &Apart { read_only, hidden })
     }
 
     fn allow_except(&mut self, path: &Path, access: Access, apart: &Apart) -> Result<(), SandboxError> {
@@ -94,7 +85,9 @@ impl View {
         self.allow(path, Access::List)?;
         let entries = fs::read_dir(path)
             .map_err(|cause| SandboxError::Spec(format!("`{}`: {cause}", path.display())))?;
-        for entry in entries.flatten() {
+        for entry in entries {
+            let entry =
+                entry.map_err(|cause| SandboxError::Unreadable { path: path.to_path_buf(), cause })?;
             // A link has no rule of its own: what it leads to has one, or not.
             if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
                 self.allow_except(&entry.path(), access, apart)?;
@@ -131,6 +124,7 @@ impl Apart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::survey::{Blank, Pin};
 
     #[test]
     fn what_is_apart_gets_no_more_than_it_should() {
@@ -141,14 +135,17 @@ mod tests {
         for file in ["a/one", "a/b/two", "a/b/c/three", "x/four", "secret"] {
             fs::write(root.join(file), "").unwrap();
         }
-        let workspace = WorkspaceMount {
-            host: root.clone(),
-            writable: true,
-            read_only_below: vec!["a/b".into(), "absent".into()],
-            hidden: vec!["secret".into(), "a/b/c".into()],
+        let workspace = WorkspaceMount::new(&root, true);
+        let survey = Survey {
+            pins: vec![Pin { path: "a/b".into(), read_only: true }],
+            blanks: vec![
+                Blank { path: "secret".into(), folder: false },
+                Blank { path: "a/b/c".into(), folder: true },
+            ],
+            ..Survey::default()
         };
         let mut view = View::default();
-        view.workspace(&workspace).unwrap();
+        view.workspace(&workspace, &survey).unwrap();
         // What the rules together give a path: the union over everything above it.
         let access = |file: &str| -> Vec<Access> {
             let path = root.join(file);

@@ -21,6 +21,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::children;
 use crate::ended::Confinement;
 use crate::error::Step;
+use crate::handover;
 use crate::mounts;
 use crate::outlet;
 use crate::plan::{Payload, Plan};
@@ -107,7 +108,7 @@ fn hand_over(start: &Start<'_>) -> Result<OwnedFd, Failure> {
     // Ends that only the other process may hold, or nobody would ever see them close.
     // SAFETY: this process has no objects for its standard descriptors.
     unsafe { sys::close_range(0, 2) }.map_err(at(Step::Stdio))?;
-    for fd in plan.stdio.iter().chain(&plan.outlet).chain([&start.begun.1]) {
+    for fd in plan.stdio.iter().chain(&plan.outlet).chain(&plan.supervisor).chain([&start.begun.1]) {
         // SAFETY: nothing below uses these ends again, and their owners are never dropped: this process ends in `exit`.
         unsafe { sys::close(fd.as_raw_fd()) }.map_err(at(Step::Stdio))?;
     }
@@ -234,6 +235,9 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
     // The root is the new one since the first process left the old one; the working directory is not, until now.
     rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;
     sys::unblock_signals();
+    if let Some(channel) = &plan.supervisor {
+        hand_to_supervisor(plan, channel).map_err(at(Step::Supervision))?;
+    }
     sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
     if matches!(plan.payload, Payload::Builtin(_)) {
         // There will be no exec to close it.
@@ -258,6 +262,12 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
             Err(Failure { step: Step::Exec, part: NO_PART, errno: last })
         }
     }
+}
+
+/// From here on the supervisor performs the calls that make names. Its end of it closes before the program is there.
+fn hand_to_supervisor(plan: &Plan, channel: &OwnedFd) -> Result<(), Errno> {
+    let listener = sys::notify::listen(&plan.supervised)?;
+    handover::send(channel.as_fd(), listener.as_fd())
 }
 
 /// Reaps until the program has ended or the parent is gone, and leaves nothing behind.

@@ -19,8 +19,12 @@ pub struct Ended {
     pub why: EndedBy,
     /// The confinement it had.
     pub obtained: Obtained,
-    /// Control paths that were absent before and were there afterwards: where each was moved to.
+    /// Guarded names that appeared in the workspace while it ran, although it could not make them: where each was moved to.
     pub planted: Vec<Planted>,
+    /// Guarded names that it tried to make or write, and was refused: the first few.
+    pub refused: Vec<PathBuf>,
+    /// How many more there were.
+    pub refused_more: u64,
     /// Processor time of the whole run.
     pub cpu_ms: u64,
     /// Largest resident size of any one of its processes.
@@ -55,13 +59,16 @@ pub enum EndedBy {
     Memory,
 }
 
-/// A control path that appeared during a run.
+/// A guarded name that appeared during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Planted {
     /// Where it appeared.
     pub path: PathBuf,
-    /// Where it is now; `None` if it could not be moved.
+    /// Where it is now; `None` if it could not be moved and is still there.
     pub moved_to: Option<PathBuf>,
+    /// Why it could not be moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_because: Option<String>,
 }
 
 /// What was really obtained, as opposed to asked for. Goes into the receipt.

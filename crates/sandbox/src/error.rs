@@ -37,6 +37,17 @@ pub enum SandboxError {
     /// The specification contradicts itself or the host. Nothing was run.
     #[error("the sandbox specification is not usable: {0}")]
     Spec(String),
+    /// A part of the workspace can't be looked at, so that nobody knows what would have to be guarded there. Nothing was run.
+    #[error(
+        "the sandbox can't tell what to guard in `{}`: {cause}. Make it readable: chmod u+rwx '{}'",
+        .path.display(), .path.display()
+    )]
+    Unreadable {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What the kernel said.
+        cause: io::Error,
+    },
     /// A step of the confinement failed. Nothing was run.
     #[error("the sandbox could not be set up, step `{step}`{}: {cause}", place(.at))]
     Setup {
@@ -126,6 +137,8 @@ steps! {
     Landlock = "landlock",
     /// The system call filter.
     Seccomp = "seccomp",
+    /// Handing over the calls that the supervisor performs.
+    Supervision = "supervision",
     /// Creating the program's own process.
     Spawn = "spawn",
     /// The empty network.

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use regent_guard::{GuardKind, is_kind};
 use regent_kernel::{
     BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
     Permit, Principal, RawOutput, Spent, ToolSpec, tier,
@@ -20,53 +21,13 @@ use tokio::sync::mpsc;
 use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
 use crate::outlet::Outlet;
-use crate::run::run;
-use crate::spec::{DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount};
+use crate::run::run_payload;
+use crate::spec::{Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount};
+use crate::survey::Survey;
 use crate::terminal::Terminal;
 
-/// Files of a workspace that steer Regent, git, editors, shells and package tools: whoever writes them runs code later,
-/// outside. Guarded at the top of the workspace; policy guards them everywhere against the file tools.
-pub const CONTROL_PATHS: &[&str] = &[
-    ".regent",
-    ".agentzero",
-    ".agents/security.md",
-    ".mcp.json",
-    ".vscode",
-    ".idea",
-    ".cursor",
-    ".claude",
-    ".zed",
-    ".envrc",
-    ".bashrc",
-    ".bash_profile",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".gitconfig",
-    ".npmrc",
-    ".yarnrc",
-    ".pypirc",
-    ".netrc",
-    ".cargo/config",
-    ".cargo/config.toml",
-];
-
-/// The same inside a repository: what names programs to run, and what would make git look elsewhere for it.
-const GIT_CONTROL_PATHS: &[&str] =
-    &[".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/modules"];
-
-/// Not shown inside: the ledger with everyone's payloads, and where projects keep their secrets.
-pub const HIDDEN_PATHS: &[&str] = &[
-    ".regent",
-    ".env",
-    ".env.local",
-    ".env.development",
-    ".env.production",
-    ".env.staging",
-    ".env.test",
-    ".netrc",
-    ".pypirc",
-];
+/// How often a launch is begun again when the workspace changes while it is looked at.
+const LAUNCHES_MAX: u32 = 3;
 
 /// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
 pub(crate) const AFTER_KERNEL_MS: u64 = 1_000;
@@ -103,13 +64,7 @@ impl ProcessTier {
 
     /// What any program would be given in this workspace, before the call's own arguments and limits.
     pub fn spec(&self, workspace: &Path) -> Spec {
-        let git: &[&str] = if workspace.join(".git").is_dir() { GIT_CONTROL_PATHS } else { &[".git"] };
-        let mount = WorkspaceMount {
-            host: workspace.to_path_buf(),
-            writable: true,
-            read_only_below: CONTROL_PATHS.iter().chain(git).map(PathBuf::from).collect(),
-            hidden: HIDDEN_PATHS.iter().map(PathBuf::from).collect(),
-        };
+        let mount = WorkspaceMount::new(workspace, true);
         let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let env = vec![
             set("PATH", DEFAULT_PATH),
@@ -204,17 +159,26 @@ impl ProcessTier {
 
     async fn finish(
         &self,
-        spec: Spec,
+        mut spec: Spec,
         network: bool,
         permit: &Permit<'_, tier::Process>,
     ) -> Result<RawOutput, ExecuteError> {
-        let ended = match network {
-            true => self.run_with_way_out(spec, permit).await,
-            false => Ok(run(spec, permit.cancelled()).await),
-        };
-        let mut ended = match ended {
-            Ok(ended) => ended,
-            Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+        let mut launches = 0;
+        let mut ended = loop {
+            launches += 1;
+            if let Err(error) = survey(&mut spec, permit).await {
+                return refusal(&error);
+            }
+            let ended = match network {
+                true => self.run_with_way_out(&mut spec, permit).await,
+                false => Ok(run_payload(&spec, permit.cancelled(), None).await),
+            };
+            match ended {
+                // A file was moved between the look and the mount. It is looked for again: skipping it could show it.
+                Ok(Err(error)) if has_moved(&error) && launches < LAUNCHES_MAX => {}
+                Ok(ended) => break ended,
+                Err(why) => return Ok(RawOutput::failed("process.no_network", why)),
+            }
         };
         let masked = ended.as_mut().is_ok_and(|ended| scrub(permit, ended));
         let output = reply(ended)?;
@@ -232,17 +196,18 @@ impl ProcessTier {
     /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
     async fn run_with_way_out(
         &self,
-        mut spec: Spec,
+        spec: &mut Spec,
         permit: &Permit<'_, tier::Process>,
     ) -> Result<Result<Ended, SandboxError>, String> {
         let outlet = self.outlet.as_ref().ok_or("there is no broker here that could be reached")?;
         let outfit = outlet.outfit()?;
         spec.env.retain(|(name, _)| outfit.env.iter().all(|(other, _)| other != name));
         spec.env.extend(outfit.env);
+        spec.binds.retain(|bind| !outfit.binds.contains(bind));
         spec.binds.extend(outfit.binds);
         let (sender, mut listeners) = mpsc::channel(1);
         spec.listener = Some(sender);
-        let running = run(spec, permit.cancelled());
+        let running = run_payload(spec, permit.cancelled(), None);
         let serving = async {
             if let Some(listener) = listeners.recv().await {
                 outlet.serve(listener, permit).await;
@@ -256,6 +221,43 @@ impl ProcessTier {
             () = &mut serving => running.await,
         })
     }
+}
+
+/// Looks at what the program would see, with policy's eyes: what `fs.read` would ask about or deny is hidden from it.
+async fn survey(spec: &mut Spec, permit: &Permit<'_, tier::Process>) -> Result<(), SandboxError> {
+    let root = permit.workspace().root();
+    let unjudged = |error: regent_kernel::Fault| SandboxError::Host {
+        doing: "asking policy what the program may read",
+        cause: std::io::Error::other(error.to_string()),
+    };
+    let mut judge = permit.read_judge().await.map_err(unjudged)?;
+    let mut look = |mount: &WorkspaceMount| {
+        let place = mount.host.strip_prefix(root).unwrap_or(Path::new("")).to_string_lossy().into_owned();
+        let prefix = if place.is_empty() { place } else { format!("{place}/") };
+        Survey::take(mount, &mut |path| {
+            let path = format!("{prefix}{path}");
+            judge.may_read(&path) && !is_kind(&path, GuardKind::Regent)
+        })
+    };
+    if let Some(mount) = &mut spec.workspace {
+        mount.survey = Some(Arc::new(look(mount)?));
+    }
+    spec.covers.clear();
+    for bind in spec.binds.iter().filter(|bind| bind.host.starts_with(root)) {
+        let found = look(&WorkspaceMount::new(&bind.host, false))?;
+        spec.covers.extend(found.blanks.into_iter().map(|blank| Cover {
+            at: bind.at.clone(),
+            below: blank.path,
+            folder: blank.folder,
+        }));
+    }
+    Ok(())
+}
+
+/// Whether a file that was to be covered was gone when its turn came.
+fn has_moved(error: &SandboxError) -> bool {
+    matches!(error, SandboxError::Setup { step: Step::Guard, cause, .. }
+        if cause.kind() == std::io::ErrorKind::NotFound)
 }
 
 impl Arguments {
@@ -316,14 +318,16 @@ fn reply(result: Result<Ended, SandboxError>) -> Result<RawOutput, ExecuteError>
         Ok(ended) => ended,
         Err(error) => return refusal(&error),
     };
-    let receipt = receipt(&ended);
-    let failure = failure(&ended);
+    let (receipt, failure, breach) = (receipt(&ended), failure(&ended), breach(&ended));
     let spent = Spent { wall_ms: ended.wall_ms, ..Spent::default() };
     let mut bytes = ended.stdout;
     bytes.extend_from_slice(&ended.stderr);
-    let output = RawOutput::new(bytes).with_obtained(receipt).with_spent(spent);
-    Ok(match failure {
-        Some((code, message)) => output.with_failure(code, message),
+    let mut output = RawOutput::new(bytes).with_obtained(receipt).with_spent(spent);
+    if let Some((code, message)) = failure {
+        output = output.with_failure(code, message);
+    }
+    Ok(match breach {
+        Some(what) => output.with_breach(what),
         None => output,
     })
 }
@@ -345,6 +349,7 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
         }
         SandboxError::Program { .. } => Ok(RawOutput::failed("process.not_started", message)),
         SandboxError::Spec(_) => Ok(RawOutput::failed("process.refused", message)),
+        SandboxError::Unreadable { .. } => Ok(RawOutput::failed("process.unreadable", message)),
         SandboxError::Setup { step: Step::WorkingDirectory, .. } => {
             Ok(RawOutput::failed("process.cwd", "the working folder is not there inside the sandbox"))
         }
@@ -362,6 +367,8 @@ fn receipt(ended: &Ended) -> Value {
             "stderr_bytes": ended.stderr.len(),
             "truncated": ended.truncated,
             "planted": ended.planted,
+            "refused": ended.refused,
+            "refused_more": ended.refused_more,
             "cpu_ms": ended.cpu_ms,
             "rss_bytes_peak": ended.rss_bytes_peak,
             "wall_ms": ended.wall_ms,
@@ -379,19 +386,53 @@ fn failure(ended: &Ended) -> Option<(&'static str, String)> {
         (EndedBy::Killed, _) => Some(("process.killed", "it was killed: the call was cancelled".to_owned())),
         (EndedBy::Memory, _) => Some(("process.memory", "it ran out of memory".to_owned())),
         (EndedBy::Itself, Exit::Code(0)) => planted(ended),
-        (EndedBy::Itself, Exit::Code(code)) => Some(("process.exit", format!("it exited with code {code}"))),
+        (EndedBy::Itself, Exit::Code(code)) => {
+            Some(("process.exit", format!("it exited with code {code}{}", refused(ended))))
+        }
         (EndedBy::Itself, Exit::Signal(signal)) => {
-            Some(("process.signal", format!("signal {signal} ended it")))
+            Some(("process.signal", format!("signal {signal} ended it{}", refused(ended))))
         }
     }
 }
 
-fn planted(ended: &Ended) -> Option<(&'static str, String)> {
-    if ended.planted.is_empty() {
-        return None;
+/// What the sandbox refused, which may be why a program failed.
+fn refused(ended: &Ended) -> String {
+    let names = names(ended.refused.iter().map(PathBuf::as_path));
+    match (ended.refused.is_empty(), ended.refused_more) {
+        (true, _) => String::new(),
+        (false, 0) => format!("; the sandbox refused it guarded files: {names}"),
+        (false, more) => format!("; the sandbox refused it guarded files: {names} and {more} more"),
     }
-    let names: Vec<String> =
-        ended.planted.iter().map(|planted| format!("`{}`", planted.path.display())).collect();
-    let names = names.join(", ");
-    Some(("process.planted", format!("it made control files, which were moved aside: {names}")))
+}
+
+fn names<'a>(paths: impl Iterator<Item = &'a Path>) -> String {
+    paths.map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
+}
+
+fn planted(ended: &Ended) -> Option<(&'static str, String)> {
+    let list = |moved: bool| {
+        let some = ended.planted.iter().filter(move |planted| planted.moved_to.is_some() == moved);
+        names(some.map(|planted| planted.path.as_path()))
+    };
+    match (list(true), list(false)) {
+        (moved, left) if moved.is_empty() && left.is_empty() => None,
+        (moved, left) if left.is_empty() => Some((
+            "process.planted",
+            format!("guarded files appeared while it ran and were moved aside: {moved}"),
+        )),
+        (_, left) => Some((
+            "process.planted",
+            format!("guarded files appeared while it ran and are still there: {left}"),
+        )),
+    }
+}
+
+/// What could not be undone.
+fn breach(ended: &Ended) -> Option<String> {
+    let left = ended.planted.iter().filter(|planted| planted.moved_to.is_none());
+    let left: Vec<&Path> = left.map(|planted| planted.path.as_path()).collect();
+    let names = names(left.iter().copied());
+    (!left.is_empty()).then(|| {
+        format!("guarded files appeared while a program ran and could not be moved aside: {names}. Remove them, then start again")
+    })
 }

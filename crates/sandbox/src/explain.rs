@@ -9,6 +9,7 @@ use crate::error::SandboxError;
 use crate::grants::Access;
 use crate::plan;
 use crate::probe;
+use crate::run;
 use crate::seccomp;
 use crate::spec::{Limits, Spec};
 use crate::view::{BindKind, Part, View};
@@ -68,10 +69,11 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
     // Asking takes a trial launch; without it a closed host would be found out only by the first run.
     probe::probe();
     let means = probe::means(spec.floor)?;
+    let survey = run::survey(spec)?;
     let places = match means.confinement {
-        Confinement::Full => View::of(spec)?.parts.iter().filter_map(place_of).collect(),
+        Confinement::Full => View::of(spec, &survey)?.parts.iter().filter_map(place_of).collect(),
         Confinement::LandlockSeccomp => {
-            let rules = View::bare(spec)?.rules;
+            let rules = View::bare(spec, &survey)?.rules;
             rules.iter().map(|rule| Place { path: text(&rule.path), shown: granted(rule.access) }).collect()
         }
     };

@@ -1,10 +1,13 @@
 //! Starting a box and holding on to it: pipes, the fork, and a kill that is real.
 #![expect(unsafe_code, reason = "the fork")]
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -16,13 +19,15 @@ use crate::cgroup::Group;
 use crate::child;
 use crate::ended::{Confinement, LimitedBy};
 use crate::error::{SandboxError, Step};
-use crate::outlet;
+use crate::handover;
 use crate::plan::{Ends, Means, Plan, above_stdio};
 use crate::probe::DELEGATE;
 use crate::probes::Builtin;
-use crate::spec::{MemoryFloor, Spec, Stdin};
+use crate::spec::{MemoryFloor, Spec, Stdin, WorkspaceMount};
+use crate::supervise::{Ground, Supervisor};
+use crate::survey::Survey;
 use crate::sys::{self, Side};
-use crate::view::View;
+use crate::view::{Rule, View};
 
 /// How long the fallback's first process gets to kill what is below it.
 pub(crate) const SWEEP_S_MAX: i64 = 2;
@@ -39,6 +44,8 @@ pub(crate) struct Running {
     pub terminal: Option<OwnedFd>,
     /// Where the listener of the way out comes from, if there is one.
     pub outlet: Option<UnixStream>,
+    /// Performs the calls that make names, where there is something to guard.
+    pub supervisor: Option<Supervisor>,
     pub group: Group,
     pidfd: OwnedFd,
     /// Of the first process, until it is reaped.
@@ -52,7 +59,12 @@ pub(crate) struct Running {
 
 impl Running {
     /// Prepares everything, then forks.
-    pub(crate) fn start(spec: &Spec, means: Means, builtin: Option<Builtin>) -> Result<Self, SandboxError> {
+    pub(crate) fn start(
+        spec: &Spec,
+        survey: &Survey,
+        means: Means,
+        builtin: Option<Builtin>,
+    ) -> Result<Self, SandboxError> {
         let (group, cgroups) = Group::new(&spec.limits);
         if !spec.memory.is_met_by(group.memory) {
             return Err(too_little(spec.memory, group.memory));
@@ -62,30 +74,43 @@ impl Running {
         let (lifeline_out, lifeline) = pipe()?;
         let Connected { stdio, stdout, stderr, terminal } = connect(spec)?;
         let (outlet, outlet_in) = match &spec.listener {
-            Some(_) => outlet::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
+            Some(_) => handover::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
             None => (None, None),
         };
-        let ends = Ends { stdio, status: status_in, lifeline: lifeline_out, outlet: outlet_in, cgroups };
-        let plan = Plan::new(spec, means, ends, builtin)?;
+        let guarded = spec.workspace.as_ref().filter(|workspace| workspace.writable);
+        let (channel, supervisor) = match guarded {
+            Some(_) => handover::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
+            None => (None, None),
+        };
+        let (lifeline_in, status_end) = (lifeline_out, status_in);
+        let ends =
+            Ends { stdio, status: status_end, lifeline: lifeline_in, outlet: outlet_in, supervisor, cgroups };
+        let plan = Plan::new(spec, survey, means, ends, builtin)?;
         let (pidfd, pid) = fork(&plan, means.confinement, &group)?;
         // The child's ends close here with the rest of the plan.
         let Plan { view, .. } = plan;
+        let ground = guarded.map(|workspace| ground(workspace, survey, means.confinement, &view));
+        let supervisor = channel.zip(ground).map(|(ours, ground)| Supervisor::start(ours, ground));
         let (confinement, lifeline) = (means.confinement, Some(lifeline));
         let status = Some(status);
-        Ok(Self {
+        let mut running = Self {
             confinement,
             status,
             stdout,
             stderr,
             terminal,
             outlet,
+            supervisor: None,
             group,
             pidfd,
             pid,
             lifeline,
             reaped: false,
             view,
-        })
+        };
+        // If there is none the sandbox is killed with what was just made.
+        running.supervisor = supervisor.transpose()?;
+        Ok(running)
     }
 
     /// Readable when the first process, and with it the box, has ended.
@@ -139,6 +164,20 @@ impl Drop for Running {
             // Killed, so this is short; an unreaped child would stay a zombie as long as we live.
             sys::wait(self.pidfd.as_fd(), true).ok();
         }
+    }
+}
+
+/// What the supervisor has to know.
+fn ground(workspace: &WorkspaceMount, survey: &Survey, confinement: Confinement, view: &View) -> Ground {
+    let rule = |rule: &Rule| (PathBuf::from(OsStr::from_bytes(rule.path.to_bytes())), rule.access);
+    Ground {
+        confinement,
+        workspace: workspace.host.clone(),
+        aliases: survey.aliases.clone(),
+        rules: match confinement {
+            Confinement::Full => Vec::new(),
+            Confinement::LandlockSeccomp => view.rules.iter().map(rule).collect(),
+        },
     }
 }
 

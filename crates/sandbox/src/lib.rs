@@ -12,7 +12,7 @@
 //!   says so.
 //! - Seen from the host, files that the program makes are its caller's, and so is the program, without any privilege. An
 //!   ordinary user's supplementary groups can't be dropped; they matter only for what the view shows.
-//! - Control paths that don't exist can't be covered by a mount: see [`WorkspaceMount::read_only_below`].
+//! - A socket can be bound to a guarded name, since nothing acts on a socket there; it is moved aside afterwards.
 //! - The first process of a box is a copy of the caller, kept out of the program's reach in four ways; secrets that must not
 //!   be copied have to be kept in memory marked `MADV_DONTFORK`.
 //! - The fallback has no private temporary folder, no `/proc`, no sockets, and so no way out: a run that asks for one is refused.
@@ -28,6 +28,7 @@ mod error;
 mod executor;
 mod explain;
 mod grants;
+mod handover;
 mod launch;
 mod memory;
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
@@ -42,6 +43,8 @@ pub mod probes;
 mod run;
 mod seccomp;
 mod spec;
+mod supervise;
+mod survey;
 mod sys;
 mod terminal;
 mod view;
@@ -52,13 +55,14 @@ mod wire;
 pub use cgroup::Hierarchy;
 pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
 pub use error::{SandboxError, Step};
-pub use executor::{CONTROL_PATHS, HIDDEN_PATHS, ProcessTier};
+pub use executor::ProcessTier;
 pub use explain::{Explained, Place, Shown, explain};
 pub use outlet::{OUTLET, Outfit, Outlet};
 pub use plain::{PlainEnd, run_plain};
 pub use probe::{Closed, Finding, Probe, probe};
 pub use run::run;
 pub use spec::{
-    Bind, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount,
+    Bind, Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount,
 };
+pub use survey::Survey;
 pub use terminal::Terminal;

@@ -5,23 +5,17 @@
 //! socket file, no second interface; and when nobody accepts any more, nothing leaves.
 
 use std::ffi::OsString;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use regent_kernel::{BoxFuture, Permit, tier};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
-use crate::error::SandboxError;
-use crate::plan::above_stdio;
+use crate::handover;
 use crate::spec::Bind;
 use crate::sys;
 
@@ -58,21 +52,7 @@ pub(crate) fn open(channel: BorrowedFd<'_>) -> Result<(), Errno> {
     let listener = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&listener, &OUTLET)?;
     rustix::net::listen(&listener, BACKLOG)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [listener.as_fd()];
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(Errno::NOBUFS);
-    }
-    rustix::net::sendmsg(channel, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// The two ends that the listener travels between: ours, the box's.
-pub(crate) fn channel() -> Result<(UnixStream, OwnedFd), SandboxError> {
-    let (ours, theirs) =
-        UnixStream::pair().map_err(|cause| SandboxError::Host { doing: "making a socket pair", cause })?;
-    Ok((ours, above_stdio(theirs.into())?))
+    handover::send(channel, listener.as_fd())
 }
 
 /// Waits for the listener and passes it on. Ends without one when the box does.
@@ -82,26 +62,16 @@ pub(crate) async fn hand_over(channel: UnixStream, to: mpsc::Sender<TcpListener>
         return;
     };
     while channel.readable().await.is_ok() {
-        match channel.try_io(Interest::READABLE, || Ok(receive(channel.as_fd())?)) {
+        match channel
+            .try_io(Interest::READABLE, || Ok(handover::receive(channel.as_fd(), RecvFlags::DONTWAIT)?))
+        {
             Ok(Some(listener)) => {
                 // If nobody waits for it any more it is closed, and the box has no way out.
-                to.send(listener).await.ok();
+                to.send(TcpListener::from(listener)).await.ok();
                 return;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => return,
         }
     }
-}
-
-fn receive(channel: BorrowedFd<'_>) -> Result<Option<TcpListener>, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
-    let listener = ancillary.drain().find_map(|message| {
-        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message { descriptors.next() } else { None }
-    });
-    Ok(listener.map(TcpListener::from))
 }

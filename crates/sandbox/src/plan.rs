@@ -13,8 +13,9 @@ use crate::error::SandboxError;
 use crate::grants;
 use crate::outlet::OUTLET;
 use crate::probes::Builtin;
-use crate::seccomp::{self, Profile};
+use crate::seccomp::{self, Profile, supervised};
 use crate::spec::{DEFAULT_PATH, Floor, Limits, Spec, Stdin, TMP_FILES_MAX};
+use crate::survey::Survey;
 use crate::sys::CStrings;
 use crate::view::{BOX_UID, Rule, View, c};
 
@@ -67,6 +68,9 @@ pub(crate) struct Plan {
     pub lifeline: OwnedFd,
     /// Where the listener of the way out goes, if there is one.
     pub outlet: Option<OwnedFd>,
+    /// Where the listener for supervised calls goes, if there is a supervisor, and the filter that names those calls.
+    pub supervisor: Option<OwnedFd>,
+    pub supervised: Vec<libc::sock_filter>,
     /// Every descriptor above, ascending: all others are closed first.
     pub keep: Vec<RawFd>,
 }
@@ -77,6 +81,7 @@ pub(crate) struct Ends {
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
     pub outlet: Option<OwnedFd>,
+    pub supervisor: Option<OwnedFd>,
     pub cgroups: Vec<OwnedFd>,
 }
 
@@ -102,22 +107,24 @@ impl Means {
 impl Plan {
     pub(crate) fn new(
         spec: &Spec,
+        survey: &Survey,
         means: Means,
         ends: Ends,
         builtin: Option<Builtin>,
     ) -> Result<Self, SandboxError> {
         let full = means.confinement == Confinement::Full;
-        let view = if full { View::of(spec)? } else { View::bare(spec)? };
+        let view = if full { View::of(spec, survey)? } else { View::bare(spec, survey)? };
         let ruleset = above_stdio(grants::ruleset(ends.outlet.as_ref().map_or(&[], |_| &[OUTLET_PORT]))?)?;
         let payload = match builtin {
             Some(builtin) => Payload::Builtin(builtin),
             None => exec(spec)?,
         };
-        let Ends { stdio, status, lifeline, outlet, cgroups } = ends;
+        let Ends { stdio, status, lifeline, outlet, supervisor, cgroups } = ends;
         let mut keep: Vec<RawFd> = stdio
             .iter()
             .chain(&cgroups)
             .chain(&outlet)
+            .chain(&supervisor)
             .chain([&ruleset, &status, &lifeline])
             .map(AsRawFd::as_raw_fd)
             .collect();
@@ -143,6 +150,8 @@ impl Plan {
             status,
             lifeline,
             outlet,
+            supervised: if supervisor.is_some() { supervised::program() } else { Vec::new() },
+            supervisor,
             keep,
         })
     }

@@ -1,107 +1,197 @@
-//! Control paths that did not exist when a run began.
+//! The second wall: guarded names that appeared while a program ran.
 //!
-//! A mount needs something to cover, and making a placeholder would leave it behind if we were killed. So for a
-//! control path that isn't there (or is a link, which a mount can't cover either) we look again when everything in
-//! the box is dead. If it has appeared or changed, it is moved aside, under a name that nothing acts on: a person may
-//! have made it in the meantime, so it is never deleted. While the run lasts, such a file can be seen on the host.
+//! The supervisor lets no program make one, so what appears is either a person's doing or a hole. Everything in the sandbox is dead
+//! by now. The name is moved aside, to one that nothing acts on, and never deleted. Folders whose entries haven't changed since the
+//! survey are not listed again.
 
-use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use regent_guard::Creation;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::ended::Planted;
-use crate::spec::Spec;
-use crate::view::{ancestors, pinnable};
+use crate::spec::WorkspaceMount;
+use crate::supervise::judged;
+use crate::survey::{Folder, Survey, list};
 
-/// What to look at again after a run.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    workspace: PathBuf,
-    root: Option<OwnedFd>,
-    paths: Vec<(PathBuf, Option<OsString>)>,
+/// What is looked at after a run, beside the folders that were there before it.
+const NEW_FOLDERS_MAX: usize = 1_000_000;
+
+/// Looks for what has appeared, and moves it aside.
+pub(crate) fn after(workspace: &WorkspaceMount, survey: &Survey) -> Vec<Planted> {
+    if !workspace.writable || survey.folders.is_empty() {
+        return Vec::new();
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match rustix::fs::openat(CWD, &workspace.host, flags, Mode::empty()) {
+        Ok(root) => root,
+        // The folder is gone, and with it whatever was in it.
+        Err(Errno::NOENT) => return Vec::new(),
+        Err(errno) => return vec![left(workspace.host.clone(), errno)],
+    };
+    let known: HashSet<&Path> = survey.folders.iter().map(|folder| folder.path.as_path()).collect();
+    let mut look = Look { host: &workspace.host, root, survey, known, new: Vec::new(), found: Vec::new() };
+    for folder in &survey.folders {
+        look.again(folder);
+    }
+    let mut count = 0;
+    while let Some(path) = look.new.pop() {
+        count += 1;
+        if count > NEW_FOLDERS_MAX {
+            look.found.push(left(workspace.host.join(path), Errno::TOOBIG));
+            break;
+        }
+        look.search(&path, false);
+    }
+    look.found
 }
 
-impl Watch {
-    /// Notes which control paths are absent, or links, now.
-    pub(crate) fn before(spec: &Spec) -> Self {
-        let Some(workspace) = spec.workspace.as_ref().filter(|workspace| workspace.writable) else {
-            return Self::default();
+struct Look<'a> {
+    host: &'a Path,
+    root: OwnedFd,
+    survey: &'a Survey,
+    known: HashSet<&'a Path>,
+    new: Vec<PathBuf>,
+    found: Vec<Planted>,
+}
+
+impl Look<'_> {
+    fn again(&mut self, folder: &Folder) {
+        let path = name_or_dot(&folder.path);
+        match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if (found.st_ctime, found.st_ctime_nsec) == folder.changed => {}
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Ok(_) | Err(_) => self.search(&folder.path, folder.is_repository),
+        }
+    }
+
+    fn search(&mut self, path: &Path, was_repository: bool) {
+        let entries = match list(&self.root, path).or_else(|errno| self.open_up(path, errno)) {
+            Ok((entries, _)) => entries,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return,
+            Err(errno) => {
+                self.found.push(left(self.host.join(path), errno));
+                return;
+            }
         };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, &workspace.host, flags, Mode::empty()).ok();
-        let mut paths: Vec<(PathBuf, Option<OsString>)> = Vec::new();
-        for control in &workspace.read_only_below {
-            // The outermost step on the way that a mount could not cover is where something can be planted.
-            let Some(open) =
-                ancestors(control).chain([control.as_path()]).find(|path| !pinnable(&workspace.host, path))
-            else {
-                continue;
-            };
-            let link = std::fs::read_link(workspace.host.join(open)).ok();
-            let watched = if link.is_some() { open } else { control.as_path() };
-            let entry = (watched.to_path_buf(), link.map(PathBuf::into_os_string));
-            if !paths.contains(&entry) {
-                paths.push(entry);
+        let has = |name: &str| entries.iter().any(|(found, _)| found == name);
+        let completed = has("HEAD") && (has("commondir") || has("objects") && has("refs")) && !was_repository;
+        for (name, kind) in entries {
+            let entry = path.join(&name);
+            let is_guarded = matches!(judged(&entry), Creation::Guarded(_)) || completed && name == "HEAD";
+            // What was there is pinned: if it is another file now, its owner has replaced it from outside.
+            if is_guarded && !self.survey.guarded.contains(&entry) {
+                self.move_aside(&entry);
+            } else if kind == FileType::Directory && !is_guarded && !self.known.contains(entry.as_path()) {
+                self.new.push(entry);
             }
         }
-        Self { workspace: workspace.host.clone(), root, paths }
     }
 
-    /// Moves aside what has appeared.
-    pub(crate) fn after(self) -> Vec<Planted> {
-        let Self { workspace, root, paths } = self;
-        let Some(root) = root else { return Vec::new() };
-        let found = paths.iter().filter_map(|(path, link)| appeared(&root, path, link.as_deref()));
-        found
-            .map(|path| {
-                let moved = move_aside(&root, &path).ok();
-                Planted { path: workspace.join(&path), moved_to: moved.map(|moved| workspace.join(moved)) }
-            })
-            .collect()
-    }
-}
-
-/// The path, or the link on the way to it, that was not there before.
-fn appeared(root: &OwnedFd, path: &Path, link: Option<&OsStr>) -> Option<PathBuf> {
-    for step in ancestors(path).chain([path]) {
-        let (folder, name) = folder_of(root, step).ok()?;
-        let found = rustix::fs::statat(&folder, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
-            let target = rustix::fs::readlinkat(&folder, name.as_os_str(), Vec::new()).ok()?;
-            let unchanged = link.is_some_and(|link| link.as_bytes() == target.as_bytes());
-            return (!unchanged).then(|| step.to_path_buf());
+    /// A folder that a program has closed is opened again: it could be listed before.
+    fn open_up(&self, path: &Path, errno: Errno) -> Result<crate::survey::Listed, Errno> {
+        if errno != Errno::ACCESS {
+            return Err(errno);
         }
+        let folder = rustix::fs::openat2(&self.root, name_or_dot(path), PATH, Mode::empty(), BENEATH)?;
+        add_mode(&folder)?;
+        list(&self.root, path)
     }
-    Some(path.to_path_buf())
+
+    fn move_aside(&mut self, path: &Path) {
+        let at = self.host.join(path);
+        self.found.push(match aside(&self.root, path) {
+            Ok(moved) => Planted { path: at, moved_to: Some(self.host.join(moved)), left_because: None },
+            Err(Errno::NOENT) => return,
+            Err(errno) => left(at, errno),
+        });
+    }
 }
 
-fn move_aside(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
+fn left(path: PathBuf, errno: Errno) -> Planted {
+    Planted { path, moved_to: None, left_because: Some(errno.to_string()) }
+}
+
+/// Renames within the folder. Where its mode forbids that, the mode is changed first, by descriptor.
+fn aside(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let (folder, name) = folder_of(root, path)?;
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    // No link is followed: other runs may be at work in this workspace.
+    let folder = rustix::fs::openat2(root, name_or_dot(folder), PATH, Mode::empty(), BENEATH)?;
+    let mut opened = false;
     loop {
-        let mut aside = name.clone().into_vec();
+        let mut to = name.to_owned().into_vec();
         let suffix = format!(".planted-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        aside.extend_from_slice(suffix.as_bytes());
-        let aside = OsString::from_vec(aside);
-        let (from, to) = (name.as_os_str(), aside.as_os_str());
-        match rustix::fs::renameat_with(&folder, from, &folder, to, RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(path.with_file_name(aside)),
+        to.extend_from_slice(suffix.as_bytes());
+        let to = OsString::from_vec(to);
+        match rustix::fs::renameat_with(&folder, name, &folder, to.as_os_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(path.with_file_name(to)),
             Err(Errno::EXIST) => {}
+            Err(Errno::ACCESS) if !opened => {
+                add_mode(&folder)?;
+                opened = true;
+            }
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// Opens the folder of a path without following a link: other runs may be at work in this workspace.
-fn folder_of(root: &OwnedFd, path: &Path) -> Result<(OwnedFd, OsString), Errno> {
-    let name = path.file_name().ok_or(Errno::INVAL)?.to_owned();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok((rustix::fs::openat2(root, folder, flags, Mode::empty(), resolve)?, name))
+/// Gives the owner every right to a folder.
+fn add_mode(folder: &OwnedFd) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(folder)?.st_mode) | Mode::RWXU;
+    // The descriptor is one for the path only, on which `fchmod` doesn't work.
+    let itself = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    rustix::fs::chmodat(CWD, itself, mode, AtFlags::empty())
+}
+
+const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+fn name_or_dot(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn names(found: &[Planted], host: &Path) -> Vec<PathBuf> {
+        found.iter().map(|one| one.path.strip_prefix(host).unwrap().to_path_buf()).collect()
+    }
+
+    #[test]
+    fn c1_what_appears_is_moved_aside_at_any_depth_also_out_of_closed_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(host.join("a/b")).unwrap();
+        std::fs::write(host.join("a/.envrc"), "mine").unwrap();
+        let mount = WorkspaceMount::new(&host, true);
+        let survey = Survey::by_list(&mount).unwrap();
+        assert!(after(&mount, &survey).is_empty());
+        std::fs::write(host.join("a/b/.envrc"), "planted").unwrap();
+        std::fs::create_dir_all(host.join("new/.git/hooks")).unwrap();
+        std::fs::create_dir_all(host.join("bare/objects")).unwrap();
+        std::fs::create_dir_all(host.join("bare/refs")).unwrap();
+        std::fs::write(host.join("bare/HEAD"), "ref: refs/heads/x").unwrap();
+        std::fs::set_permissions(host.join("a/b"), PermissionsExt::from_mode(0o000)).unwrap();
+        std::fs::set_permissions(host.join("new"), PermissionsExt::from_mode(0o555)).unwrap();
+        let found = after(&mount, &survey);
+        let mut paths = names(&found, &host);
+        paths.sort();
+        assert_eq!(paths, [Path::new("a/b/.envrc"), Path::new("bare/HEAD"), Path::new("new/.git")]);
+        for planted in &found {
+            assert!(planted.moved_to.as_ref().unwrap().exists() && !planted.path.exists(), "{planted:?}");
+        }
+        assert_eq!(std::fs::read_to_string(host.join("a/.envrc")).unwrap(), "mine");
+        std::fs::set_permissions(host.join("new"), PermissionsExt::from_mode(0o755)).unwrap();
+    }
 }

@@ -16,7 +16,7 @@ use crate::launch::Running;
 use crate::memory;
 use crate::plan::Means;
 use crate::probes::{self, Builtin};
-use crate::run::Report;
+use crate::run::{self, Report};
 use crate::spec::{Floor, Spec};
 use crate::sys::{self, Side};
 use crate::wire::got;
@@ -136,7 +136,8 @@ fn trial(confinement: Confinement, landlock_abi: u32) -> (Option<Closed>, u32) {
 
 /// Runs a built-in to its end, without a runtime.
 pub(crate) fn run_blocking(spec: &Spec, means: Means, builtin: Builtin) -> Result<Report, SandboxError> {
-    let mut running = Running::start(spec, means, Some(builtin))?;
+    let survey = run::survey(spec)?;
+    let mut running = Running::start(spec, &survey, means, Some(builtin))?;
     running.reap()?;
     // Everyone who could write is dead, and what they wrote fits the pipe.
     let mut bytes = Vec::new();
@@ -159,6 +160,7 @@ fn closed(error: &SandboxError) -> Closed {
         | SandboxError::Spec(_)
         | SandboxError::Program { .. }
         | SandboxError::Memory { .. }
+        | SandboxError::Unreadable { .. }
         | SandboxError::NoOutlet { .. }
         | SandboxError::Host { .. } => None,
     };

@@ -201,12 +201,7 @@ impl Drop for Scratch {
 /// Whether a program in a sandbox of these means can connect to a socket file that we listen on in its workspace.
 pub(crate) fn reaches_socket_file(means: Means) -> Result<bool, SandboxError> {
     let stage = Stage::set()?;
-    let workspace = WorkspaceMount {
-        host: stage.folder.0.clone(),
-        writable: true,
-        read_only_below: Vec::new(),
-        hidden: Vec::new(),
-    };
+    let workspace = WorkspaceMount::new(&stage.folder.0, true);
     let spec = Spec { cwd: "/".into(), workspace: Some(workspace), ..Spec::new(["probe"]) };
     let builtin = Builtin { run: attempts::workspace_socket, host: Arc::clone(&stage.host) };
     Ok(probe::run_blocking(&spec, means, builtin)?.status != Exit::Code(attempts::HELD))

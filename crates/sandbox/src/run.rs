@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
@@ -14,10 +15,12 @@ use crate::launch::{Running, SWEEP_S_MAX};
 use crate::memory;
 use crate::outlet;
 use crate::plan::{self, Means};
-use crate::planted::Watch;
+use crate::planted;
 use crate::probe;
 use crate::probes::Builtin;
-use crate::spec::{Limits, Spec};
+use crate::spec::{Limits, Spec, WorkspaceMount};
+use crate::supervise::Supervisor;
+use crate::survey::Survey;
 use crate::sys;
 use crate::terminal::Relay;
 use crate::wire::{RECORD_BYTES, Record, got};
@@ -69,8 +72,8 @@ pub(crate) async fn run_with(
         return Err(SandboxError::NoOutlet { fix: probe::fix_of_full() });
     }
     let began = Instant::now();
-    let watch = Watch::before(spec);
-    let mut running = Running::start(spec, means, builtin)?;
+    let survey = survey(spec)?;
+    let mut running = Running::start(spec, &survey, means, builtin)?;
     let gone = running.pidfd().try_clone().and_then(sys::watch).map_err(watching)?;
     if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
         tokio::spawn(outlet::hand_over(channel, listener.clone()));
@@ -93,7 +96,9 @@ pub(crate) async fn run_with(
     let report = Report::read(&streams.status.bytes, &running, spec)?;
     let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
     let obtained = obtained(spec, means, &running, report.got);
+    let refused = running.supervisor.as_ref().map(Supervisor::refused).unwrap_or_default();
     tokio::spawn(clear_away(running, gone));
+    let planted = spec.workspace.as_ref().map(|workspace| planted::after(workspace, &survey));
     Ok(Ended {
         status: report.status,
         stdout: streams.stdout.bytes,
@@ -101,11 +106,22 @@ pub(crate) async fn run_with(
         truncated: streams.truncated,
         why: if out_of_memory { EndedBy::Memory } else { why },
         obtained,
-        planted: watch.after(),
+        planted: planted.unwrap_or_default(),
+        refused: refused.paths,
+        refused_more: refused.more,
         cpu_ms: u64::from(report.cpu_ms),
         rss_bytes_peak: u64::from(report.peak_kib).saturating_mul(1024),
         wall_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// What is in the workspace: as it was found for this run, or as it is.
+pub(crate) fn survey(spec: &Spec) -> Result<Arc<Survey>, SandboxError> {
+    match &spec.workspace {
+        None => Ok(Arc::default()),
+        Some(WorkspaceMount { survey: Some(survey), .. }) => Ok(Arc::clone(survey)),
+        Some(workspace) => Survey::by_list(workspace).map(Arc::new),
+    }
 }
 
 fn watching(cause: std::io::Error) -> SandboxError {

@@ -6,6 +6,7 @@
 //! list is what keeps a launch cheap.
 
 mod lists;
+pub(crate) mod supervised;
 #[cfg(test)]
 mod tests;
 

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::ended::LimitedBy;
+use crate::survey::Survey;
 use crate::terminal::Terminal;
 
 /// Everything about one run. There are no other inputs: nothing is inherited that is not named here.
@@ -25,6 +27,8 @@ pub struct Spec {
     pub workspace: Option<WorkspaceMount>,
     /// Further host paths to show, read-only.
     pub binds: Vec<Bind>,
+    /// What is not shown of those.
+    pub covers: Vec<Cover>,
     /// What it may use.
     pub limits: Limits,
     /// The least confinement that will do.
@@ -56,6 +60,7 @@ impl Spec {
             stdin: Stdin::Null,
             workspace: None,
             binds: Vec::new(),
+            covers: Vec::new(),
             limits: Limits::default(),
             floor: Floor::Full,
             memory: MemoryFloor::Any,
@@ -87,14 +92,18 @@ pub struct WorkspaceMount {
     pub host: PathBuf,
     /// Whether the program may change it.
     pub writable: bool,
-    /// Control paths, relative to `host`: never writable inside, and can't be renamed or removed.
-    ///
-    /// One that doesn't exist when the program starts can't be covered by a mount. Then it is looked for when the
-    /// program and everything it started are dead; if it has appeared, it is moved aside and reported in
-    /// [`crate::Ended::planted`]. The fallback confinement does not let it be created at all.
-    pub read_only_below: Vec<PathBuf>,
-    /// Paths, relative to `host`, whose contents are not shown inside.
+    /// Further paths, relative to `host`, whose contents are not shown inside.
     pub hidden: Vec<PathBuf>,
+    /// What was found in it by whoever knows what the program may read. `None`: it is looked at when the program starts, and what
+    /// the list of guarded places calls secret is hidden.
+    pub survey: Option<Arc<Survey>>,
+}
+
+impl WorkspaceMount {
+    /// A folder in which the guarded places ([`regent_guard`]) can't be written or made, and secrets aren't shown.
+    pub fn new(host: impl Into<PathBuf>, writable: bool) -> Self {
+        Self { host: host.into(), writable, hidden: Vec::new(), survey: None }
+    }
 }
 
 /// A host path to show inside, read-only.
@@ -112,6 +121,17 @@ impl Bind {
         let host = path.into();
         Self { at: host.clone(), host }
     }
+}
+
+/// A part of a bind whose content is not shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cover {
+    /// Where the bind appears inside.
+    pub at: PathBuf,
+    /// The part, relative to that.
+    pub below: PathBuf,
+    /// Whether it is a folder.
+    pub folder: bool,
 }
 
 /// What a run may use. Every limit is enforced; [`crate::Obtained`] says by what.

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "the one place where this crate speaks to the kernel directly")]
 
 pub(crate) mod attempted;
+pub(crate) mod notify;
 pub(crate) mod terminal;
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};

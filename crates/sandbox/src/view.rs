@@ -9,13 +9,14 @@ use std::sync::OnceLock;
 
 use crate::error::{SandboxError, Step};
 use crate::grants::Access;
-use crate::spec::{HOME, Spec, WorkspaceMount};
+use crate::spec::{Cover, HOME, Spec, WorkspaceMount};
+use crate::survey::Survey;
 
 /// The only user inside; stands for whoever runs Regent.
 pub(crate) const BOX_UID: u32 = 1000;
 /// The host name inside.
 pub(crate) const HOSTNAME: &[u8] = b"regent";
-/// Guarded, hidden and bound paths together.
+/// Bound paths.
 pub(crate) const PATHS_MAX: usize = 1024;
 
 /// One step of building the root file system. Paths of `at` are relative to the new root.
@@ -124,14 +125,19 @@ const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
 
 impl View {
     /// Looks at the host and lays out the view for `spec`.
-    pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
+    pub(crate) fn of(spec: &Spec, survey: &Survey) -> Result<Self, SandboxError> {
         let mut view = Self::system()?;
         view.binds(spec)?;
         // Covers are copies of a part of the root: made after it is sealed, they are sealed as well.
         view.parts.extend([Part::Proc, Part::Seal]);
         view.process_covers()?;
         if let Some(workspace) = &spec.workspace {
-            view.guards(workspace)?;
+            view.guards(workspace, survey)?;
+        }
+        for Cover { at, below, folder } in &spec.covers {
+            beneath(below)?;
+            let (tree, below) = (relative(at)?, c(below)?);
+            view.parts.push(Part::Blank { tree, below, directory: *folder, optional: false });
         }
         Ok(view)
     }
@@ -219,8 +225,7 @@ impl View {
 
     /// The workspace and the further binds, outer paths before the paths inside them.
     fn binds(&mut self, spec: &Spec) -> Result<(), SandboxError> {
-        let guarded = spec.workspace.as_ref().map_or(0, |w| w.read_only_below.len() + w.hidden.len());
-        if spec.binds.len() + guarded > PATHS_MAX {
+        if spec.binds.len() > PATHS_MAX {
             return Err(SandboxError::Spec(format!("more than {PATHS_MAX} paths")));
         }
         let mut places: Vec<(PathBuf, PathBuf, Option<&WorkspaceMount>)> = Vec::new();
@@ -233,11 +238,7 @@ impl View {
         places.sort_by_key(|(_, at, _)| at.components().count());
         for (host, at, workspace) in places {
             usable(&at)?;
-            let metadata = std::fs::symlink_metadata(&host)
-                .map_err(|cause| SandboxError::Spec(format!("`{}`: {cause}", host.display())))?;
-            if metadata.is_symlink() {
-                return Err(SandboxError::Spec(format!("`{}` is a symbolic link", host.display())));
-            }
+            let metadata = real(&host)?;
             let writable = workspace.is_some_and(|workspace| workspace.writable);
             self.mount_point(&at, metadata.is_dir())?;
             self.parts.push(Part::Bind {
@@ -252,34 +253,16 @@ impl View {
         Ok(())
     }
 
-    /// Pins control paths and blanks hidden ones, as far as they exist.
-    fn guards(&mut self, workspace: &WorkspaceMount) -> Result<(), SandboxError> {
+    /// Pins what is guarded and blanks what is hidden.
+    fn guards(&mut self, workspace: &WorkspaceMount, survey: &Survey) -> Result<(), SandboxError> {
         let tree = relative(&workspace.host)?;
-        let mut pinned: Vec<PathBuf> = Vec::new();
-        let mut paths: Vec<&PathBuf> = workspace.read_only_below.iter().collect();
-        paths.sort();
-        for path in paths {
-            beneath(path)?;
-            // A directory on the way could be renamed away with what is below it, so it is pinned too, writable.
-            for ancestor in ancestors(path).chain([path.as_path()]) {
-                if pinned.iter().any(|done| done == ancestor) || !pinnable(&workspace.host, ancestor) {
-                    continue;
-                }
-                let read_only = ancestor == path.as_path();
-                self.parts.push(Part::Pin { tree: tree.clone(), below: c(ancestor)?, read_only });
-                pinned.push(ancestor.to_path_buf());
-            }
+        for pin in &survey.pins {
+            let (tree, below) = (tree.clone(), c(&pin.path)?);
+            self.parts.push(Part::Pin { tree, below, read_only: pin.read_only });
         }
-        for path in &workspace.hidden {
-            beneath(path)?;
-            // A link is followed, as long as it stays in the workspace: outside there is nothing to see anyway.
-            let Ok(real) = workspace.host.join(path).canonicalize() else { continue };
-            let Ok(below) = real.strip_prefix(&workspace.host) else { continue };
-            if below.as_os_str().is_empty() {
-                return Err(SandboxError::Spec("the workspace itself can't be hidden".to_owned()));
-            }
-            let (tree, directory) = (tree.clone(), real.is_dir());
-            self.parts.push(Part::Blank { tree, below: c(below)?, directory, optional: false });
+        for blank in &survey.blanks {
+            let (tree, below) = (tree.clone(), c(&blank.path)?);
+            self.parts.push(Part::Blank { tree, below, directory: blank.folder, optional: false });
         }
         Ok(())
     }
@@ -348,21 +331,6 @@ impl View {
     }
 }
 
-/// The directories on the way to a relative path, outermost first.
-pub(crate) fn ancestors(path: &Path) -> impl Iterator<Item = &Path> {
-    let mut list: Vec<&Path> =
-        path.ancestors().skip(1).filter(|ancestor| !ancestor.as_os_str().is_empty()).collect();
-    list.reverse();
-    list.into_iter()
-}
-
-/// Whether a mount can cover it: it is there, reached without links, and not a link itself.
-pub(crate) fn pinnable(workspace: &Path, below: &Path) -> bool {
-    ancestors(below).chain([below]).all(|path| {
-        std::fs::symlink_metadata(workspace.join(path)).is_ok_and(|metadata| !metadata.is_symlink())
-    })
-}
-
 /// A path below the workspace: relative, and only forwards.
 pub(crate) fn beneath(path: &Path) -> Result<(), SandboxError> {
     let forwards = path.components().all(|part| matches!(part, Component::Normal(_)));
@@ -370,6 +338,22 @@ pub(crate) fn beneath(path: &Path) -> Result<(), SandboxError> {
         return Ok(());
     }
     Err(SandboxError::Spec(format!("`{}` is not a path below the workspace", path.display())))
+}
+
+/// Refuses a folder that can't be shown at its own place.
+pub(crate) fn mountable(host: &Path) -> Result<(), SandboxError> {
+    usable(host)?;
+    real(host).map(drop)
+}
+
+/// What a path is that must not be a link.
+fn real(host: &Path) -> Result<std::fs::Metadata, SandboxError> {
+    let metadata = std::fs::symlink_metadata(host)
+        .map_err(|cause| SandboxError::Spec(format!("`{}`: {cause}", host.display())))?;
+    if metadata.is_symlink() {
+        return Err(SandboxError::Spec(format!("`{}` is a symbolic link", host.display())));
+    }
+    Ok(metadata)
 }
 
 /// Refuses places that would replace part of the view itself.

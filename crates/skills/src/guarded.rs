@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use regent_guard::{Kinds, kinds_of};
 use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, Workspace, tier};
-use regent_sandbox::{Bind, HIDDEN_PATHS, ProcessTier, Spec, Stdin, WorkspaceMount};
+use regent_sandbox::{Bind, ProcessTier, Spec, Stdin, WorkspaceMount};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -173,12 +174,7 @@ fn prepare(spec: &mut Spec, checked: &Checked, arguments: Arguments, copy: &Path
         Shown::Places { read, write } => {
             spec.cwd = write.clone().unwrap_or_else(|| copy.to_owned());
             spec.binds.extend(read.into_iter().map(Bind::same));
-            spec.workspace = write.map(|host| WorkspaceMount {
-                host,
-                writable: true,
-                read_only_below: Vec::new(),
-                hidden: Vec::new(),
-            });
+            spec.workspace = write.map(|host| WorkspaceMount::new(host, true));
         }
     }
 }
@@ -264,7 +260,8 @@ fn top(root: &Path) -> Result<Vec<PathBuf>, String> {
     for entry in std::fs::read_dir(root).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let kind = entry.file_type().map_err(fail)?;
-        let hidden = entry.file_name().to_str().is_none_or(|name| HIDDEN_PATHS.contains(&name));
+        let hidden =
+            entry.file_name().to_str().is_none_or(|name| kinds_of(name).intersects(Kinds::UNREADABLE));
         if (kind.is_dir() || kind.is_file()) && !hidden {
             places.push(entry.path());
         }

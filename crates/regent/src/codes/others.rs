@@ -328,12 +328,17 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "process.planted",
         exit::SANDBOX,
-        "The program made control files (such as `.envrc` or `.mcp.json`) that would have steered other programs later; they were moved aside.",
+        "Guarded files (such as `.envrc` or `.mcp.json`) appeared while the program ran. The message says which were moved aside and which are still there.",
     ),
     code("process.refused", exit::USAGE, "What was asked of the sandbox contradicts itself."),
     code("process.signal", exit::ERROR, "A signal ended the program."),
     code("process.terminal", exit::USAGE, "Only a person at a terminal can lend it to a program."),
     code("process.timeout", exit::SANDBOX, "The program's time was over, and it was stopped."),
+    code(
+        "process.unreadable",
+        exit::SANDBOX,
+        "A folder of the workspace can't be read, so the sandbox can't tell what to guard there. Make it readable, for example with `chmod u+rwx FOLDER`.",
+    ),
     code("process.unknown", exit::ERROR, "The processes can't be listed."),
     code(
         "rate.exceeded",

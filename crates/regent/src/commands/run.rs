@@ -109,11 +109,8 @@ async fn confined(
     if !context.screen.json {
         pass_stderr(&ran.stderr);
     }
-    for planted in &ran.planted {
-        let shown = term::inline(planted);
-        context
-            .screen
-            .say(&format!("regent: the program left a control file, which was moved aside: {shown}\n"));
+    for line in &ran.guarded {
+        context.screen.say(&format!("regent: {line}\n"));
     }
     if let Some(limit) = ran.limit {
         let failure = Failure::new(codes::LIMIT_HIT, format!("the program was stopped: {limit}"))
@@ -153,7 +150,8 @@ struct Ran {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     limit: Option<&'static str>,
-    planted: Vec<String>,
+    /// What became of guarded files, a line each.
+    guarded: Vec<String>,
 }
 
 impl Ran {
@@ -172,12 +170,29 @@ impl Ran {
             "memory" => Some("it needed more memory than it may (limit `memory`)"),
             _itself => None,
         };
-        let planted = ended.get("planted").and_then(Value::as_array).into_iter().flatten();
-        let planted = planted.filter_map(|one| one.get("path")?.as_str().map(str::to_owned)).collect();
         // Output is what came on stdout, then what came on stderr.
         let all = outcome.output.bytes();
         let cut = number("/stdout_bytes").and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(all.len());
         let (stdout, stderr) = all.split_at_checked(cut).unwrap_or((all, &[]));
-        Some(Self { exit, stdout: stdout.to_vec(), stderr: stderr.to_vec(), limit, planted })
+        Some(Self { exit, stdout: stdout.to_vec(), stderr: stderr.to_vec(), limit, guarded: guarded(ended) })
     }
+}
+
+/// Guarded files that the program was refused, and those that appeared all the same.
+fn guarded(ended: &Value) -> Vec<String> {
+    let list = |name: &str| ended.get(name).and_then(Value::as_array).into_iter().flatten();
+    let refused = list("refused").filter_map(Value::as_str).map(|path| {
+        let path = term::inline(path);
+        format!(
+            "refused to let the program write {path}: guarded files are yours to write, outside the sandbox"
+        )
+    });
+    let planted = list("planted").filter_map(|one| {
+        let path = term::inline(one.get("path")?.as_str()?);
+        Some(match one.get("moved_to").and_then(Value::as_str).map(term::inline) {
+            Some(moved) => format!("{path} appeared while the program ran and was moved aside to {moved}"),
+            None => format!("{path} appeared while the program ran and could NOT be moved aside: remove it before you run git, an editor or a shell there"),
+        })
+    });
+    refused.chain(planted).collect()
 }

@@ -256,3 +256,35 @@ fn m8_a_watched_run_has_no_memory_that_nobody_maps() {
         .collect();
     assert_eq!(differ, [libc::SYS_shmget as usize, libc::SYS_memfd_create as usize]);
 }
+
+#[test]
+fn h4_what_makes_names_or_opens_for_writing_is_asked_about() {
+    const ASK: u32 = libc::SECCOMP_RET_USER_NOTIF;
+    let program = supervised::program();
+    let ask = |call: c_long, arguments| interpret(&program, ARCH, u32::try_from(call).unwrap(), arguments);
+    for call in
+        [libc::SYS_mkdirat, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_renameat2, libc::SYS_mknodat]
+    {
+        assert_eq!(ask(call, [0; 6]), ASK, "call {call}");
+    }
+    let flags_of = |call: c_long| usize::from(call == libc::SYS_openat) + 1;
+    for call in [libc::SYS_openat, libc::SYS_open] {
+        for (flags, expected) in [
+            (libc::O_RDONLY, ALLOW),
+            (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY | libc::O_NOFOLLOW, ALLOW),
+            (libc::O_WRONLY, ASK),
+            (libc::O_RDWR, ASK),
+            (libc::O_CREAT, ASK),
+            (libc::O_TRUNC, ASK),
+            (libc::O_TMPFILE | libc::O_RDWR, ASK),
+        ] {
+            let mut arguments = [0; 6];
+            // The upper half of the argument means nothing to the kernel.
+            arguments[flags_of(call)] = flags as u64 | 1 << 40;
+            assert_eq!(ask(call, arguments), expected, "call {call} flags {flags:o}");
+        }
+    }
+    for call in [libc::SYS_read, libc::SYS_execve, libc::SYS_unlinkat, libc::SYS_openat2] {
+        assert_eq!(ask(call, [u64::MAX; 6]), ALLOW, "call {call}");
+    }
+}

@@ -122,34 +122,32 @@ async fn adv_022_git_internals_are_read_only() {
 }
 
 #[tokio::test]
-async fn adv_023_absent_control_paths_are_moved_aside_and_reported() {
+async fn adv_023_absent_control_paths_cannot_be_made_and_are_reported() {
     let work = Work::with_git();
     let ended =
         sh_in(&work, "echo evil > .mcp.json; mkdir .vscode; echo evil > .vscode/tasks.json; echo fine > a")
             .await;
     ok(&ended);
-    let planted: Vec<PathBuf> = ended.planted.iter().map(|planted| planted.path.clone()).collect();
-    assert_eq!(planted, [work.path().join(".mcp.json"), work.path().join(".vscode/tasks.json")]);
-    for planted in &ended.planted {
-        assert!(fs::symlink_metadata(&planted.path).is_err(), "{planted:?}");
-        assert_eq!(fs::read_to_string(planted.moved_to.as_ref().unwrap()).unwrap(), "evil\n");
+    assert_eq!(ended.refused, [work.path().join(".mcp.json"), work.path().join(".vscode")]);
+    for path in &ended.refused {
+        assert!(fs::symlink_metadata(path).is_err(), "{path:?}");
     }
+    assert!(ended.planted.is_empty());
     assert_eq!(fs::read_to_string(work.path().join("a")).unwrap(), "fine\n");
-    // Nothing is left of the mounts that were needed.
-    assert!(sh_in(&work, "true").await.planted.is_empty());
+    assert!(sh_in(&work, "true").await.refused.is_empty());
 }
 
 #[tokio::test]
-async fn adv_023_a_link_in_place_of_a_control_folder_is_found() {
+async fn adv_023_a_link_in_place_of_a_control_folder_cannot_be_made_or_changed() {
     let work = Work::with_git();
     let ended = sh_in(&work, "mkdir x; echo evil > x/tasks.json; ln -s x .vscode").await;
-    assert_eq!(ended.planted.len(), 1, "{ended:?}");
-    assert_eq!(ended.planted[0].path, work.path().join(".vscode"));
+    assert!(failed(&ended));
     assert!(fs::symlink_metadata(work.path().join(".vscode")).is_err());
-    // A link that was there before is left alone, unless it is changed.
+    // A link that was there before is left alone.
     symlink("notes", work.path().join(".mcp.json")).unwrap();
     assert!(sh_in(&work, "echo fine > b").await.planted.is_empty());
-    assert_eq!(sh_in(&work, "ln -sfn x .mcp.json").await.planted.len(), 1);
+    assert!(failed(&sh_in(&work, "ln -sfn x .mcp.json").await));
+    assert_eq!(fs::read_link(work.path().join(".mcp.json")).unwrap(), PathBuf::from("notes"));
 }
 
 #[tokio::test]

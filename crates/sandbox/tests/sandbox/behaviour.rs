@@ -67,12 +67,7 @@ async fn the_workspace_may_lie_below_any_private_folder() {
     for folder in ["/tmp", "/var/tmp", "/dev/shm"] {
         let folder = tempfile::tempdir_in(folder).unwrap();
         let host = folder.path().canonicalize().unwrap();
-        let workspace = WorkspaceMount {
-            host: host.clone(),
-            writable: true,
-            read_only_below: Vec::new(),
-            hidden: Vec::new(),
-        };
+        let workspace = WorkspaceMount::new(&host, true);
         let mut spec = Spec::new(["/bin/sh", "-c", "echo x > made"]);
         (spec.cwd, spec.workspace) = (host.clone(), Some(workspace));
         let result = run(spec, pending()).await;
@@ -168,13 +163,9 @@ async fn what_cannot_be_started_is_named() {
 async fn unusable_specifications_are_refused() {
     let work = Work::new();
     symlink(work.path(), work.path().with_file_name("link")).unwrap();
-    let at = |host: PathBuf| {
-        let workspace =
-            WorkspaceMount { host, writable: true, read_only_below: Vec::new(), hidden: Vec::new() };
-        Spec { workspace: Some(workspace), ..Spec::new(["true"]) }
-    };
+    let at = |host: PathBuf| Spec { workspace: Some(WorkspaceMount::new(host, true)), ..Spec::new(["true"]) };
     let mut controls = at(work.path());
-    controls.workspace.as_mut().unwrap().read_only_below = vec!["../outside".into()];
+    controls.workspace.as_mut().unwrap().hidden = vec!["../outside".into()];
     let mut name = Spec::new(["true"]);
     name.env = vec![("A=B".into(), "c".into())];
     let zero = Limits { memory_bytes_max: 0, ..Limits::default() };

@@ -15,12 +15,12 @@ use crate::kit::{Work, failed, host_has_process, ok};
 const NOBODY: u32 = 65_534;
 
 /// A copy of this test program that anyone may run.
-struct Copy {
+pub(crate) struct Copy {
     folder: tempfile::TempDir,
 }
 
 impl Copy {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let anyone = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), anyone.clone()).unwrap();
@@ -30,15 +30,15 @@ impl Copy {
         copy
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    pub(crate) fn path(&self) -> std::path::PathBuf {
         self.folder.path().join("tests")
     }
 }
 
 /// Some tests are parts in the plays of others, which start this program again with the name of the part.
-const PART: &str = "REGENT_TEST_PART";
+pub(crate) const PART: &str = "REGENT_TEST_PART";
 
-fn playing(part: &str) -> bool {
+pub(crate) fn playing(part: &str) -> bool {
     let ours = std::env::var(PART).is_ok_and(|asked| asked == part);
     if ours {
         println!("playing {part}");

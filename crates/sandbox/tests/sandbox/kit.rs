@@ -42,14 +42,8 @@ impl Work {
     }
 
     pub(crate) fn spec<const N: usize>(&self, argv: [&str; N]) -> Spec {
-        let controls = [".git/hooks", ".git/config", ".mcp.json", ".vscode/tasks.json"];
-        let workspace = WorkspaceMount {
-            host: self.path(),
-            writable: true,
-            read_only_below: controls.iter().map(PathBuf::from).collect(),
-            hidden: Vec::new(),
-        };
-        Spec { cwd: self.path(), workspace: Some(workspace), ..Spec::new(argv) }
+        let workspace = Some(WorkspaceMount::new(self.path(), true));
+        Spec { cwd: self.path(), workspace, ..Spec::new(argv) }
     }
 }
 

@@ -8,9 +8,13 @@ mod adversarial;
 #[cfg(test)]
 mod behaviour;
 #[cfg(test)]
+mod guards;
+#[cfg(test)]
 mod hosts;
 #[cfg(test)]
 mod kit;
+#[cfg(test)]
+mod labour;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]

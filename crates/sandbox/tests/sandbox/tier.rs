@@ -52,18 +52,23 @@ fn spec(name: &str, field: &str, kind: ArgumentKind) -> ToolSpec {
 
 impl World {
     async fn new() -> Self {
+        Self::with(POLICY).await
+    }
+
+    async fn with(policy: &str) -> Self {
+        Self::made(policy, Arc::new(ProcessTier::new(Floor::Full))).await
+    }
+
+    async fn made(policy: &str, process: Arc<dyn Executor<tier::Process>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("sub")).unwrap();
         let catalogue = Catalogue::default();
         catalogue.admit(spec("process.exec", "argv", ArgumentKind::Argv)).unwrap();
         catalogue.admit(spec("shell.exec", "command", ArgumentKind::Shell)).unwrap();
         let kernel = Host::boot(Parts {
-            policy: regent_policy::load(POLICY, &Source::new("test", Layer::User)).unwrap(),
+            policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors {
-                process: Some(Arc::new(ProcessTier::new(Floor::Full))),
-                ..Executors::new(Arc::new(NoHost))
-            },
+            executors: Executors { process: Some(process), ..Executors::new(Arc::new(NoHost)) },
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),
@@ -148,18 +153,78 @@ async fn adv_023_control_files_are_guarded_in_every_call() {
     let world = World::new().await;
     std::fs::create_dir_all(world.path().join(".regent/audit")).unwrap();
     std::fs::write(world.path().join(".regent/audit/payload"), "hunter2").unwrap();
-    std::fs::write(world.path().join(".env"), "hunter2").unwrap();
-    let outcome = world
-        .sh("cat .env .regent/audit/*; ls .regent; echo x > .regent/policy.yml; rm -r .regent; exit 0")
-        .await;
+    let outcome =
+        world.sh("cat .regent/audit/*; ls .regent; echo x > .regent/policy.yml; rm -r .regent; exit 0").await;
     assert!(!outcome.output.text().contains("payload:") && !outcome.output.text().contains("hunter2"));
     assert!(world.path().join(".regent/audit/payload").exists());
     assert!(!world.path().join(".regent/policy.yml").exists());
-    let planted = world
-        .sh("echo x > .mcp.json; git init -q . 2>/dev/null; mkdir -p .git/hooks; echo x > .git/hooks/y")
+    let refused = world
+        .sh("echo x > .mcp.json; git init -q . 2>/dev/null; mkdir -p .git/hooks; echo x > .git/hooks/y; exit 3")
         .await;
-    assert!(failed_with(&planted, "process.planted"), "{planted:?}");
+    assert!(failed_with(&refused, "process.exit"), "{refused:?}");
+    let Status::Failed(failure) = &refused.status else { panic!() };
+    assert!(failure.message.contains("/.mcp.json`") && failure.message.contains("/.git`"), "{failure:?}");
+    let receipt = refused.obtained.unwrap();
+    assert_eq!(receipt["ended"]["planted"], json!([]));
+    assert_eq!(receipt["ended"]["refused"][0], world.path().join(".mcp.json").to_str().unwrap());
     assert!(!world.path().join(".mcp.json").exists() && !world.path().join(".git").exists());
+}
+
+/// A sandbox that did not hold.
+struct Breached;
+
+impl Executor<tier::Process> for Breached {
+    fn execute<'s>(&'s self, _: Permit<'s, tier::Process>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async { Ok(RawOutput::new(b"said".to_vec()).with_breach("`.envrc` is still there")) })
+    }
+}
+
+#[tokio::test]
+async fn c1_a_guarded_file_that_stays_is_recorded_and_seals_the_kernel() {
+    let world = World::made(POLICY, Arc::new(Breached)).await;
+    let outcome = world.sh("anything").await;
+    assert_eq!(outcome.output.text(), "said", "what came of it is recorded and returned");
+    let op = Op::RunTool(ToolCall { tool: "shell.exec".to_owned(), args: json!({"command": "true"}) });
+    let next = world.kernel.syscall(&world.kernel.operator(), op).await;
+    assert!(next.unwrap_err().to_string().contains("`.envrc` is still there"));
+}
+
+#[tokio::test]
+async fn h6_what_policy_asks_about_or_denies_to_fs_read_no_program_reads() {
+    let world = World::with(
+        "\
+version: 1
+rules:
+  - { id: everything, effect: allow }
+  - { id: notes, effect: ask, match: { tool: fs.read, path: \"notes/**\" } }
+  - { id: keys, effect: deny, match: { path: \"**/*.pem\" } }
+",
+    )
+    .await;
+    for (file, text) in [("notes/a", "one"), ("sub/x.pem", "two"), (".env", "three"), ("plain", "four")] {
+        let path = world.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    std::os::unix::fs::symlink("plain", world.path().join("link.pem")).unwrap();
+    let said = world.sh("cat notes/a sub/x.pem .env plain link.pem; exit 0").await.output.text().into_owned();
+    // This policy has nothing against `.env`; the link's own name is denied, and so is what it leads to.
+    assert!(said.starts_with("three") && !said.contains("one") && !said.contains("two"), "{said}");
+    assert!(!said.contains("four"), "{said}");
+}
+
+#[tokio::test]
+async fn h6_a_program_that_no_rule_about_reading_speaks_of_sees_the_workspace() {
+    let world = World::with(
+        "\
+version: 1
+rules:
+  - { id: programs, effect: allow, match: { tool: [shell.exec, process.exec] } }
+",
+    )
+    .await;
+    std::fs::write(world.path().join("plain"), "shown").unwrap();
+    assert_eq!(world.sh("cat plain").await.output.text(), "shown");
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! The supervisor of one run: it performs, in the program's place, every call that can make a name in a folder or that opens a file
+//! for writing, unless the name is guarded.
+//!
+//! The kernel holds such a call (seccomp user notification) and hands it to a thread of ours. The thread reads the path once, opens
+//! the folder that it leads to inside the program's own root, judges the folder's real path and the last name, and performs the call
+//! relative to that very folder. Nothing that it has judged is looked up again, so that a second thread of the program that swaps the
+//! path, a link or a folder meanwhile gains nothing. If we die, the listener closes and the kernel answers `ENOSYS`: nothing appears.
+//!
+//! The thread must not do more than the program could. It has no capabilities, as the program has none; it acts through the program's
+//! own mounts, so that what is read-only there stays read-only; and a folder that isn't in the program's view is refused. In the
+//! fallback confinement, which has no mounts of its own, the Landlock rules are applied by path.
+
+mod judge;
+mod locate;
+mod perform;
+mod request;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::ended::Confinement;
+use crate::error::SandboxError;
+use crate::grants::Access;
+use crate::handover;
+use crate::survey::Alias;
+use crate::sys::notify::{self, Notice};
+pub(crate) use judge::judged;
+
+/// How often a call that would block us is tried again.
+const RETRY_NS: i64 = 2_000_000;
+/// Refused names that the receipt lists.
+const REFUSED_MAX: usize = 16;
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Calls are judged and performed one at a time, in all runs of this process: a folder that was searched before it is moved has to hold
+/// the same names when it is.
+static ORDER: Mutex<()> = Mutex::new(());
+
+/// Keeps every supervised call of this process waiting.
+pub(crate) fn order() -> MutexGuard<'static, ()> {
+    ORDER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the supervisor of a run has to know about it.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub confinement: Confinement,
+    /// The workspace, which has the same path inside and outside.
+    pub workspace: PathBuf,
+    /// Paths that count as others, because guarded links lead to them.
+    pub aliases: Vec<Alias>,
+    /// What the fallback lets be used; nothing in the full confinement, where mounts say it.
+    pub rules: Vec<(PathBuf, Access)>,
+}
+
+/// The names that were refused in one run.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Refused {
+    pub paths: Vec<PathBuf>,
+    /// Those beyond the ones listed.
+    pub more: u64,
+}
+
+/// The running supervisor. It ends by itself when the last process of the sandbox is gone.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    refused: Arc<Mutex<Refused>>,
+}
+
+impl Supervisor {
+    /// Starts the thread, which waits for the listener of the program's process.
+    pub(crate) fn start(channel: UnixStream, ground: Ground) -> Result<Self, SandboxError> {
+        let refused = Arc::new(Mutex::new(Refused::default()));
+        let shared = Arc::clone(&refused);
+        std::thread::Builder::new()
+            .name("supervisor".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || serve(channel, ground, shared))
+            .map_err(|cause| SandboxError::Host { doing: "starting the supervisor", cause })?;
+        Ok(Self { refused })
+    }
+
+    /// What was refused so far.
+    pub(crate) fn refused(&self) -> Refused {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn serve(channel: UnixStream, ground: Ground, refused: Arc<Mutex<Refused>>) {
+    let listener = loop {
+        match handover::receive(channel.as_fd(), RecvFlags::empty()) {
+            Ok(Some(listener)) => break listener,
+            Err(Errno::INTR) => {}
+            // The program was never started.
+            Ok(None) | Err(_) => return,
+        }
+    };
+    drop(channel);
+    // Without this we could do more than the program; then nobody answers, and every call fails.
+    if give_up_privileges().is_err() {
+        return;
+    }
+    notify::take_turns(listener.as_fd());
+    let desk = Desk { listener, ground, refused, root: None, mounts: HashMap::new(), waiting: Vec::new() };
+    desk.run();
+}
+
+/// What makes this thread no stronger than the program: no capabilities, and a `umask` apart from the rest of this process.
+fn give_up_privileges() -> Result<(), Errno> {
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?;
+    notify::own_umask()
+}
+
+/// How a call ends.
+#[derive(Debug)]
+enum Done {
+    Value(i64),
+    File {
+        fd: OwnedFd,
+        cloexec: bool,
+    },
+    /// It would block; it is tried again.
+    Later,
+}
+
+#[derive(Debug)]
+struct Desk {
+    listener: OwnedFd,
+    ground: Ground,
+    refused: Arc<Mutex<Refused>>,
+    /// The root that everything in the sandbox shares.
+    root: Option<OwnedFd>,
+    /// The mounts of the program's view, and whether each is the workspace's.
+    mounts: HashMap<u64, bool>,
+    /// Calls that would block.
+    waiting: Vec<Notice>,
+}
+
+impl Desk {
+    fn run(mut self) {
+        let pause = Timespec { tv_sec: 0, tv_nsec: RETRY_NS };
+        loop {
+            let mut ready = [PollFd::new(&self.listener, PollFlags::IN)];
+            let timeout = (!self.waiting.is_empty()).then_some(&pause);
+            match poll(&mut ready, timeout) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            }
+            let [listener] = &ready;
+            let events = listener.revents();
+            for notice in std::mem::take(&mut self.waiting) {
+                self.take(notice);
+            }
+            if events.contains(PollFlags::IN) {
+                match notify::receive(self.listener.as_fd()) {
+                    Ok(notice) => self.take(notice),
+                    // The caller has died meanwhile.
+                    Err(Errno::INTR | Errno::NOENT) => {}
+                    Err(_) => return,
+                }
+            } else if !events.is_empty() {
+                // Nobody is left who could call.
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, notice: Notice) {
+        let done = {
+            let _one_at_a_time = order();
+            self.perform(&notice)
+        };
+        let listener = self.listener.as_fd();
+        let result = match done {
+            Ok(Done::Value(value)) => Ok(value),
+            Ok(Done::File { fd, cloexec }) => {
+                match notify::answer_descriptor(listener, notice.id, fd.as_fd(), cloexec) {
+                    Ok(()) => return,
+                    // The caller has as many open files as it may.
+                    Err(errno) => Err(errno),
+                }
+            }
+            Ok(Done::Later) => {
+                self.waiting.push(notice);
+                return;
+            }
+            Err(errno) => Err(errno),
+        };
+        // A caller that has died needs no answer.
+        notify::answer(listener, notice.id, result).ok();
+    }
+
+    /// Keeps a refused name for the receipt.
+    fn note(&self, path: PathBuf) -> Errno {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if !refused.paths.contains(&path) {
+            if refused.paths.len() < REFUSED_MAX {
+                refused.paths.push(path);
+            } else {
+                refused.more = refused.more.saturating_add(1);
+            }
+        }
+        Errno::ACCESS
+    }
+}

@@ -1,0 +1,303 @@
+//! The calls themselves, each relative to the folder that was judged.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::judge::Made;
+use super::locate::{LINKS_MAX, Place, Spot, real_path};
+use super::request::{self, Named, Request};
+use super::{Desk, Done};
+use crate::ended::Confinement;
+use crate::sys::notify::Notice;
+
+/// Flags that `fcntl` can set after the opening.
+const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+/// The part of `O_TMPFILE` that isn't `O_DIRECTORY`: a file without a name.
+const UNNAMED: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// The major number of `null`, `zero`, `random` and `urandom`.
+const MEMORY_DEVICES: u32 = 1;
+
+/// An opening as the caller wants it.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    flags: i32,
+    mode: u32,
+}
+
+impl Opening {
+    fn has(self, flag: i32) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn writes(self) -> bool {
+        self.has(libc::O_ACCMODE | libc::O_TRUNC)
+    }
+
+    fn is_unnamed(self) -> bool {
+        self.has(UNNAMED)
+    }
+
+    fn follows(self) -> bool {
+        !(self.has(libc::O_NOFOLLOW) || self.has(libc::O_CREAT) && self.has(libc::O_EXCL))
+    }
+}
+
+impl Desk {
+    pub(super) fn perform(&mut self, notice: &Notice) -> Result<Done, Errno> {
+        let request = request::read(notice)?;
+        // Only now is it sure that the memory was the caller's.
+        self.still_waits(notice)?;
+        match request {
+            Request::Open { at, flags, mode } => self.open(notice, &at, Opening { flags, mode }),
+            Request::Folder { at, mode } => {
+                let place = self.entry(notice, &at)?;
+                self.may_make(&place, Made::Entry)?;
+                self.take_umask(notice)?;
+                done(rustix::fs::mkdirat(&place.folder, &*place.name, Mode::from_raw_mode(mode)))
+            }
+            Request::Node { at, mode, device } => self.node(notice, &at, mode, device),
+            Request::Symlink { to, at } => {
+                let place = self.entry(notice, &at)?;
+                self.may_make(&place, Made::Link)?;
+                done(rustix::fs::symlinkat(to.as_slice(), &place.folder, &*place.name))
+            }
+            Request::Link { from, at, flags } => self.link(notice, &from, &at, flags),
+            Request::Rename { from, at, flags } => self.rename(notice, &from, &at, flags),
+        }
+    }
+
+    fn entry(&mut self, notice: &Notice, named: &Named) -> Result<Place, Errno> {
+        match self.locate(notice, named)? {
+            Spot::Entry(place) => Ok(place),
+            Spot::Descriptor(_) => Err(Errno::EXIST),
+        }
+    }
+
+    /// Lets a name be made, or notes that it was refused.
+    fn may_make(&self, place: &Place, made: Made<'_>) -> Result<(), Errno> {
+        if self.is_guarded(place, made) {
+            return Err(self.note(place.full()));
+        }
+        // What Landlock would say in the fallback.
+        if self.rights(&place.path).1 { Ok(()) } else { Err(Errno::ACCESS) }
+    }
+
+    fn node(&mut self, notice: &Notice, at: &Named, mode: u32, device: u64) -> Result<Done, Errno> {
+        let kind = FileType::from_raw_mode(mode);
+        if matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
+            return Err(Errno::PERM);
+        }
+        let place = self.entry(notice, at)?;
+        self.may_make(&place, Made::Entry)?;
+        self.take_umask(notice)?;
+        // No type means a plain file.
+        let kind = if mode & libc::S_IFMT == 0 { FileType::RegularFile } else { kind };
+        let mode = Mode::from_raw_mode(mode & !libc::S_IFMT);
+        done(rustix::fs::mknodat(&place.folder, &*place.name, kind, mode, device))
+    }
+
+    fn rename(&mut self, notice: &Notice, from: &Named, at: &Named, flags: u32) -> Result<Done, Errno> {
+        let flags = RenameFlags::from_bits_retain(flags);
+        if flags.contains(RenameFlags::WHITEOUT) {
+            return Err(Errno::PERM);
+        }
+        let (old, new) = (self.entry(notice, from)?, self.entry(notice, at)?);
+        self.may_make(&new, Made::Moved(&old))?;
+        // What is guarded stays where it is, and in an exchange both names are made.
+        let made = if flags.contains(RenameFlags::EXCHANGE) { Made::Moved(&new) } else { Made::Entry };
+        self.may_make(&old, made)?;
+        if old.is_mount_point()? || new.is_mount_point()? {
+            return Err(Errno::BUSY);
+        }
+        done(rustix::fs::renameat_with(&old.folder, &*old.name, &new.folder, &*new.name, flags))
+    }
+
+    fn link(&mut self, notice: &Notice, from: &Named, at: &Named, flags: i32) -> Result<Done, Errno> {
+        if flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let new = self.entry(notice, at)?;
+        let follows = flags & libc::AT_SYMLINK_FOLLOW != 0;
+        let source = self.linked(notice, from, follows)?;
+        let Spot::Entry(old) = self.locate_path(notice, &real_path(source.as_fd())?)? else {
+            return Err(Errno::XDEV);
+        };
+        // Another name for a guarded file would be a way to write it.
+        self.may_make(&old, Made::Entry)?;
+        let is_link = FileType::from_raw_mode(rustix::fs::fstat(&source)?.st_mode) == FileType::Symlink;
+        self.may_make(&new, if is_link { Made::Link } else { Made::Entry })?;
+        let itself = format!("/proc/self/fd/{}", source.as_raw_fd());
+        done(rustix::fs::linkat(CWD, itself, &new.folder, &*new.name, AtFlags::SYMLINK_FOLLOW))
+    }
+
+    /// The file that is to get another name, opened only to say which it is.
+    fn linked(&mut self, notice: &Notice, from: &Named, follows: bool) -> Result<OwnedFd, Errno> {
+        let mut spot = self.locate(notice, from)?;
+        for _ in 0..LINKS_MAX {
+            let place = match spot {
+                Spot::Descriptor(number) => {
+                    return self.open_of(notice, &format!("fd/{number}"), OFlags::empty());
+                }
+                Spot::Entry(place) => place,
+            };
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&place.folder, &*place.name, flags, Mode::empty())?;
+            let found = rustix::fs::fstat(&file)?;
+            if !follows || FileType::from_raw_mode(found.st_mode) != FileType::Symlink {
+                return Ok(file);
+            }
+            spot = self.follow(notice, &place)?;
+        }
+        Err(Errno::LOOP)
+    }
+
+    fn open(&mut self, notice: &Notice, at: &Named, wanted: Opening) -> Result<Done, Errno> {
+        if wanted.has(libc::O_PATH) || wanted.has(libc::O_CREAT) && wanted.has(libc::O_DIRECTORY) {
+            return Err(Errno::INVAL);
+        }
+        let mut spot = self.locate(notice, at)?;
+        for _ in 0..LINKS_MAX {
+            let place = match spot {
+                Spot::Entry(place) => place,
+                Spot::Descriptor(number) => match self.reopen(notice, number, wanted)? {
+                    Reopened::Done(done) => return Ok(done),
+                    Reopened::At(place) => place,
+                },
+            };
+            match self.open_at(notice, &place, wanted) {
+                Err(Errno::LOOP) if wanted.follows() => spot = self.follow(notice, &place)?,
+                Ok(fd) => {
+                    is_harmless(&fd, &place)?;
+                    return finished(fd, wanted);
+                }
+                // A pipe that nobody reads, or a lease that somebody has to give up: the caller would wait, so it does.
+                Err(Errno::NXIO) if !wanted.has(libc::O_NONBLOCK) && is_pipe(&place) => {
+                    return Ok(Done::Later);
+                }
+                Err(Errno::AGAIN) if !wanted.has(libc::O_NONBLOCK) => return Ok(Done::Later),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::LOOP)
+    }
+
+    /// Opens a name without following a link there.
+    fn open_at(&mut self, notice: &Notice, place: &Place, wanted: Opening) -> Result<OwnedFd, Errno> {
+        if wanted.has(libc::O_CREAT) && place.has_slash() {
+            return Err(Errno::ISDIR);
+        }
+        let (mut creates, mut refused) = (wanted.has(libc::O_CREAT), None);
+        if !wanted.is_unnamed() && self.is_guarded(place, Made::Entry) {
+            if wanted.writes() {
+                return Err(self.note(place.full()));
+            }
+            (creates, refused) = (false, Some(place.full()));
+        }
+        creates &= self.check_rights(place, wanted)?;
+        let open = |creates: bool| {
+            // On a file without a name it means that it gets none.
+            let excl = if creates || wanted.is_unnamed() { 0 } else { libc::O_EXCL };
+            let kept = wanted.flags & !(libc::O_CREAT | excl);
+            let ours = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
+            let flags = kept | ours | if creates { libc::O_CREAT } else { 0 };
+            let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+            rustix::fs::openat(&place.folder, &*place.name, flags, Mode::from_raw_mode(wanted.mode & 0o7777))
+        };
+        // Most files that are opened for writing are there, and need no `umask`.
+        if creates && !wanted.has(libc::O_EXCL) && wanted.has(libc::O_ACCMODE) {
+            match open(false) {
+                Err(Errno::NOENT) => {}
+                result => return result,
+            }
+        }
+        if creates || wanted.is_unnamed() {
+            self.take_umask(notice)?;
+        }
+        match (open(creates), refused) {
+            (Err(Errno::NOENT), Some(path)) => Err(self.note(path)),
+            (Err(Errno::NOENT), None) if wanted.has(libc::O_CREAT) && !creates => Err(Errno::ACCESS),
+            (result, _) => result,
+        }
+    }
+
+    /// What Landlock would say in the fallback; whether a name may be made.
+    fn check_rights(&self, place: &Place, wanted: Opening) -> Result<bool, Errno> {
+        if self.ground.confinement == Confinement::Full {
+            return Ok(true);
+        }
+        let (reads, writes) = self.rights(&place.full());
+        let needs_read = !wanted.has(libc::O_WRONLY);
+        if needs_read && !reads || wanted.writes() && !writes {
+            return Err(Errno::ACCESS);
+        }
+        Ok(self.rights(&place.path).1)
+    }
+
+    /// Opens anew what a descriptor of the caller's own leads to: a pipe as it is, anything else by its path.
+    fn reopen(&mut self, notice: &Notice, number: i32, wanted: Opening) -> Result<Reopened, Errno> {
+        let file = self.open_of(notice, &format!("fd/{number}"), OFlags::empty())?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Fifo {
+            let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC);
+            let flags = kept | libc::O_NONBLOCK | libc::O_CLOEXEC;
+            let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+            let again =
+                rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())?;
+            return finished(again, wanted).map(Reopened::Done);
+        }
+        match self.locate_path(notice, &real_path(file.as_fd())?)? {
+            Spot::Entry(place) => Ok(Reopened::At(place)),
+            Spot::Descriptor(_) => Err(Errno::LOOP),
+        }
+    }
+
+    /// Makes the caller's `umask` this thread's, which has one of its own.
+    fn take_umask(&self, notice: &Notice) -> Result<(), Errno> {
+        let status = std::fs::read(format!("/proc/{}/status", notice.thread));
+        self.still_waits(notice)?;
+        let status = status.map_err(|_| Errno::ACCESS)?;
+        let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Umask:\t"));
+        let mask = line.and_then(|digits| std::str::from_utf8(digits).ok());
+        let mask = mask.and_then(|digits| u32::from_str_radix(digits, 8).ok()).ok_or(Errno::ACCESS)?;
+        rustix::process::umask(Mode::from_raw_mode(mask));
+        Ok(())
+    }
+}
+
+/// What a descriptor was opened anew as.
+enum Reopened {
+    Done(Done),
+    At(Place),
+}
+
+/// Whether a name is that of a pipe.
+fn is_pipe(place: &Place) -> bool {
+    rustix::fs::statat(&place.folder, place.plain_name(), AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
+}
+
+/// Some devices mean the process that opens them: `/dev/tty` would be our terminal, not the program's.
+fn is_harmless(fd: &OwnedFd, place: &Place) -> Result<(), Errno> {
+    // There are no devices in the workspace.
+    if place.inside.is_some() {
+        return Ok(());
+    }
+    let found = rustix::fs::fstat(fd)?;
+    let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
+    if is_device && rustix::fs::major(found.st_rdev) != MEMORY_DEVICES { Err(Errno::ACCESS) } else { Ok(()) }
+}
+
+/// The flags that we opened with and the caller didn't ask for are taken back.
+fn finished(fd: OwnedFd, wanted: Opening) -> Result<Done, Errno> {
+    if !wanted.has(libc::O_NONBLOCK) {
+        let kept = OFlags::from_bits_retain((wanted.flags & SETTABLE).cast_unsigned());
+        rustix::fs::fcntl_setfl(&fd, kept)?;
+    }
+    Ok(Done::File { fd, cloexec: wanted.has(libc::O_CLOEXEC) })
+}
+
+fn done(result: Result<(), Errno>) -> Result<Done, Errno> {
+    result.map(|()| Done::Value(0))
+}
