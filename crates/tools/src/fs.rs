@@ -9,7 +9,7 @@ pub(crate) mod write;
 
 use std::io::Read as _;
 
-use regent_kernel::{Failure, FileKind, Listed, Op, PathError, Permit, Workspace, shown, tier};
+use regent_kernel::{Digest, Failure, FileKind, Listed, Op, PathError, Permit, Workspace, shown, tier};
 
 use crate::output::{Driven, blocking, failure, io_failure, is_cancelled, path_failure};
 
@@ -131,6 +131,11 @@ fn read_whole(workspace: &Workspace, path: &str, bytes_max: u64) -> Result<Vec<u
         return Err(path_failure(path, &PathError::TooLarge { bytes_max }));
     }
     Ok(content)
+}
+
+/// What a file holds after the call, for the receipt. Whoever replaces the file later can say what it should hold by then.
+fn content_is(sha256: &Digest) -> serde_json::Value {
+    serde_json::json!({"sha256": sha256})
 }
 
 /// Refuses to write more than policy lets one file be.

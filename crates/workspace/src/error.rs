@@ -48,6 +48,12 @@ pub enum PathError {
     /// Something is there already.
     #[error("it exists already")]
     Exists,
+    /// Someone wrote to it after it was read.
+    #[error("it has changed since it was read; read it again")]
+    Changed,
+    /// Another process holds the lock on its folder.
+    #[error("another process has locked its folder for 5 s; try again")]
+    Busy,
     /// A folder is in the way.
     #[error("it is a folder")]
     IsFolder,
@@ -85,6 +91,8 @@ impl PathError {
             Self::Reserved => "path.reserved",
             Self::NotFound => "fs.not_found",
             Self::Exists => "fs.exists",
+            Self::Changed => "fs.changed",
+            Self::Busy => "fs.busy",
             Self::IsFolder => "fs.is_folder",
             Self::NotFolder => "fs.not_folder",
             Self::NotPermitted => "fs.not_permitted",

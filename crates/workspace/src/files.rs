@@ -1,10 +1,12 @@
 //! What executors do with files: every open takes a resolved spelling and follows no link, every write is whole or not at all.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
+use regent_ledger::Digest;
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -12,6 +14,9 @@ use super::{INSIDE, NO_LINKS, OUTSIDE, PathError, ROOT, Workspace, is_inside, op
 
 /// The permission bits that a replaced file keeps; set-id bits are not carried to content that someone else wrote.
 const MODE_KEPT: u32 = 0o777;
+/// A write waits this long for another write in the same folder: this many times, this long each time.
+const LOCK_TRIES_MAX: u32 = 1_000;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// What kind of thing a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -69,6 +74,8 @@ pub enum Placement {
     Create,
     /// It is replaced.
     Replace,
+    /// It is replaced if it still has this content; otherwise the write fails with [`PathError::Changed`].
+    Swap(Digest),
 }
 
 /// What a write did.
@@ -122,15 +129,21 @@ impl Workspace {
     }
 
     /// Writes a whole file: all of it is there afterwards, or nothing has changed. Missing folders are made. A file that is replaced
-    /// keeps its permission bits, and its owner where we may set one.
+    /// keeps its permission bits, and its owner where we may set one. Writes of all Regent processes to one folder take turns from
+    /// the last look at the old file to the rename, so none of them replaces content that it hasn't compared.
     pub fn place(&self, spelling: &str, content: &[u8], how: Placement) -> Result<Written, PathError> {
-        let (folder, name) = self.parent(spelling, Missing::Make)?;
+        let missing = if matches!(how, Placement::Swap(_)) { Missing::Refuse } else { Missing::Make };
+        let (folder, name) = self.parent(spelling, missing)?;
         let old = existing(&folder, name, is_inside(spelling))?;
         if old.is_some() && how == Placement::Create {
             return Err(PathError::Exists);
         }
         let draft = Draft::begin(folder.as_fd(), old.as_ref())?;
         draft.fill(content, old.as_ref())?;
+        let _turn = Turn::take(&folder)?;
+        if let Placement::Swap(expected) = how {
+            still(&folder, name, &expected)?;
+        }
         draft.publish(name, how)?;
         rustix::fs::fsync(&folder)?;
         Ok(Written { created: old.is_none(), bytes: content.len() as u64 })
@@ -140,6 +153,8 @@ impl Workspace {
     /// leave a part.
     pub fn append(&self, spelling: &str, content: &[u8]) -> Result<Written, PathError> {
         let (folder, name) = self.parent(spelling, Missing::Make)?;
+        // A replacement between the open and the write would take the old file, and what is added to it, away.
+        let _turn = Turn::take(&folder)?;
         let created = existing(&folder, name, is_inside(spelling))?.is_none();
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat2(folder.as_fd(), name, flags, Mode::from_raw_mode(0o666), INSIDE)?;
@@ -271,7 +286,7 @@ impl<'f> Draft<'f> {
     fn publish(self, name: &str, how: Placement) -> Result<(), PathError> {
         let flags = match how {
             Placement::Create => RenameFlags::NOREPLACE,
-            Placement::Replace => RenameFlags::empty(),
+            Placement::Replace | Placement::Swap(_) => RenameFlags::empty(),
         };
         match rustix::fs::renameat_with(self.folder, &self.name, self.folder, name, flags) {
             // A file system without that flag: a link refuses to replace, too, and the draft's own name goes when it is dropped.
@@ -288,6 +303,45 @@ impl Drop for Draft<'_> {
         // After a rename the name is gone already; if taking it away fails there is nobody left to tell.
         rustix::fs::unlinkat(self.folder, &self.name, AtFlags::empty()).unwrap_or(());
     }
+}
+
+/// The turn to write in a folder: an advisory lock on the folder itself, so that it goes with the process and leaves no file behind.
+struct Turn<'f>(Option<BorrowedFd<'f>>);
+
+impl<'f> Turn<'f> {
+    fn take(folder: &'f OwnedFd) -> Result<Self, PathError> {
+        for _ in 0..LOCK_TRIES_MAX {
+            match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(Some(folder.as_fd()))),
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::INTR) => {}
+                // A file system without locks on folders (NFS): the comparison right before the rename remains.
+                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::BADF | Errno::INVAL | Errno::NOSYS) => {
+                    return Ok(Self(None));
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(PathError::Busy)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0 {
+            // The descriptor is closed right after, which unlocks as well.
+            rustix::fs::flock(folder, FlockOperation::Unlock).unwrap_or(());
+        }
+    }
+}
+
+/// Fails unless the file under a name has this content now.
+fn still(folder: &OwnedFd, name: &str, expected: &Digest) -> Result<(), PathError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat2(folder.as_fd(), name, flags, Mode::empty(), NO_LINKS)?;
+    let mut content = Vec::new();
+    File::from(file).read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
+    if Digest::of(&content) == *expected { Ok(()) } else { Err(PathError::Changed) }
 }
 
 /// What a write would replace, if anything. Looked at, never opened.

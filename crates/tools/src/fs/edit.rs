@@ -1,12 +1,12 @@
 //! `fs.edit`: replaces exact text in a file.
 
 use regent_kernel::{
-    Access, ArgumentKind, Failure, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier,
+    Access, ArgumentKind, Digest, Failure, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier,
 };
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{FILE_BYTES_MAX, check_size, read_whole};
+use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
 use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
@@ -21,7 +21,7 @@ pub(crate) fn spec() -> ToolSpec {
     ToolSpec {
         name: "fs.edit".to_owned(),
         description: "Replace exact text in a UTF-8 file. `old` must occur exactly once, or exactly `count` times, all of which \
-                      are replaced. Returns JSON: path, replaced, lines, diff."
+                      are replaced. Fails if the file changes meanwhile. Returns JSON: path, replaced, lines, diff."
             .to_owned(),
         input: object(
             &["path", "old", "new"],
@@ -57,6 +57,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let Args { path, old, new, count } = arguments(permit)?;
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let content = blocking(permit, move |_| read_whole(&workspace, &place, FILE_BYTES_MAX)).await??;
+    let before = Digest::of(&content);
     let content = String::from_utf8(content)
         .map_err(|_| failure("fs.not_text", format!("`{path}` is not UTF-8 text")))?;
     let edit = edit(&content, old, new, count.unwrap_or(1)).map_err(|mut failure| {
@@ -65,12 +66,14 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     })?;
     check_size(permit, edit.content.len())?;
     let (workspace, place, bytes) = (permit.workspace().clone(), path.to_owned(), edit.content.into_bytes());
-    blocking(permit, move |_| workspace.place(&place, &bytes, Placement::Replace))
+    let after = Digest::of(&bytes);
+    // What others wrote since the look above would be lost in silence: then the edit fails instead.
+    blocking(permit, move |_| workspace.place(&place, &bytes, Placement::Swap(before)))
         .await?
         .map_err(|error| path_failure(path, &error))?;
     let diff = diff(&edit.lines, old, new);
     let result = json!({"path": path, "replaced": edit.replaced, "lines": edit.lines, "diff": diff});
-    Ok(RawOutput::json(&result).with_label(label_of(path)))
+    Ok(RawOutput::json(&result).with_label(label_of(path)).with_obtained(content_is(&after)))
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -4,11 +4,14 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Access, ArgumentKind, Failure, RawOutput, SideEffect, Tier, ToolSpec, Workspace};
+use regent_kernel::{
+    Access, ArgumentKind, Digest, Failure, RawOutput, SideEffect, Tier, ToolSpec, Workspace,
+};
 use regent_kernel::{Permit, tier};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::content_is;
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
 use crate::manifest::{INTEGER_MAX, built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, Room, arguments, blocking, io_failure, path_failure};
@@ -68,7 +71,12 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let bytes_max = bytes_max.unwrap_or(BYTES_DEFAULT).min(room);
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     let part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
-    Ok(part.into_output(room, encoding).with_label(label_of(path)))
+    let whole = (part.offset == 0 && !part.more).then(|| Digest::of(&part.content));
+    let output = part.into_output(room, encoding).with_label(label_of(path));
+    Ok(match whole {
+        Some(sha256) => output.with_obtained(content_is(&sha256)),
+        None => output,
+    })
 }
 
 /// A piece of a file.

@@ -2,11 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use regent_kernel::{Access, ArgumentKind, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier};
+use regent_kernel::{
+    Access, ArgumentKind, Digest, PathError, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier,
+};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{FILE_BYTES_MAX, check_size};
+use super::{FILE_BYTES_MAX, check_size, content_is};
 use crate::confidentiality::WORKSPACE_FILE;
 use crate::manifest::{built_in, capabilities, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
@@ -24,6 +26,10 @@ pub(crate) fn spec() -> ToolSpec {
                 "content": {"type": "string", "maxLength": FILE_BYTES_MAX, "description": "what to write"},
                 "encoding": {"enum": ["text", "base64"], "description": "what `content` is; `text` if absent"},
                 "mode": {"enum": ["create", "replace", "append"], "description": "`replace` if absent"},
+                "seen": {
+                    "type": "string", "pattern": "^[0-9a-f]{64}$", "x-regent-fill": true,
+                    "description": "SHA-256 of the content to replace; fails if the file has another by now",
+                },
             }),
         ),
         arguments: kinds([("/path", ArgumentKind::Path(Access::Write))]),
@@ -47,6 +53,7 @@ struct Args<'a> {
     mode: Mode,
     #[serde(default)]
     encoding: Encoding,
+    seen: Option<Digest>,
 }
 
 /// What the content is given as.
@@ -68,7 +75,7 @@ enum Mode {
 }
 
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
-    let Args { path, content, mode, encoding } = arguments(permit)?;
+    let Args { path, content, mode, encoding, seen } = arguments(permit)?;
     let content = match encoding {
         Encoding::Text => content.as_bytes().to_vec(),
         Encoding::Base64 => STANDARD
@@ -77,12 +84,24 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     };
     check_size(permit, content.len())?;
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
-    let written = blocking(permit, move |_| match mode {
-        Mode::Create => workspace.place(&place, &content, Placement::Create),
-        Mode::Replace => workspace.place(&place, &content, Placement::Replace),
-        Mode::Append => workspace.append(&place, &content),
+    // Of a file that was added to only the end is known.
+    let after = (!matches!(mode, Mode::Append)).then(|| Digest::of(&content));
+    let written = blocking(permit, move |_| match (mode, seen) {
+        (Mode::Create, _) => workspace.place(&place, &content, Placement::Create),
+        (Mode::Replace, None) => workspace.place(&place, &content, Placement::Replace),
+        (Mode::Replace, Some(seen)) => match workspace.place(&place, &content, Placement::Swap(seen)) {
+            // It was removed since it was read: there is nothing to damage.
+            Err(PathError::NotFound) => workspace.place(&place, &content, Placement::Create),
+            other => other,
+        },
+        (Mode::Append, _) => workspace.append(&place, &content),
     })
     .await?
     .map_err(|error| path_failure(path, &error))?;
-    Ok(RawOutput::json(&json!({"path": path, "created": written.created, "bytes": written.bytes})))
+    let result = json!({"path": path, "created": written.created, "bytes": written.bytes});
+    let output = RawOutput::json(&result);
+    Ok(match after {
+        Some(after) => output.with_obtained(content_is(&after)),
+        None => output,
+    })
 }

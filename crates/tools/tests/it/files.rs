@@ -470,3 +470,64 @@ async fn m10_what_an_agent_writes_that_runs_later_is_marked() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_edits_of_one_file_at_once_are_all_kept_or_reported_as_failed() {
+    let world = std::sync::Arc::new(World::new(ALLOW_ALL).await);
+    for round in 0..20 {
+        let words: Vec<String> = (0..8).map(|number| format!("word{number};")).collect();
+        world.put("ed.txt", words.concat());
+        let mut edits = tokio::task::JoinSet::new();
+        for word in words.clone() {
+            let world = std::sync::Arc::clone(&world);
+            edits.spawn(async move {
+                let args = json!({"path": "ed.txt", "old": word, "new": word.to_uppercase()});
+                (word, world.call("fs.edit", args).await.how)
+            });
+        }
+        let outcomes = edits.join_all().await;
+        let after = std::fs::read_to_string(world.path("ed.txt")).unwrap();
+        for (word, how) in outcomes {
+            match how.as_str() {
+                "ok" => {
+                    assert!(after.contains(&word.to_uppercase()), "round {round}: `{word}` lost in {after}")
+                }
+                "failed fs.changed" => assert!(after.contains(&word), "round {round}: {word} {after}"),
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn d2_a_file_that_changed_since_it_was_read_is_not_replaced() {
+    let world = World::new(ALLOW_ALL).await;
+    let seen = |text: &str| regent_ledger::Digest::of(text.as_bytes()).to_string();
+    world.put("notes.txt", "mine");
+    let write = |content: &str, seen: String| json!({"path": "notes.txt", "content": content, "seen": seen});
+    let heard = world.call("fs.write", write("agent", seen("older"))).await;
+    assert_eq!((heard.how.as_str(), heard.message.contains("read it again")), ("failed fs.changed", true));
+    assert_eq!(std::fs::read_to_string(world.path("notes.txt")).unwrap(), "mine");
+    assert_eq!(world.call("fs.write", write("agent", seen("mine"))).await.how, "ok");
+    std::fs::remove_file(world.path("notes.txt")).unwrap();
+    assert_eq!(world.call("fs.write", write("anew", seen("agent"))).await.how, "ok");
+    assert_eq!(std::fs::read_to_string(world.path("notes.txt")).unwrap(), "anew");
+    let folder = std::fs::read_dir(world.path(".")).unwrap();
+    let names: Vec<_> = folder.map(|one| one.unwrap().file_name()).collect();
+    assert_eq!(names, ["notes.txt"], "no draft is left behind");
+}
+
+#[tokio::test]
+async fn d2_the_receipt_says_what_a_file_holds() {
+    let world = World::new(ALLOW_ALL).await;
+    let holds = |text: &str| json!(regent_ledger::Digest::of(text.as_bytes()));
+    world.json("fs.write", json!({"path": "a", "content": "one two"})).await;
+    world.call("fs.edit", json!({"path": "a", "old": "two", "new": "2"})).await;
+    world.call("fs.read", json!({"path": "a"})).await;
+    world.call("fs.read", json!({"path": "a", "offset": 1})).await;
+    world.call("fs.read", json!({"path": "a", "bytes_max": 2})).await;
+    let recorded = world.recorded();
+    let outcomes = recorded.iter().filter(|(kind, _)| *kind == regent_ledger::Kind::Outcome);
+    let said: Vec<Value> = outcomes.map(|(_, body)| body["obtained"]["sha256"].clone()).collect();
+    assert_eq!(said, [holds("one two"), holds("one 2"), holds("one 2"), Value::Null, Value::Null]);
+}
