@@ -1,5 +1,7 @@
 //! Models: what is asked of one and what it answers, in the one form that every provider is translated to.
 
+use std::collections::BTreeMap;
+
 use regent_policy::{Label, Reason};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -68,6 +70,25 @@ pub struct ToolUse {
     pub args: Value,
 }
 
+/// The one field of arguments that were not JSON: the text as the model wrote it.
+const RAW: &str = "_raw";
+/// How much of such a text is kept.
+const RAW_CHARS_MAX: usize = 4_000;
+
+impl ToolUse {
+    /// Arguments that can't be read, kept as they came so that the model can be told.
+    pub fn raw_args(text: &str) -> Value {
+        let kept: String = text.chars().take(RAW_CHARS_MAX).collect();
+        serde_json::json!({ RAW: kept })
+    }
+
+    /// The text of its arguments, if they were not JSON. Such a call is never made.
+    pub fn unreadable(&self) -> Option<&str> {
+        let fields = self.args.as_object().filter(|fields| fields.len() == 1)?;
+        fields.get(RAW)?.as_str()
+    }
+}
+
 /// A tool that a model may ask for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -118,6 +139,10 @@ pub struct Completion {
     pub stop: StopReason,
     /// What it used.
     pub usage: Usage,
+    /// What redaction took out of the prompt, by placeholder (`[email:1]`), as far as the answer names it. Whoever makes the calls
+    /// that the model asks for puts it back where it stays on this machine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub redacted: BTreeMap<String, String>,
 }
 
 /// Why a model stopped.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regent_kernel::{Completion, Message, ModelUsage, Role, StopReason, ToolUse};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::ProviderError;
 use crate::names::Names;
@@ -61,7 +61,7 @@ pub struct ToolDelta {
 pub struct Gathered {
     text: String,
     reasoning_bytes: usize,
-    calls: BTreeMap<u64, Asked>,
+    calls: Vec<Asked>,
     args_bytes: usize,
     usage: Option<Used>,
     stop: Option<StopReason>,
@@ -69,6 +69,7 @@ pub struct Gathered {
 
 #[derive(Debug, Default)]
 struct Asked {
+    index: u64,
     id: Option<String>,
     name: String,
     args: String,
@@ -92,11 +93,22 @@ impl Gathered {
     }
 
     fn take_tool(&mut self, delta: ToolDelta) -> Result<(), ProviderError> {
-        if self.calls.len() >= CALLS_MAX && !self.calls.contains_key(&delta.index) {
-            return Err(ProviderError::TooLarge("the list of tools that it asks for"));
-        }
-        let call = self.calls.entry(delta.index).or_default();
-        call.id = delta.id.filter(|id| !id.is_empty()).or(call.id.take());
+        let id = delta.id.filter(|id| !id.is_empty());
+        // Some servers give every call the index 0: another id there is another call.
+        let is_same =
+            |call: &Asked| call.index == delta.index && (id.is_none() || call.id.is_none() || call.id == id);
+        let at = match self.calls.iter().rposition(is_same) {
+            Some(at) => at,
+            None if self.calls.len() >= CALLS_MAX => {
+                return Err(ProviderError::TooLarge("the list of tools that it asks for"));
+            }
+            None => {
+                self.calls.push(Asked { index: delta.index, ..Asked::default() });
+                self.calls.len() - 1
+            }
+        };
+        let Some(call) = self.calls.get_mut(at) else { return Ok(()) };
+        call.id = id.or(call.id.take());
         if let Some(name) = delta.name.filter(|name| !name.is_empty()) {
             call.name = name;
         }
@@ -122,33 +134,84 @@ impl Gathered {
 
     /// Everything that was written, for our own count: text, arguments, and the bytes of what was thought.
     pub(crate) fn written(&self) -> (impl Iterator<Item = &str>, usize) {
-        let args = self.calls.values().flat_map(|call| [call.name.as_str(), call.args.as_str()]);
+        let args = self.calls.iter().flat_map(|call| [call.name.as_str(), call.args.as_str()]);
         (std::iter::once(self.text.as_str()).chain(args), self.reasoning_bytes)
     }
 
-    /// The whole answer. A stream without an end was cut; arguments that aren't JSON were garbled.
+    /// The whole answer. A stream without an end was cut. Arguments that aren't a JSON object stay as they came, so that the model can
+    /// be told; nobody can make such a call.
     pub fn finish(self, model: &str, names: &Names, usage: ModelUsage) -> Result<Completion, ProviderError> {
         let stop = self.stop.ok_or(ProviderError::Cut)?;
         let mut calls = Vec::with_capacity(self.calls.len());
-        for (at, call) in self.calls.into_values().enumerate() {
-            let text = if call.args.trim().is_empty() { "{}" } else { call.args.as_str() };
-            let args: Value = match serde_json::from_str(text) {
-                Ok(args) => args,
+        for (at, call) in self.calls.into_iter().enumerate() {
+            let args = match serde_json::from_str(&call.args) {
+                Ok(args @ Value::Object(_)) => args,
+                Ok(Value::Null) => Value::Object(Map::new()),
+                Err(_) if call.args.trim().is_empty() => Value::Object(Map::new()),
                 // It ran out of room in the middle of a request: what can't be read isn't asked for.
                 Err(_) if stop == StopReason::Length => continue,
-                Err(error) => {
-                    return Err(ProviderError::Malformed(format!("arguments of a tool call: {error}")));
-                }
+                Ok(_) | Err(_) => ToolUse::raw_args(&call.args),
             };
-            if call.name.is_empty() {
-                return Err(ProviderError::Malformed("a tool call without a name".to_owned()));
-            }
+            // One without a name is refused by the kernel, which the model hears.
+            let name = if call.name.is_empty() { "unnamed" } else { call.name.as_str() };
             let id = call.id.unwrap_or_else(|| names.id(at));
-            calls.push(ToolUse { id, tool: names.ours(&call.name).to_owned(), args });
+            calls.push(ToolUse { id, tool: names.ours(name).to_owned(), args });
         }
         // Some servers say that they have stopped as usual when they ask for tools.
         let stop = if calls.is_empty() || stop != StopReason::End { stop } else { StopReason::ToolUse };
         let message = Message { role: Role::Assistant, text: self.text, calls, answers: None };
-        Ok(Completion { model: model.to_owned(), message, stop, usage })
+        Ok(Completion { model: model.to_owned(), message, stop, usage, redacted: BTreeMap::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(deltas: &[(u64, Option<&str>, Option<&str>, &str)]) -> Completion {
+        let mut gathered = Gathered::default();
+        for (index, id, name, args) in deltas {
+            let delta = ToolDelta {
+                index: *index,
+                id: id.map(str::to_owned),
+                name: name.map(str::to_owned),
+                args: (*args).to_owned(),
+            };
+            gathered.take(Event::Tool(delta)).unwrap();
+        }
+        gathered.take(Event::Stop(StopReason::ToolUse)).unwrap();
+        gathered.finish("p/m", &Names::default(), ModelUsage::default()).unwrap()
+    }
+
+    #[test]
+    fn d8_calls_that_share_an_index_are_told_apart_by_their_ids() {
+        let completion = gathered(&[
+            (0, Some("a"), Some("fs_read"), "{\"path\":"),
+            (0, None, None, "\"x\"}"),
+            (0, Some("b"), Some("fs_read"), "{\"path\":\"y\""),
+            (0, Some("b"), None, "}"),
+            (1, Some("c"), Some("fs_list"), ""),
+        ]);
+        let calls: Vec<(String, String)> =
+            completion.message.calls.into_iter().map(|call| (call.id, call.args.to_string())).collect();
+        let expected = [("a", "{\"path\":\"x\"}"), ("b", "{\"path\":\"y\"}"), ("c", "{}")];
+        assert_eq!(calls, expected.map(|(id, args)| (id.to_owned(), args.to_owned())));
+    }
+
+    #[test]
+    fn d8_arguments_that_are_no_json_object_stay_as_they_came() {
+        for (args, raw) in [
+            ("{\"path\": \"x\"", Some("{\"path\": \"x\"")),
+            ("[1]", Some("[1]")),
+            ("rm -rf", Some("rm -rf")),
+            ("null", None),
+            ("  ", None),
+            ("{}", None),
+        ] {
+            let call = gathered(&[(0, Some("a"), Some("t"), args)]).message.calls.remove(0);
+            assert_eq!(call.unreadable(), raw, "{args}");
+            assert!(call.args.is_object(), "{args}");
+        }
+        assert_eq!(gathered(&[(0, None, None, "{}")]).message.calls[0].tool, "unnamed");
     }
 }

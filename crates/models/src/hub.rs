@@ -20,14 +20,14 @@ use serde_json::Value;
 use crate::breaker::{Breaker, State, Trip};
 use crate::patience::Patience;
 use crate::prices::{Price, Prices};
-use crate::provider::Provider;
+use crate::provider::{Provider, ProviderError};
 use crate::remote::Remote;
 use crate::router::{self, ANY, Candidate, Choice, Seen};
 use crate::scheduler::{Room, Scheduler};
 use crate::scripted::Scripted;
 use crate::settings::{Kind, ProviderSettings, RouterSettings, Settings, SettingsError, check_model};
 use crate::tokens;
-use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire};
+use crate::wire::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses, Wire, parameters};
 
 /// Calls at once, and waiting, where the settings don't say.
 const RUNNING_MAX: usize = 16;
@@ -64,6 +64,10 @@ struct Entry {
     own_prices: BTreeMap<String, Price>,
     breaker: Breaker,
     scheduler: Scheduler,
+    /// What it refuses, by model.
+    refused: Mutex<BTreeMap<String, BTreeSet<&'static str>>>,
+    /// Why it was last taken for down.
+    failure: Mutex<String>,
 }
 
 /// A model that is set up, for people.
@@ -143,6 +147,8 @@ impl Hub {
             own_prices: own.prices,
             breaker: Breaker::new(Trip::default(), Arc::clone(&self.clock)),
             scheduler: Scheduler::new(room, own.shares),
+            refused: Mutex::default(),
+            failure: Mutex::default(),
             provider,
         };
         self.entries.insert(name.to_owned(), entry);
@@ -201,12 +207,25 @@ impl Hub {
         let (Some(model), Some(_usage)) = (text("/obtained/model"), text("/obtained/usage/source")) else {
             return;
         };
+        self.learn_refusals(model, outcome);
         let class = class_of(text("/obtained/asked").unwrap_or_default());
         match outcome.get("status").and_then(Value::as_str) {
             Some("ok") => self.learn(class, model, true),
             // A caller that stopped it says nothing about the model.
             Some("cancelled") => {}
             Some(_) | None => self.learn(class, model, false),
+        }
+    }
+
+    /// What a model went without when it answered, it goes without from the start.
+    fn learn_refusals(&self, model: &str, outcome: &Value) {
+        let refused = outcome.pointer("/obtained/refused").and_then(Value::as_array);
+        if let (Some(refused), Ok((entry, model)), Some("ok")) =
+            (refused, self.find(model), outcome.get("status").and_then(Value::as_str))
+        {
+            for name in refused.iter().filter_map(Value::as_str).filter_map(parameters::known) {
+                entry.go_without(model, name);
+            }
         }
     }
 
@@ -246,6 +265,26 @@ impl Hub {
 impl Entry {
     fn full(&self, model: &str) -> String {
         format!("{}/{model}", self.name)
+    }
+
+    /// What a model refuses, as far as it has said so.
+    fn refused_by(&self, model: &str) -> BTreeSet<&'static str> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.get(model).cloned().unwrap_or_default()
+    }
+
+    /// Remembers that a model refuses a parameter; says whether that is news.
+    fn go_without(&self, model: &str, parameter: &'static str) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.entry(model.to_owned()).or_default().insert(parameter)
+    }
+
+    fn note_failure(&self, error: &ProviderError) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+    }
+
+    fn last_failure(&self) -> String {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

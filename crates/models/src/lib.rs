@@ -41,7 +41,7 @@ pub use lines::{Framing, Lines};
 #[cfg(feature = "local")]
 pub use local::{Gguf, GgufError, Local, trial};
 pub use names::Names;
-pub use patience::Patience;
+pub use patience::{Patience, Wait};
 pub use prices::{Long, Price, Prices};
 pub use provider::{Ask, Events, Next, Provider, ProviderError};
 pub use remote::Remote;

@@ -15,6 +15,7 @@ mod grammar;
 mod net;
 mod packed;
 mod result;
+mod template;
 #[cfg(test)]
 mod tests;
 pub mod trial;

@@ -1,5 +1,6 @@
 //! Whoever answers: one trait, over the network or in this process.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -9,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::event::Event;
 use crate::names::Names;
+use crate::patience::Wait;
 use crate::scheduler::Turn;
 
 /// Pieces of an answer that may wait to be taken; then the provider waits too.
@@ -82,6 +84,8 @@ pub struct Ask<'a> {
     pub turn: &'a Turn,
     /// Counts the bytes that leave this machine.
     pub bytes_out: &'a AtomicU64,
+    /// What the provider has refused for this model before; the question goes without it.
+    pub refused: &'a BTreeSet<&'static str>,
 }
 
 /// Where the pieces of an answer go.
@@ -119,7 +123,9 @@ pub enum ProviderError {
         /// And which words.
         message: String,
         /// When to come again, if it said so.
-        retry_after_ms: Option<u64>,
+        wait: Option<Wait>,
+        /// A parameter of the question that it doesn't take, and that the question can do without.
+        parameter: Option<&'static str>,
     },
     /// It said yes, and then that it couldn't.
     #[error("it reported `{code}`: {message}")]
@@ -129,6 +135,9 @@ pub enum ProviderError {
         /// And its words.
         message: String,
     },
+    /// It is no server for models.
+    #[error("the server answered with `{0}`, which is no model's answer: check the provider's `url`")]
+    NotAnApi(String),
     /// What it sent can't be understood.
     #[error("the answer is garbled: {0}")]
     Malformed(String),
@@ -151,8 +160,8 @@ pub enum ProviderError {
     #[error("it isn't here: {0}")]
     Absent(String),
     /// It has failed too often just now to be asked.
-    #[error("it was down just now, and isn't asked until it may be back")]
-    Down,
+    #[error("it failed too often just now and isn't asked for a while; the last failure: {0}")]
+    Down(String),
     /// Too many wait for it.
     #[error("{0} calls wait for it already")]
     Busy(usize),
@@ -164,8 +173,8 @@ pub enum ProviderError {
 /// What to do after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Ask again, not before this many milliseconds if it said so.
-    Again(Option<u64>),
+    /// Ask again, and not before this, if it said so.
+    Again(Option<Wait>),
     /// Ask someone else: it would say the same again.
     Elsewhere,
     /// Anyone would say the same.
@@ -187,13 +196,12 @@ impl ProviderError {
                 | ReachError::Tls(_) => Next::Elsewhere,
                 ReachError::TooLarge => Next::Fail,
             },
-            Self::Status { status: 408 | 409 | 425 | 429 | 500..=599, retry_after_ms, .. } => {
-                Next::Again(*retry_after_ms)
-            }
+            Self::Status { status: 408 | 409 | 425 | 429 | 500..=599, wait, .. } => Next::Again(*wait),
             Self::Status { status: 401..=404, .. }
             | Self::Secret(_)
             | Self::Absent(_)
-            | Self::Down
+            | Self::NotAnApi(_)
+            | Self::Down(_)
             | Self::Busy(_) => Next::Elsewhere,
             Self::Status { .. } | Self::TooLarge(_) | Self::Unfit(_) | Self::Stopped => Next::Fail,
             Self::Reported { code, .. } if is_passing(code) => Next::Again(None),
@@ -213,9 +221,30 @@ impl ProviderError {
             | Self::Secret(_)
             | Self::Unfit(_)
             | Self::Absent(_)
-            | Self::Down
+            | Self::NotAnApi(_)
+            | Self::Down(_)
             | Self::Busy(_)
             | Self::Stopped => false,
+        }
+    }
+
+    /// Whether the same question, put to it later, can come to something. With [`next`](Self::next) this is the one place that says
+    /// what is worth another try: the receipt carries it, and callers don't decide for themselves.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Reach(error) => match error {
+                ReachError::Connect { .. }
+                | ReachError::Timeout(_)
+                | ReachError::Broken(_)
+                | ReachError::NoSuchHost { .. } => false,
+                ReachError::Url(_)
+                | ReachError::Name { .. }
+                | ReachError::Address { .. }
+                | ReachError::Tls(_)
+                | ReachError::TooLarge => true,
+            },
+            Self::Down(_) | Self::Busy(_) | Self::Late(_) | Self::Stopped => false,
+            other => !matches!(other.next(), Next::Again(_)),
         }
     }
 
@@ -225,6 +254,7 @@ impl ProviderError {
             Self::Reach(_) => "model.unreachable",
             Self::Status { status: 401..=403, .. } => "model.unauthorised",
             Self::Status { status: 429, .. } => "model.rate_limited",
+            Self::Status { message, .. } if is_too_long(message) => "model.too_long",
             Self::Status { .. } | Self::Reported { .. } => "model.refused",
             Self::Malformed(_) => "model.garbled",
             Self::Cut => "model.cut",
@@ -233,11 +263,20 @@ impl ProviderError {
             Self::Secret(error) => error.code(),
             Self::Unfit(_) => "model.unfit",
             Self::Absent(_) => "model.absent",
-            Self::Down => "model.down",
+            Self::NotAnApi(_) => "model.not_an_api",
+            Self::Down(_) => "model.down",
             Self::Busy(_) => "model.busy",
             Self::Stopped => "model.stopped",
         }
     }
+}
+
+/// Words that providers use for a conversation that is longer than the model takes.
+fn is_too_long(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    let words =
+        ["context_length", "context length", "context window", "prompt is too long", "too many tokens"];
+    words.iter().any(|word| message.contains(word))
 }
 
 /// Words that providers use for what goes away by itself.

@@ -10,12 +10,13 @@ use hyper::Method;
 use hyper::header::{HeaderMap, HeaderValue};
 use regent_egress::{Client, Incomplete, Network, Reach, Request};
 use regent_kernel::{BoxFuture, endpoint};
+use serde_json::Value;
 use url::{Host, Url};
 
 use crate::event::Event;
-use crate::patience::{Patience, retry_after_ms};
+use crate::patience::{Patience, retry_after};
 use crate::provider::{Ask, Events, Provider, ProviderError};
-use crate::wire::{Reading, Wire, refused};
+use crate::wire::{Reading, Wire, parameters, refused};
 
 /// What one answer may take on the wire, framing included.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -62,9 +63,15 @@ impl Remote {
         format!("{}{}", self.url.as_str().trim_end_matches('/'), self.wire.path(model))
     }
 
-    fn request(&self, ask: &Ask<'_>) -> Result<Request, ProviderError> {
+    fn body(&self, ask: &Ask<'_>) -> Value {
+        let mut body = self.wire.body(ask.model, ask.inference, ask.names);
+        parameters::adapt(&mut body, ask.refused);
+        body
+    }
+
+    fn request(&self, ask: &Ask<'_>, body: &Value) -> Result<Request, ProviderError> {
         let url = endpoint::parse(&self.url_of(ask.model)).map_err(ProviderError::Unfit)?;
-        let body = self.wire.body(ask.model, ask.inference, ask.names).to_string().into_bytes();
+        let body = body.to_string().into_bytes();
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         for (name, value) in self.wire.headers() {
@@ -81,14 +88,18 @@ impl Remote {
     }
 
     async fn exchange(&self, ask: Ask<'_>, events: Events) -> Result<(), ProviderError> {
-        let request = self.request(&ask)?;
+        let body = self.body(&ask);
+        let request = self.request(&ask, &body)?;
         let mut answer = self.client.begin(&request, ANSWER_BYTES_MAX, self.first_byte_ms_max).await?;
         ask.bytes_out.fetch_add(answer.bytes_sent, Ordering::Relaxed);
         if !answer.status.is_success() {
-            return Err(refusal(answer).await);
+            return Err(refusal(answer, &body).await);
+        }
+        if let Some(page) = web_page(&answer.headers) {
+            return Err(ProviderError::NotAnApi(page));
         }
         let mut reading = Reading::new(&*self.wire);
-        let mut is_over = false;
+        let (mut is_over, mut is_empty) = (false, true);
         while !reading.is_done() {
             let piece = if is_over {
                 let afterwards = Duration::from_millis(AFTERWARDS_MS_MAX);
@@ -99,11 +110,15 @@ impl Remote {
                 answer.next().await?
             };
             let Some(piece) = piece else { break };
+            is_empty &= piece.is_empty();
             let mut gathered = Vec::new();
             let understood = reading.push(&piece, &mut gathered);
             is_over |= gathered.iter().any(|event| matches!(event, Event::Stop(_)));
             give_all(&events, gathered).await?;
             understood?;
+        }
+        if is_empty {
+            return Err(ProviderError::Malformed("it is empty".to_owned()));
         }
         let mut rest = Vec::new();
         let understood = reading.finish(&mut rest);
@@ -134,7 +149,7 @@ impl Provider for Remote {
     }
 }
 
-async fn refusal(mut answer: Incomplete) -> ProviderError {
+async fn refusal(mut answer: Incomplete, request: &Value) -> ProviderError {
     let mut body = Vec::new();
     // What can't be read of it isn't said.
     while let Ok(Some(piece)) = answer.next().await {
@@ -144,7 +159,14 @@ async fn refusal(mut answer: Incomplete) -> ProviderError {
             break;
         }
     }
-    refused(answer.status.as_u16(), retry_after_ms(&answer.headers), &body)
+    refused(answer.status.as_u16(), retry_after(&answer.headers), &body, request)
+}
+
+/// What an answer is, if it is a page for people: a login, a proxy's error, the wrong path.
+fn web_page(headers: &HeaderMap) -> Option<String> {
+    let kind = headers.get("content-type")?.to_str().ok()?;
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    matches!(kind.as_str(), "text/html" | "application/xhtml+xml").then_some(kind)
 }
 
 /// Only addresses, and the one name that stands for them: any other name may lead elsewhere tomorrow.

@@ -140,7 +140,7 @@ impl Scripted {
         match &fault {
             Some(Fault::Status(status)) => {
                 let message = "as the script says".to_owned();
-                return Err(ProviderError::Status { status: *status, message, retry_after_ms: None });
+                return Err(ProviderError::Status { status: *status, message, wait: None, parameter: None });
             }
             Some(Fault::Hang) => std::future::pending::<()>().await,
             Some(Fault::Cut | Fault::Garbled | Fault::WrongUsage | Fault::NoUsage) | None => {}

@@ -6,6 +6,7 @@ mod gemini;
 mod ollama;
 mod openai_chat;
 mod openai_responses;
+pub(crate) mod parameters;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use serde_json::Value;
 use crate::event::Event;
 use crate::lines::{Framing, Lines};
 use crate::names::Names;
+use crate::patience::Wait;
 use crate::provider::ProviderError;
 pub use anthropic::Anthropic;
 pub use gemini::Gemini;
@@ -158,13 +160,16 @@ fn reported(value: &Value) -> Option<ProviderError> {
     })
 }
 
-/// The error that an answer with a bad status is.
-pub fn refused(status: u16, retry_after_ms: Option<u64>, body: &[u8]) -> ProviderError {
-    let message = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => words_of(&value),
+/// The error that an answer with a bad status is. `request` is what was asked.
+pub fn refused(status: u16, wait: Option<Wait>, body: &[u8], request: &Value) -> ProviderError {
+    let said = serde_json::from_slice::<Value>(body);
+    let message = match &said {
+        Ok(value) => words_of(value),
         Err(_) => clipped(&String::from_utf8_lossy(body)),
     };
-    ProviderError::Status { status, message, retry_after_ms }
+    let named = said.as_ref().ok().and_then(|value| text_at(value, "/error/param"));
+    let parameter = parameters::refused(status, named, &String::from_utf8_lossy(body), request);
+    ProviderError::Status { status, message, wait, parameter }
 }
 
 /// What an error says in words, wherever its provider puts them.

@@ -12,7 +12,7 @@ mod numbers;
 mod people;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// What was found.
@@ -39,6 +39,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Card,
+        Self::Iban,
+        Self::Email,
+        Self::Phone,
+        Self::Ssn,
+        Self::Key,
+        Self::Token,
+        Self::PrivateKey,
+        Self::Password,
+    ];
+
     /// The word in its placeholder.
     pub fn word(self) -> &'static str {
         match self {
@@ -78,18 +91,45 @@ pub struct Redacted {
 pub struct Numbers {
     known: HashMap<(Kind, Vec<u8>), u32>,
     last: HashMap<Kind, u32>,
+    /// Placeholders that a text has by itself: they stand for nothing.
+    taken: HashSet<(Kind, u32)>,
 }
 
 impl Numbers {
+    /// Leaves out the numbers of placeholders that stand in a text already, so that one can be told from the other.
+    pub fn avoid(&mut self, text: &str) {
+        for kind in Kind::ALL {
+            let begin = format!("[{}:", kind.word());
+            for after in text.split(&begin).skip(1) {
+                let number = after.split_once(']').map(|(number, _)| number);
+                if let Some(number) = number.and_then(|number| number.parse().ok()) {
+                    self.taken.insert((kind, number));
+                }
+            }
+        }
+    }
+
+    /// Every placeholder that was given, and what it stands for.
+    pub fn placeholders(&self) -> impl Iterator<Item = (String, &[u8])> {
+        self.known.iter().map(|((kind, value), number)| (placeholder(*kind, *number), value.as_slice()))
+    }
+
     fn of(&mut self, kind: Kind, value: &[u8]) -> u32 {
         if let Some(number) = self.known.get(&(kind, value.to_vec())) {
             return *number;
         }
         let last = self.last.entry(kind).or_insert(0);
         *last = last.saturating_add(1);
+        while self.taken.contains(&(kind, *last)) {
+            *last = last.saturating_add(1);
+        }
         self.known.insert((kind, value.to_vec()), *last);
         *last
     }
+}
+
+fn placeholder(kind: Kind, number: u32) -> String {
+    format!("[{}:{number}]", kind.word())
 }
 
 /// Finds them, in order, none overlapping.
@@ -123,7 +163,7 @@ pub fn redact_with(bytes: &[u8], numbers: &mut Numbers) -> Redacted {
     for Finding { kind, span } in &findings {
         out.extend_from_slice(bytes.get(from..span.start).unwrap_or_default());
         let number = numbers.of(*kind, bytes.get(span.clone()).unwrap_or_default());
-        out.extend_from_slice(format!("[{}:{number}]", kind.word()).as_bytes());
+        out.extend_from_slice(placeholder(*kind, number).as_bytes());
         from = span.end;
     }
     out.extend_from_slice(bytes.get(from..).unwrap_or_default());

@@ -1,5 +1,6 @@
 //! What a call has used so far: charged once, whatever happens to it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use regent_kernel::{Inference, ModelUsage, Spent};
@@ -23,6 +24,8 @@ pub(super) struct Account {
     pub(super) has_begun: bool,
     /// Places that were redacted.
     pub(super) redacted: usize,
+    /// What the question went without because the provider refuses it.
+    pub(super) refused: BTreeSet<&'static str>,
     pub(super) is_remote: bool,
     pub(super) bytes_out: AtomicU64,
     used: Option<(Used, &'static str)>,
@@ -57,7 +60,7 @@ impl Account {
     /// For the receipt: no words of the provider's, only ours.
     pub(super) fn receipt(&self, model: &str, provider: &dyn Provider, price: Option<Price>) -> Value {
         let (used, source) = self.used.unwrap_or((Used::default(), "none"));
-        json!({
+        let mut receipt = json!({
             "model": model,
             "place": if self.is_remote { "remote" } else { "this machine" },
             "secret": provider.secret(),
@@ -72,7 +75,11 @@ impl Account {
             },
             "priced": price.is_some(),
             "redacted": self.redacted,
-        })
+        });
+        if let (Some(fields), false) = (receipt.as_object_mut(), self.refused.is_empty()) {
+            fields.insert("refused".to_owned(), json!(self.refused));
+        }
+        receipt
     }
 }
 

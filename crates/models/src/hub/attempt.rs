@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use regent_kernel::{Class, Completion, Inference, Op, Permit, Principal, RawOutput, Secret, tier};
+use serde_json::{Value, json};
 
 use super::account::Account;
 use super::{Entry, Hub, class_of, outgoing};
@@ -41,8 +42,8 @@ impl Hub {
         let mut account = Account::default();
         account.is_remote = is_remote;
         let redacted = (is_remote && entry.redact).then(|| outgoing::redacted(permit, &inference));
-        account.redacted = redacted.as_ref().map_or(0, |(_, places)| *places);
-        let outgoing = redacted.as_ref().map_or(&inference, |(outgoing, _)| outgoing);
+        account.redacted = redacted.as_ref().map_or(0, |redacted| redacted.places);
+        let outgoing = redacted.as_ref().map_or(&inference, |redacted| &redacted.inference);
         let names = Names::of(outgoing);
         let running = Running { permit, entry, model, inference: &inference, outgoing, names, secret: None };
         let began = self.clock.elapsed();
@@ -60,13 +61,19 @@ impl Hub {
         let full = entry.full(model);
         let price = self.price(entry, model);
         let mut receipt = account.receipt(&full, &*entry.provider, price);
+        if let (Err(error), Some(fields)) = (&ended, receipt.as_object_mut()) {
+            fields.insert("retry".to_owned(), retry_of(error, self.clock.now_ms()));
+        }
         if asked != full
             && let Some(fields) = receipt.as_object_mut()
         {
             fields.insert("asked".to_owned(), asked.into());
         }
         let output = match ended {
-            Ok(completion) => {
+            Ok(mut completion) => {
+                if let Some(redacted) = &redacted {
+                    completion.redacted = redacted.named_in(&completion);
+                }
                 self.seen().took(class, &full, took_ms.max(1));
                 self.learn(class, &full, true);
                 completed(permit, &completion)
@@ -103,48 +110,77 @@ impl Hub {
             .await
             .map_err(|busy| ProviderError::Busy(busy.waiting))?;
         let total = Duration::from_millis(entry.patience.total_ms_max);
-        match tokio::time::timeout(total, tries(&running, &turn, account)).await {
+        match tokio::time::timeout(total, self.tries(&running, &turn, account)).await {
             Ok(ended) => ended,
             Err(_) => Err(ProviderError::Late(entry.patience.total_ms_max)),
         }
     }
+
+    /// Asks until there is an answer, or it is no use. Once an answer has begun it is charged for, and there is no second try under
+    /// this call's reservation.
+    async fn tries(
+        &self,
+        running: &Running<'_>,
+        turn: &Turn,
+        account: &mut Account,
+    ) -> Result<Completion, ProviderError> {
+        let Entry { breaker, patience, .. } = running.entry;
+        let mut last = None;
+        loop {
+            // A breaker that opens meanwhile must not hide why.
+            let Some(pass) = breaker.pass() else {
+                return Err(last.unwrap_or_else(|| ProviderError::Down(running.entry.last_failure())));
+            };
+            account.tries = account.tries.saturating_add(1);
+            let error = match ask(running, turn, account).await {
+                Ok(completion) => {
+                    pass.is_up();
+                    return Ok(completion);
+                }
+                Err(error) => error,
+            };
+            match error.is_outage() {
+                true => {
+                    running.entry.note_failure(&error);
+                    pass.is_down();
+                }
+                false => pass.is_up(),
+            }
+            if account.has_begun() {
+                return Err(error);
+            }
+            if let ProviderError::Status { parameter: Some(parameter), .. } = &error
+                && running.entry.go_without(running.model, parameter)
+            {
+                account.errors.push("model.parameter");
+                continue;
+            }
+            let Next::Again(after) = error.next() else { return Err(error) };
+            let after_ms = after.map(|wait| wait.ms_from(self.clock.now_ms()));
+            let Some(wait_ms) = patience.wait(account.tries, after_ms, draw()) else { return Err(error) };
+            account.errors.push(error.code());
+            last = Some(error);
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        }
+    }
 }
 
-/// Asks until there is an answer, or it is no use. Once an answer has begun it is charged for, and there is no second try under this
-/// call's reservation.
-async fn tries(
-    running: &Running<'_>,
-    turn: &Turn,
-    account: &mut Account,
-) -> Result<Completion, ProviderError> {
-    let Entry { breaker, patience, .. } = running.entry;
-    loop {
-        let Some(pass) = breaker.pass() else { return Err(ProviderError::Down) };
-        account.tries = account.tries.saturating_add(1);
-        let error = match ask(running, turn, account).await {
-            Ok(completion) => {
-                pass.is_up();
-                return Ok(completion);
-            }
-            Err(error) => error,
-        };
-        match error.is_outage() {
-            true => pass.is_down(),
-            false => pass.is_up(),
-        }
-        if account.has_begun() {
-            return Err(error);
-        }
-        let Next::Again(after) = error.next() else { return Err(error) };
-        let Some(wait_ms) = patience.wait(account.tries, after, draw()) else { return Err(error) };
-        account.errors.push(error.code());
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+/// For the receipt: whether, and when, the same call can come to something.
+fn retry_of(error: &ProviderError, now_ms: i64) -> Value {
+    if error.is_permanent() {
+        return json!("never");
+    }
+    match error.next() {
+        Next::Again(Some(wait)) => json!({"at_ms": wait.at_ms(now_ms)}),
+        Next::Again(None) | Next::Elsewhere | Next::Fail => json!("later"),
     }
 }
 
 /// Asks once; what is said flows on while it comes.
 async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Result<Completion, ProviderError> {
     account.gathered = Gathered::default();
+    let refused = running.entry.refused_by(running.model);
+    account.refused.clone_from(&refused);
     let Account { gathered, bytes_out, .. } = account;
     let (events, mut coming) = Events::channel();
     let ask = Ask {
@@ -154,6 +190,7 @@ async fn ask(running: &Running<'_>, turn: &Turn, account: &mut Account) -> Resul
         secret: running.secret.as_ref(),
         turn,
         bytes_out,
+        refused: &refused,
     };
     let mut asking = running.entry.provider.ask(ask, events);
     let mut ended = None;

@@ -1,14 +1,42 @@
 //! What leaves for a remote model: without any value that was revealed in this process, and without what looks like credentials or
-//! personal details. The same conversation is redacted to the same text, so that the provider's cache of prompts holds.
+//! personal details. What was taken out can be put back into what the model asks for, by whoever makes the call. The same conversation is redacted to the same text, so that the provider's cache of prompts holds.
 
-use regent_kernel::{Inference, Permit, tier};
+use std::collections::BTreeMap;
+
+use regent_kernel::{Completion, Inference, Permit, tier};
 use regent_vault::redact::{Numbers, redact_with};
 use serde_json::Value;
 
-/// The conversation as it may leave, and how many places were taken out.
-pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -> (Inference, usize) {
+/// A conversation as it may leave.
+pub(super) struct Outgoing {
+    pub(super) inference: Inference,
+    /// How many places were taken out.
+    pub(super) places: usize,
+    numbers: Numbers,
+}
+
+impl Outgoing {
+    /// What the placeholders that an answer names stand for. Values of the vault are not among them: they were scrubbed before.
+    pub(super) fn named_in(&self, completion: &Completion) -> BTreeMap<String, String> {
+        let mut said = completion.message.text.clone();
+        for call in &completion.message.calls {
+            said.push_str(&call.args.to_string());
+        }
+        let text = |(placeholder, value): (String, &[u8])| {
+            let value = std::str::from_utf8(value).ok()?;
+            said.contains(&placeholder).then(|| (placeholder, value.to_owned()))
+        };
+        self.numbers.placeholders().filter_map(text).collect()
+    }
+}
+
+pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -> Outgoing {
     let mut outgoing = inference.clone();
     let mut numbers = Numbers::default();
+    for message in &outgoing.messages {
+        numbers.avoid(&message.text);
+        message.calls.iter().for_each(|call| numbers.avoid(&call.args.to_string()));
+    }
     let mut places = 0;
     let mut clean = |text: &mut String| {
         let mut bytes = std::mem::take(text).into_bytes();
@@ -24,7 +52,7 @@ pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -
             each_text(&mut call.args, &mut clean);
         }
     }
-    (outgoing, places)
+    Outgoing { inference: outgoing, places, numbers }
 }
 
 /// Depth is bounded by whoever parsed the value.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::examples::led;
 use super::grammar::members_of;
+use super::template;
 use super::vocab::Vocab;
 use crate::names::Names;
 
@@ -21,8 +22,6 @@ const MARKS_MAX: u32 = 0xFFFD;
 const TOLD_CHARS_MAX: usize = 120;
 const ARGUMENT_CHARS_MAX: usize = 48;
 const CHOICES_MAX: usize = 8;
-/// What a template may take to run.
-const FUEL: u64 = 10_000_000;
 /// How a request for a tool begins and ends where a model's own vocabulary doesn't say.
 pub(super) const CALL: (&str, &str) = ("<tool_call>", "</tool_call>");
 const ANSWER: (&str, &str) = ("<tool_response>", "</tool_response>");
@@ -45,18 +44,19 @@ impl Chat {
         if template.chars().any(|c| u32::from(c) >= MARK) {
             return Err("the chat template has letters that are no text".to_owned());
         }
-        let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_fuel(Some(FUEL));
+        let mut environment = template::environment(template)?;
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", |why: String| -> Result<Jinja, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, why))
         });
-        environment.add_template_owned("chat", template.to_owned()).map_err(|error| error.to_string())?;
         let chat = Self { environment, knows_tools: template.contains("tools") };
         let hello = Message { role: Role::User, text: "x".to_owned(), calls: Vec::new(), answers: None };
-        chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
+        let said =
+            chat.render(&mut Marks::default(), &[hello], &Tools { offers: &[], names: &Names::default() })?;
+        // A model that is shown nothing has nothing to go on from.
+        if !said.chars().any(|c| u32::from(c) >= MARK) {
+            return Err("the chat template leaves out what is said".to_owned());
+        }
         Ok(chat)
     }
 
@@ -110,10 +110,7 @@ impl Chat {
         let tools: Vec<String> = tools.told().map(|tool| marks.add(&tool)).collect::<Result<_, _>>()?;
         let tools = if tools.is_empty() { Value::Null } else { json!(tools) };
         let context = json!({"messages": shown, "tools": tools, "add_generation_prompt": true});
-        let template = self.environment.get_template("chat").map_err(|error| error.to_string())?;
-        template
-            .render(Jinja::from_serialize(&context))
-            .map_err(|error| format!("the chat template fails: {error}"))
+        template::render(&self.environment, Jinja::from_serialize(&context))
     }
 }
 
@@ -274,6 +271,7 @@ fn to_json(value: Jinja, _options: Kwargs) -> Result<Jinja, Error> {
     {
         return Ok(value);
     }
+    let value = template::bounded(value)?;
     let plain = serde_json::to_value(&value)
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))?;
     Ok(Jinja::from(spaced(&plain)))
@@ -404,8 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_fail_or_never_end_are_refused() {
+    fn l7_templates_that_fail_never_end_or_say_nothing_are_refused() {
         let cases = [
+            "",
+            "  \n",
+            "{# nothing #}",
+            "<|im_start|>assistant\n",
             "{{ raise_exception('no') }}",
             "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}",
             "{{ nothing.at.all }}",

@@ -40,7 +40,15 @@ async fn answer(
     let names = Names::of(inference);
     let turn = scheduler.turn("agent", priority, 1).await.unwrap();
     let bytes_out = AtomicU64::new(0);
-    let ask = Ask { model, inference, names: &names, secret: None, turn: &turn, bytes_out: &bytes_out };
+    let ask = Ask {
+        model,
+        inference,
+        names: &names,
+        secret: None,
+        turn: &turn,
+        bytes_out: &bytes_out,
+        refused: &Default::default(),
+    };
     let (events, mut coming) = Events::channel();
     let mut gathered = Gathered::default();
     let gather = async {

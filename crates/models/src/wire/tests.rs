@@ -163,7 +163,7 @@ fn answers_are_understood_whole_and_in_pieces_of_any_size() {
             cases += 1;
             let stream = stream_of(&*wire, case);
             if let Some(status) = case.status {
-                check(case, &Err(refused(status, None, &stream)), &exchanges.wire);
+                check(case, &Err(refused(status, None, &stream, &Value::Null)), &exchanges.wire);
                 continue;
             }
             check(case, &read(&*wire, &names, &[&stream]), &exchanges.wire);

@@ -4,7 +4,11 @@
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod placeholders;
+#[cfg(test)]
 mod protocols;
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]

@@ -12,6 +12,10 @@ use std::time::Duration;
 pub(crate) enum Act {
     /// An answer, whole.
     Answer(&'static str, String),
+    /// An answer with one more header.
+    With(&'static str, &'static str, String),
+    /// Whatever the request deserves.
+    By(fn(&str) -> (&'static str, String)),
     /// Its head and a part of it, and then the connection breaks.
     Break(&'static str, String),
     /// Its head and this, and then nothing for ever.
@@ -59,11 +63,19 @@ fn serve(mut stream: TcpStream, acts: &Mutex<VecDeque<Act>>, seen: &Mutex<Vec<St
     let Some(request) = read(&mut stream) else { return };
     let act = {
         let mut acts = acts.lock().unwrap();
-        seen.lock().unwrap().push(request);
+        seen.lock().unwrap().push(request.clone());
         if acts.len() > 1 { acts.pop_front().unwrap() } else { acts.front().unwrap().clone() }
     };
+    let (act, header) = match act {
+        Act::With(status, header, body) => (Act::Answer(status, body), format!("{header}\r\n")),
+        Act::By(decide) => {
+            let (status, body) = decide(&request);
+            (Act::Answer(status, body), String::new())
+        }
+        other => (other, String::new()),
+    };
     let head = |status: &str| {
-        format!("HTTP/1.1 {status}\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n")
+        format!("HTTP/1.1 {status}\r\n{header}connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
     };
     // In two pieces with a pause between them, so that the border is somewhere in the middle.
     let mut send = |status: &str, body: &str| {
@@ -86,6 +98,7 @@ fn serve(mut stream: TcpStream, acts: &Mutex<VecDeque<Act>>, seen: &Mutex<Vec<St
             send(status, &body);
             thread::sleep(Duration::from_secs(60));
         }
+        Act::With(..) | Act::By(_) => unreachable!("they became answers above"),
         Act::Hang => thread::sleep(Duration::from_secs(60)),
         Act::Close => {}
     }
