@@ -53,6 +53,8 @@ pub struct ToolSpec {
 
 /// The capability of tools that programs call through us. A model is never offered one.
 pub const FROM_PROGRAM: &str = "from.program";
+/// The capability of tools that only a person may call. The kernel refuses agents, whatever policy says.
+pub const FOR_OPERATOR: &str = "for.operator";
 
 /// A blank to fill in. It has no name and no tier, so it isn't admitted as it is; what it leaves unsaid is the cautious answer.
 impl Default for ToolSpec {

@@ -20,7 +20,7 @@ use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
 use crate::call::{Call, Op};
-use crate::catalogue::{ArgumentKind, Tool};
+use crate::catalogue::{ArgumentKind, FOR_OPERATOR, Tool};
 use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
@@ -109,7 +109,7 @@ impl Core {
             } else {
                 call.principal.life().and_then(|life| life.work().tool(&run.tool))
             };
-            self.facts_of_tool(&mut sheet, &run.tool, tool, run.args.clone());
+            self.facts_of_tool(&mut sheet, (&run.tool, call.principal.class()), tool, run.args.clone());
             self.rule(call, &mut sheet, &run.tool, &run.args);
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
@@ -131,13 +131,23 @@ impl Core {
         }
     }
 
-    fn facts_of_tool(&self, sheet: &mut Sheet, name: &str, tool: Option<Arc<Tool>>, args: Value) {
+    fn facts_of_tool(
+        &self,
+        sheet: &mut Sheet,
+        (name, caller): (&str, Class),
+        tool: Option<Arc<Tool>>,
+        args: Value,
+    ) {
         let Some(tool) = tool else {
             let message = format!("there is no tool `{}`", name.escape_debug());
             sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
             return;
         };
         sheet.args = args;
+        if caller == Class::Agent && tool.spec().capabilities.iter().any(|one| one == FOR_OPERATOR) {
+            sheet.refuse("tool.operator_only", format!("only a person may call `{name}`"), "");
+            return;
+        }
         if let Err(why) = tool.check(&sheet.args) {
             let message = format!("the arguments don't fit `{name}`: {why}");
             sheet.refuse("args.invalid", message, "`regent tool list --json` shows each tool's schema");

@@ -53,7 +53,8 @@ pub use model::{
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_catalogue::{
-    AdmitError, ArgumentKind, Catalogue, CostClass, FROM_PROGRAM, Origin, SideEffect, Tool, ToolSpec,
+    AdmitError, ArgumentKind, Catalogue, CostClass, FOR_OPERATOR, FROM_PROGRAM, Origin, SideEffect, Tool,
+    ToolSpec,
 };
 pub use regent_ledger::{Digest, Entry, Kind, Reader};
 pub use regent_policy::{

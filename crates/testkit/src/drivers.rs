@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
     BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, Reply, SideEffect, Tier, ToolCall, ToolSpec,
-    tier,
+    Workspace, tier,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +19,10 @@ pub enum Behaviour {
     Echo,
     /// Leaves a mark in the world, once per call, named by its argument `id`.
     Mark(Arc<dyn World>),
+    /// Does something to the workspace.
+    Deed(Deed),
+    /// Takes a while, and says when it began and ended, by its argument `id`.
+    Span(Arc<Spans>),
     /// Panics.
     Panics,
     /// Waits until it is told to stop.
@@ -52,6 +56,40 @@ impl World for Marks {
     fn mark(&self, id: u64) -> io::Result<()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(())
+    }
+}
+
+type Doing = dyn Fn(&Workspace, &Value) -> RawOutput + Send + Sync;
+
+/// Something that a tool does to the workspace with its arguments.
+#[derive(Clone)]
+pub struct Deed(Arc<Doing>);
+
+impl Deed {
+    /// One that does this.
+    pub fn new(deed: impl Fn(&Workspace, &Value) -> RawOutput + Send + Sync + 'static) -> Self {
+        Self(Arc::new(deed))
+    }
+}
+
+impl std::fmt::Debug for Deed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deed").finish_non_exhaustive()
+    }
+}
+
+/// When calls began and ended, in order.
+#[derive(Debug, Default)]
+pub struct Spans(Mutex<Vec<(&'static str, u64)>>);
+
+impl Spans {
+    /// All of it so far.
+    pub fn all(&self) -> Vec<(&'static str, u64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, what: &'static str, id: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((what, id));
     }
 }
 
@@ -97,6 +135,18 @@ async fn behave(behaviour: &Behaviour, permit: &Permit<'_, tier::Host>) -> Resul
                 Ok(()) => Ok(RawOutput::json(&json!({"marked": id}))),
                 Err(error) => Ok(RawOutput::failed("mark.failed", error.to_string())),
             }
+        }
+        Behaviour::Deed(deed) => Ok((deed.0)(permit.workspace(), permit.args())),
+        Behaviour::Span(spans) => {
+            /// Enough for any call that could begin meanwhile to do so.
+            const YIELDS: usize = 200;
+            let id = permit.args().get("id").and_then(Value::as_u64).unwrap_or(0);
+            spans.note("begin", id);
+            for _ in 0..YIELDS {
+                tokio::task::yield_now().await;
+            }
+            spans.note("end", id);
+            Ok(RawOutput::json(permit.args()))
         }
         Behaviour::Panics => panics(),
         Behaviour::Hangs => {

@@ -1,5 +1,6 @@
 //! A model that says what a test tells it to: a function from the conversation to the next turn.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +22,8 @@ pub enum Says {
     Text(String),
     /// The provider fails.
     Fails(String),
+    /// The provider fails, and its receipt says this about another try.
+    FailsFor(String, Value),
 }
 
 impl Says {
@@ -38,12 +41,13 @@ pub struct Puppet {
     head: Head,
     asked: Arc<AtomicUsize>,
     heard: Arc<Mutex<Vec<Inference>>>,
+    redacted: BTreeMap<String, String>,
 }
 
 impl Puppet {
     /// A puppet that does what the function says.
     pub fn new(head: impl Fn(&Inference) -> Says + Send + Sync + 'static) -> Self {
-        Self { head: Arc::new(head), asked: Arc::default(), heard: Arc::default() }
+        Self { head: Arc::new(head), asked: Arc::default(), heard: Arc::default(), redacted: BTreeMap::new() }
     }
 
     /// A puppet with a script: its next turn is the one after as many as it has spoken in this conversation.
@@ -52,6 +56,14 @@ impl Puppet {
             let spoken = inference.messages.iter().filter(|message| message.role == Role::Assistant).count();
             turns.get(spoken).cloned().unwrap_or_else(|| Says::Text("the script is over".to_owned()))
         })
+    }
+
+    /// As a remote model: these placeholders stand in its prompts for these values.
+    #[must_use]
+    pub fn redacting(mut self, table: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
+        let owned = |(placeholder, value): (&str, &str)| (placeholder.to_owned(), value.to_owned());
+        self.redacted = table.into_iter().map(owned).collect();
+        self
     }
 
     /// How often it was really asked.
@@ -97,6 +109,10 @@ impl Executor<tier::Host> for Puppet {
             self.heard.lock().unwrap_or_else(PoisonError::into_inner).push(inference.clone());
             let (text, calls, stop) = match (self.head)(inference) {
                 Says::Fails(why) => return Ok(RawOutput::failed("model.unavailable", why)),
+                Says::FailsFor(why, retry) => {
+                    let receipt = serde_json::json!({"retry": retry});
+                    return Ok(RawOutput::failed("model.refused", why).with_obtained(receipt));
+                }
                 Says::Text(text) => (text, Vec::new(), StopReason::End),
                 Says::Calls(calls) => (String::new(), calls, StopReason::ToolUse),
             };
@@ -111,6 +127,7 @@ impl Executor<tier::Host> for Puppet {
                 message: Message { role: Role::Assistant, text, calls, answers: None },
                 stop,
                 usage: ModelUsage { input: PUPPET_TOKENS, cached: 0, output: 0, reasoning: 0 },
+                redacted: self.redacted.clone(),
             };
             let body =
                 serde_json::to_vec(&completion).map_err(|error| ExecuteError::Broken(error.to_string()))?;

@@ -27,7 +27,7 @@ impl Core {
             sheet.added.clear();
             sheet.named.clear();
             let tool = sheet.tool.take();
-            self.facts_of_tool(sheet, &run.tool, tool, args);
+            self.facts_of_tool(sheet, (&run.tool, call.principal.class()), tool, args);
             sheet.fix_args();
             if sheet.refusal.is_none() && sheet.args == before {
                 return verdict;
