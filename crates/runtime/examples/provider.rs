@@ -51,8 +51,13 @@ impl Executor<tier::Host> for Adder {
             let usage = ModelUsage { input: words.len() as u64, cached: 0, output: 1, reasoning: 0 };
             let message =
                 Message { role: Role::Assistant, text: String::new(), calls: vec![call], answers: None };
-            let completion =
-                Completion { model: "local/adder".to_owned(), message, stop: StopReason::ToolUse, usage };
+            let completion = Completion {
+                model: "local/adder".to_owned(),
+                message,
+                stop: StopReason::ToolUse,
+                usage,
+                redacted: Default::default(),
+            };
             let body =
                 serde_json::to_vec(&completion).map_err(|error| ExecuteError::Broken(error.to_string()))?;
             let tokens = usage.input.saturating_add(usage.output);

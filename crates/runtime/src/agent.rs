@@ -1,9 +1,11 @@
 //! The loop: reason, act, observe, until the agent says that it is done. A program without a clock or chance: every call has a step,
 //! so the same answers lead to the same calls.
 
+mod act;
 mod circles;
 mod hooks;
 mod observe;
+pub(crate) mod placeholders;
 #[cfg(test)]
 mod tests;
 
@@ -11,20 +13,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use regent_kernel::{
-    Completion, Inference, Message, Nonce, Offer, Op, Role, Sampling, SideEffect, Signal, Status, StopReason,
-    ToolCall, ToolUse,
+    Completion, Inference, Message, Offer, Op, Role, Sampling, Signal, Status, StopReason, ToolCall, ToolUse,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
-use crate::context::{Estimator, Finding, Guardrails, Layer, Prompts, Turn, Variables, Window, estimate};
-use crate::door::{Door, Heard, Patience, is_not_now};
+use crate::context::{
+    Estimator, Finding, Guardrails, Layer, Markers, Prompts, Turn, Variables, Window, estimate,
+};
+use crate::door::{Door, Heard, Patience, Retry, is_not_now};
 use crate::event::{Event, shown};
 use crate::stop::Stop;
+use act::{Seen, call_of};
 use circles::Circles;
 pub use hooks::{Hooks, NoHooks, Tick};
+use placeholders::restored_message;
 
 /// The tool by which an agent says that it is done. The loop answers it; the kernel never hears of it.
 pub const FINISH: &str = "task.finish";
@@ -109,7 +112,7 @@ pub struct Work {
     /// What it may take.
     pub limits: AgentLimits,
     /// Marks what tools bring.
-    pub nonce: Nonce,
+    pub markers: Markers,
 }
 
 /// What an agent came to.
@@ -140,47 +143,29 @@ struct Agent<'a> {
     /// It asks again for what it has: all that is left to it is to finish.
     stuck: bool,
     idle: u32,
+    seen: Seen,
 }
 
 impl<'a> Agent<'a> {
     async fn prepare(door: &'a Door, craft: &'a Craft, work: &'a Work) -> Result<Self, Stop> {
-        let tools: Vec<String> = work.offers.iter().map(|offer| offer.name.clone()).collect();
-        let variables = Variables {
-            goal: &work.goal,
-            role: &work.role,
-            nonce: work.nonce.as_str(),
-            tools: &tools,
-            skills: &work.skills,
-            findings: &work.findings,
-            vars: &work.vars,
-        };
-        let offered = serde_json::to_string(&work.offers).unwrap_or_default();
-        let taken = (craft.estimator)(&offered).saturating_add(work.limits.answer_tokens_max);
-        let mut window = Window::new(work.limits.window_tokens_max.saturating_sub(taken), craft.estimator);
-        let render = |layer| craft.prompts.render(layer, &variables);
-        let system = [render(Layer::System)?, render(Layer::Role)?];
-        window.pin(
-            Role::System,
-            system.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"),
-        );
-        window.pin(Role::User, render(Layer::Task)?);
         let mut agent = Self {
             door,
             craft,
             work,
-            window,
+            window: opening(craft, work)?,
             circles: Circles::default(),
             warned: false,
             stuck: false,
             idle: 0,
+            seen: Seen::new(),
         };
-        agent.read_notes(&tools).await?;
+        agent.read_notes().await?;
         Ok(agent)
     }
 
     /// Picks up the project's notes for agents, if there are some and policy lets the agent read them.
-    async fn read_notes(&mut self, tools: &[String]) -> Result<(), Stop> {
-        if !tools.iter().any(|tool| tool == "fs.read") {
+    async fn read_notes(&mut self) -> Result<(), Stop> {
+        if !self.work.offers.iter().any(|offer| offer.name == "fs.read") {
             return Ok(());
         }
         let args = json!({"path": NOTES_FILE, "bytes_max": NOTES_BYTES_MAX});
@@ -189,7 +174,8 @@ impl<'a> Agent<'a> {
         if let Heard::Done(outcome) = heard
             && outcome.status == Status::Ok
         {
-            let quoted = outcome.output.for_model(&self.work.nonce);
+            let nonce = self.work.markers.at(&self.door.name_of("0"));
+            let quoted = outcome.output.for_model(&nonce);
             // Notes that don't fit are left out; the agent can read the file.
             let _fits =
                 self.window.pin_if_it_fits(Role::User, format!("The project's {NOTES_FILE}:\n{quoted}"));
@@ -220,7 +206,8 @@ impl<'a> Agent<'a> {
         self.door.events().tell(Event::Turn { step: self.door.name_of(&step) });
         let (mut completion, retold) = self.think(&step).await?;
         name_calls(&mut completion.message.calls, turn);
-        let message = completion.message;
+        let (table, asked) = (completion.redacted, completion.message.calls.clone());
+        let message = restored_message(completion.message, &table);
         let news = Event::Said {
             step: self.door.name_of(&step),
             text: shown(&message.text),
@@ -239,7 +226,7 @@ impl<'a> Agent<'a> {
         }
         self.stuck = false;
         self.look_for_circles(&message.calls, retold).await?;
-        let (answers, changed) = self.act(turn, &message.calls).await?;
+        let (answers, changed) = self.act(turn, (&asked, &message.calls), &table).await?;
         if changed {
             self.door.milestone(&format!("{turn}")).await;
         }
@@ -251,14 +238,9 @@ impl<'a> Agent<'a> {
 
     async fn think(&self, step: &str) -> Result<(Completion, bool), Stop> {
         let messages = self.window.messages()?;
-        self.craft.guardrails.check(&messages, &self.work.nonce)?;
-        let inference = Inference {
-            model: self.door.model_at(step).to_owned(),
-            messages,
-            tools: self.work.offers.iter().filter(|_| !self.stuck).cloned().chain([finish_offer()]).collect(),
-            tokens_max: self.work.limits.answer_tokens_max,
-            sampling: self.work.sampling.clone(),
-        };
+        self.craft.guardrails.check(&messages, &self.work.markers)?;
+        let offers = self.work.offers.iter().filter(|_| !self.stuck);
+        let inference = question(self.work, self.door.model_at(step), messages, offers);
         infer(self.door, step, inference, self.work.limits.tries_max).await
     }
 
@@ -300,76 +282,47 @@ impl<'a> Agent<'a> {
         (self.warned, self.stuck, self.circles) = (true, true, Circles::default());
         Ok(())
     }
+}
 
-    /// Makes the calls of a turn side by side. The answers come in the order of the calls, whichever ends first. Says also whether
-    /// something was really done, not only read or retold.
-    async fn act(&mut self, turn: u32, uses: &[ToolUse]) -> Result<(Vec<Message>, bool), Stop> {
-        let mut repeated = 0;
-        let room =
-            Arc::new(Semaphore::new(usize::try_from(self.work.limits.parallel_max.max(1)).unwrap_or(1)));
-        let mut running = JoinSet::new();
-        let mut texts: BTreeMap<usize, String> = BTreeMap::new();
-        for (index, asked) in uses.iter().enumerate() {
-            if let Some(text) = self.held_back(asked) {
-                repeated += usize::from(asked.tool != FINISH);
-                texts.insert(index, text);
-                continue;
-            }
-            let (door, call, room) = (self.door.clone(), call_of(asked), Arc::clone(&room));
-            let (step, nonce) = (format!("{turn}/tool/{index}"), self.work.nonce.clone());
-            running.spawn(async move {
-                let _place = room.acquire().await;
-                let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
-                door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
-                let heard = door.persist(&step, Op::RunTool(call), Patience::Refusals).await;
-                let told = heard.and_then(|(heard, retold)| Ok((observe::told(&heard, &nonce)?, retold)));
-                (index, told)
-            });
-        }
-        let (mut stopped, mut changed) = (None, false);
-        while let Some(ended) = running.join_next().await {
-            match ended {
-                Ok((index, Ok((text, retold)))) => {
-                    changed |= !retold && uses.get(index).is_some_and(|asked| self.changes_something(asked));
-                    texts.insert(index, text);
-                }
-                Ok((_, Err(stop))) => stopped = Some(stop),
-                Err(_torn_down) => stopped = Some(Stop::Passing("a call was torn down".to_owned())),
-            }
-        }
-        if let Some(stop) = stopped {
-            return Err(stop);
-        }
-        self.stuck |= repeated == uses.len();
-        let answer = |(asked, text): (&ToolUse, String)| Message {
-            role: Role::Tool,
-            text,
-            calls: Vec::new(),
-            answers: Some(asked.id.clone()),
-        };
-        Ok((uses.iter().zip(texts.into_values()).map(answer).collect(), changed))
-    }
+/// What a model is asked first: what a trial of a model sends is what a task would send.
+pub(crate) fn first_question(craft: &Craft, work: &Work, model: &str) -> Result<Inference, Stop> {
+    Ok(question(work, model, opening(craft, work)?.messages()?, work.offers.iter()))
+}
 
-    fn changes_something(&self, asked: &ToolUse) -> bool {
-        !matches!(self.effect_of(asked), SideEffect::None | SideEffect::Read)
-    }
+/// The beginning of a conversation.
+fn opening(craft: &Craft, work: &Work) -> Result<Window, Stop> {
+    let tools: Vec<String> = work.offers.iter().map(|offer| offer.name.clone()).collect();
+    let variables = Variables {
+        goal: &work.goal,
+        role: &work.role,
+        tools: &tools,
+        skills: &work.skills,
+        findings: &work.findings,
+        vars: &work.vars,
+    };
+    let offered = serde_json::to_string(&work.offers).unwrap_or_default();
+    let taken = (craft.estimator)(&offered).saturating_add(work.limits.answer_tokens_max);
+    let mut window = Window::new(work.limits.window_tokens_max.saturating_sub(taken), craft.estimator);
+    let render = |layer| craft.prompts.render(layer, &variables);
+    let system = [render(Layer::System)?, render(Layer::Role)?];
+    let system = system.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n");
+    window.pin(Role::System, system);
+    window.pin(Role::User, render(Layer::Task)?);
+    Ok(window)
+}
 
-    /// What is not in the catalogue is refused by the kernel, and recorded there.
-    fn effect_of(&self, asked: &ToolUse) -> SideEffect {
-        let tool = self.door.kernel().tool(&asked.tool);
-        tool.map_or(SideEffect::Write, |tool| tool.spec().effect)
-    }
-
-    /// Calls that are answered here, without a system call.
-    fn held_back(&mut self, asked: &ToolUse) -> Option<String> {
-        if asked.tool == FINISH {
-            let text = "[not yet: other calls were made in the same turn; look at their answers first]";
-            return Some(text.to_owned());
-        }
-        let effect = self.effect_of(asked);
-        self.circles
-            .is_repeated(&call_of(asked), effect)
-            .then(|| "[refused: you have made this very call before and nothing has changed since; its answer is above]".to_owned())
+fn question<'o>(
+    work: &Work,
+    model: &str,
+    messages: Vec<Message>,
+    offers: impl Iterator<Item = &'o Offer>,
+) -> Inference {
+    Inference {
+        model: model.to_owned(),
+        messages,
+        tools: offers.cloned().chain([finish_offer()]).collect(),
+        tokens_max: work.limits.answer_tokens_max,
+        sampling: work.sampling.clone(),
     }
 }
 
@@ -391,7 +344,12 @@ pub(crate) async fn infer(
     match &outcome.status {
         Status::Ok => {}
         Status::Failed(failure) => {
-            return Err(Stop::Passing(format!("{}: {}", failure.code, failure.message)));
+            let why = format!("{}: {}", failure.code, failure.message);
+            return Err(match Retry::of(&outcome) {
+                Retry::Unsaid => Stop::Passing(why),
+                Retry::Never => Stop::Refused(why),
+                Retry::Later(at_ms) => Stop::Unavailable { why, at_ms },
+            });
         }
         Status::TimedOut => return Err(Stop::Passing("the model took too long".to_owned())),
         Status::Cancelled => return Err(Stop::Passing("the call to the model was stopped".to_owned())),
@@ -427,10 +385,6 @@ fn answer_in(args: &Value) -> String {
             other.to_string()
         }
     }
-}
-
-fn call_of(asked: &ToolUse) -> ToolCall {
-    ToolCall { tool: asked.tool.clone(), args: asked.args.clone() }
 }
 
 /// Every call has a name of its own, so that answers can be told apart.

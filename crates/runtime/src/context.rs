@@ -4,9 +4,11 @@
 //! ledger by digest. Nothing here reads a clock, a file or the environment.
 
 mod guard;
+mod markers;
 mod prompt;
 mod window;
 
 pub use guard::{GuardError, Guardrails};
+pub use markers::Markers;
 pub use prompt::{Finding, Layer, PromptError, Prompts, Variables};
 pub use window::{Estimator, Turn, Window, WindowError, estimate};

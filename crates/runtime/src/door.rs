@@ -129,7 +129,7 @@ pub(crate) struct Run {
     pub(crate) milestones: Option<Arc<dyn Milestones>>,
 }
 
-/// Whoever takes pictures of the workspace.
+/// Takes snapshots of the workspace.
 pub(crate) trait Milestones: Send + Sync + std::fmt::Debug {
     /// Something was changed, and nothing runs.
     fn reached<'a>(&'a self, step: &'a str) -> BoxFuture<'a, ()>;
@@ -300,7 +300,7 @@ impl Door {
             }
             now = now.saturating_add(1);
             let is_over = match passing {
-                Passing::Used => true,
+                Passing::Used | Passing::Settled => true,
                 Passing::Held => now >= HELD_TIMES_MAX,
                 Passing::Failed => patience.is_over(now),
             };
@@ -436,6 +436,29 @@ enum Passing {
     Held,
     /// The far side failed.
     Failed,
+    /// The far side failed, and whoever asked it has tried as often as is of use. A later run asks anew.
+    Settled,
+}
+
+/// What an executor's receipt says about another try of a call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retry {
+    /// Nothing.
+    Unsaid,
+    /// It would fail again.
+    Never,
+    /// It was tried often enough for now; not before this time, if the far side named one.
+    Later(Option<i64>),
+}
+
+impl Retry {
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        match outcome.obtained.as_ref().and_then(|obtained| obtained.get("retry")) {
+            None => Self::Unsaid,
+            Some(retry) if retry == "never" => Self::Never,
+            Some(retry) => Self::Later(retry.get("at_ms").and_then(serde_json::Value::as_i64)),
+        }
+    }
 }
 
 fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
@@ -443,6 +466,9 @@ fn passing(heard: &Heard, patience: Patience) -> Option<Passing> {
         Heard::Denied(Denial { reason, .. }) if reason.code == HELD => Some(Passing::Held),
         Heard::Denied(Denial { reason, .. }) => is_not_now(reason).then_some(Passing::Used),
         Heard::Done(outcome) => match &outcome.status {
+            Status::Failed(_) if Retry::of(outcome) != Retry::Unsaid => {
+                patience.with_failures().map(|_| Passing::Settled)
+            }
             Status::Failed(_) | Status::TimedOut => patience.with_failures(),
             Status::Ok | Status::Cancelled | Status::Faulted(_) => None,
         },

@@ -79,7 +79,7 @@ pub enum Event {
         /// What is left of the task's own budget.
         left: Budget,
     },
-    /// A picture of the workspace was taken.
+    /// A snapshot of the workspace was taken.
     Snapshot {
         /// Its id.
         id: String,

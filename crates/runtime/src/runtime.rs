@@ -12,16 +12,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{
-    Budget, Digest, FROM_PROGRAM, Fault, Kernel, Reason, Spent, TaskId, TaskOwner, Workspace,
+    Answered, Budget, Digest, FOR_OPERATOR, FROM_PROGRAM, Fault, Inference, Kernel, Reason, Spent, TaskId,
+    TaskOwner, TicketId, Workspace,
 };
 use tokio::sync::{broadcast, watch};
 
-use crate::agent::{Answer, Craft};
+use crate::agent::{Answer, Craft, first_question};
 use crate::door::{Ancestor, Asker, Used, is_before};
 use crate::event::{Event, Events};
-use crate::snapshot::{Restored, SnapshotError, Snapshots};
+use crate::snapshot::{Pruned, RestoreArgs, Restored, Retention, SnapshotError, Snapshots};
 use crate::stop::{Stop, Wish};
-use crate::task::{self, Difference, Tape, TaskRecord, TaskSpec, TaskState, TaskView};
+use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
 use attempt::Replaying;
 use drive::Start;
 use held::{Held, Hold};
@@ -43,8 +44,10 @@ pub struct Options {
     pub waiting_max: usize,
     /// A folder for locks, so that two processes don't run one task at once.
     pub locks: Option<PathBuf>,
-    /// Where pictures of the workspace are kept, and how often they are taken.
+    /// Where snapshots of the workspace are kept, and how often they are taken.
     pub snapshots: Option<Checkpoints>,
+    /// Finds tasks in the ledger; without one, all of it is read for each.
+    pub index: Option<Arc<dyn TaskIndex>>,
 }
 
 impl Default for Options {
@@ -56,11 +59,12 @@ impl Default for Options {
             waiting_max: 100_000,
             locks: None,
             snapshots: None,
+            index: None,
         }
     }
 }
 
-/// When pictures of the workspace are taken: before the first turn, and after a turn that changed something if that many turns or that
+/// When snapshots of the workspace are taken: before the first turn, and after a turn that changed something if that many turns or that
 /// much time have passed since the last.
 #[derive(Debug, Clone)]
 pub struct Checkpoints {
@@ -72,7 +76,7 @@ pub struct Checkpoints {
     pub every_turns: u32,
     /// Or this much time, if anything has changed.
     pub every_ms: u64,
-    /// A picture that took long is followed by a rest of so many times that, however much changes: in a large workspace the work comes first.
+    /// A snapshot that took long is followed by a rest of so many times that, however much changes: in a large workspace the work comes first.
     pub rest_times: u64,
 }
 
@@ -109,7 +113,7 @@ pub enum TaskError {
     /// The lock can't be taken.
     #[error("the lock can't be used: {0}")]
     Lock(std::io::Error),
-    /// A picture of the workspace can't be taken or put back.
+    /// A snapshot of the workspace can't be taken or put back.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// The work stopped.
@@ -200,6 +204,11 @@ struct Inner {
 }
 
 impl Inner {
+    /// What the ledger has of some tasks.
+    fn tapes(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, Tape>, Fault> {
+        task::read_tasks(&self.owner.records, self.options.index.as_deref(), tasks)
+    }
+
     fn live(&self) -> MutexGuard<'_, BTreeMap<TaskId, watch::Sender<Wish>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,6 +229,14 @@ impl Runtime {
         self.begin(record).await
     }
 
+    /// What a model would be asked first in a task like this: the whole prompt with the tools, and nothing else. No task is taken.
+    pub fn first_question(&self, spec: TaskSpec) -> Result<Inference, TaskError> {
+        let (tools, model) = (self.tools_of(&spec)?, spec.model.clone());
+        let record =
+            TaskRecord { task: fresh_id()?, spec, seed: fresh_seed()?, tools, ancestors: Vec::new() };
+        Ok(first_question(&self.0.options.craft, &self.0.work(&record), &model)?)
+    }
+
     /// Goes on with a task: what was done is retold, the rest is done.
     pub async fn resume(&self, task: &TaskId) -> Result<TaskHandle, TaskError> {
         let view = self.task(task)?;
@@ -234,9 +251,15 @@ impl Runtime {
         self.enqueue(view.record, Start { state: view.state, run: view.runs, used: view.used }, hold)
     }
 
-    /// Goes on with every task that isn't over and waits for nobody, the most urgent first, then the oldest.
+    /// Goes on with every task that isn't over and waits for nobody any more, the most urgent first, then the oldest. One whose
+    /// question was answered, or whose time has come, is among them.
     pub async fn resume_all(&self) -> Result<Vec<TaskHandle>, TaskError> {
-        let mut views: Vec<TaskView> = self.tasks()?.into_iter().filter(is_left_over).collect();
+        let mut views: Vec<TaskView> = Vec::new();
+        for view in self.tasks()? {
+            if self.is_left_over(&view).await {
+                views.push(view);
+            }
+        }
         views.sort_by_key(|view| (std::cmp::Reverse(view.record.spec.priority), view.created_ms));
         views.retain(|view| !self.0.live().contains_key(&view.record.task));
         let records: Vec<&TaskRecord> = views.iter().map(|view| &view.record).collect();
@@ -317,12 +340,15 @@ impl Runtime {
         self.0.note_budget(&view, budget).await
     }
 
-    /// Which picture of the workspace is meant: `to` is a snapshot's id, or a step of the task, and then the last picture before that
+    /// Which snapshot of the workspace is meant: `to` is a snapshot's id, or a step of the task, and then the last snapshot before that
     /// step is meant. Gives back its id and the step that it was taken after.
-    pub fn picture(&self, task: &TaskId, to: &str) -> Result<(String, String), TaskError> {
-        let view = self.task(task)?;
+    pub fn snapshot(&self, task: &TaskId, to: &str) -> Result<(String, String), TaskError> {
+        Self::snapshot_of(&self.task(task)?, to)
+    }
+
+    fn snapshot_of(view: &TaskView, to: &str) -> Result<(String, String), TaskError> {
         let taken = view.snapshots.iter();
-        // A picture after turn 2 was taken after all that lies below it.
+        // A snapshot after turn 2 was taken after all that lies below it.
         let earlier = |after: &str| is_before(after, to) && !to.starts_with(&format!("{after}/"));
         let found =
             taken.clone().find(|(id, _)| id == to).or_else(|| taken.rev().find(|(_, after)| earlier(after)));
@@ -331,24 +357,35 @@ impl Runtime {
 
     /// What [`rollback`](Self::rollback) would do now.
     pub async fn foresee(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
-        let (id, _) = self.picture(task, to)?;
-        self.with_pictures(move |store, workspace| store.foresee(workspace, &id)).await
+        let (id, _) = self.snapshot(task, to)?;
+        self.with_snapshots(move |store, workspace| store.foresee(workspace, &id)).await
     }
 
-    /// Puts the workspace back to a [`picture`](Self::picture). What was there is kept as a picture. The task must not be running.
+    /// Puts the workspace back to a [`snapshot`](Self::snapshot), by a system call: the intent, with the snapshot of what was there, is
+    /// in the ledger before a file changes. The task must not be running. What a crash interrupts is made again by calling this again.
     pub async fn rollback(&self, task: &TaskId, to: &str) -> Result<Restored, TaskError> {
         if self.0.live().contains_key(task) {
             return Err(TaskError::Busy(task.clone()));
         }
         let _lock = self.0.lock(task)?;
-        let (id, after) = self.picture(task, to)?;
-        let wanted = id.clone();
-        let restored = self.with_pictures(move |store, workspace| store.restore(workspace, &wanted)).await?;
-        self.0.note_rollback(&self.task(task)?, (&id, &after), &restored.before).await?;
+        let view = self.task(task)?;
+        let (id, after) = Self::snapshot_of(&view, to)?;
+        let before = self.with_snapshots(Snapshots::take).await?;
+        self.0.note_before(&view, &before).await?;
+        let args = RestoreArgs { task: task.to_string(), snapshot: id.clone(), before };
+        let restored = self.0.restore(&view, &args).await?;
+        self.0.note_rollback(&view, (&id, &after), &restored).await?;
         Ok(restored)
     }
 
-    async fn with_pictures<T: Send + 'static>(
+    /// Removes the snapshots that nobody needs any more, and says how many.
+    pub async fn prune_snapshots(&self, retention: Retention) -> Result<Pruned, TaskError> {
+        let now_ms = self.0.kernel.now_ms();
+        let kept = retention.kept(&self.tasks()?, now_ms);
+        self.with_snapshots(move |store, _| store.keep_only(&kept, now_ms)).await
+    }
+
+    async fn with_snapshots<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Snapshots, &Workspace) -> Result<T, SnapshotError> + Send + 'static,
     ) -> Result<T, TaskError> {
@@ -375,7 +412,7 @@ impl Runtime {
 
     /// One task.
     pub fn task(&self, task: &TaskId) -> Result<TaskView, TaskError> {
-        let tapes = task::read(&self.0.owner.records, |one| one == task)?;
+        let tapes = self.0.tapes(std::slice::from_ref(task))?;
         let view = tapes.get(task).map(|tape| tape.view(&self.payloads())).transpose()?.flatten();
         view.ok_or_else(|| TaskError::Unknown(task.to_string()))
     }
@@ -390,15 +427,38 @@ impl Runtime {
         Ok(task::diff(&self.steps(left)?, &self.steps(right)?))
     }
 
+    /// A process died under it, it never came to its turn, or what it waited for has come.
+    async fn is_left_over(&self, view: &TaskView) -> bool {
+        match view.state {
+            TaskState::Initialized | TaskState::Running | TaskState::Retrying => true,
+            TaskState::Pending => match (&view.why, &view.question, view.until_ms) {
+                (None, _, _) => true,
+                (Some(_), Some(question), _) => self.is_answered(question).await,
+                (Some(_), None, Some(until_ms)) => until_ms <= self.0.kernel.now_ms(),
+                // It waits for more budget.
+                (Some(_), None, None) => false,
+            },
+            TaskState::Completed | TaskState::Failed | TaskState::Cancelled | TaskState::Finalized => false,
+        }
+    }
+
+    /// Whether a question has an answer now. One that is gone is put again when the task gets there.
+    async fn is_answered(&self, question: &str) -> bool {
+        let ticket = TicketId(question.to_owned());
+        // Polled once: an answer that isn't there is not waited for.
+        let standing = tokio::time::timeout(std::time::Duration::ZERO, self.0.kernel.answered(&ticket)).await;
+        matches!(standing, Ok(Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone)))
+    }
+
     fn payloads(&self) -> impl Fn(&Digest) -> Result<Option<Vec<u8>>, Fault> {
         |digest| Ok(self.0.owner.records.payload(digest)?)
     }
 
     fn whole(&self, task: &TaskId) -> Result<(TaskView, BTreeMap<String, task::Recorded>), TaskError> {
         let view = self.task(task)?;
-        let family =
-            |one: &TaskId| one == task || view.record.ancestors.iter().any(|older| older.task == *one);
-        let tapes = task::read(&self.0.owner.records, family)?;
+        let older = view.record.ancestors.iter().map(|older| older.task.clone());
+        let family: Vec<TaskId> = older.chain([task.clone()]).collect();
+        let tapes = self.0.tapes(&family)?;
         let whole = Tape::whole(&view.record, &tapes);
         Ok((view, whole))
     }
@@ -457,8 +517,10 @@ impl Runtime {
         let Some(names) = &spec.tools else {
             let runs = |tool: &regent_kernel::Tool| {
                 let spec = tool.spec();
-                let is_for_programs = spec.capabilities.iter().any(|capability| capability == FROM_PROGRAM);
-                !is_for_programs && spec.tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
+                let is_for_others =
+                    |capability: &String| matches!(capability.as_str(), FROM_PROGRAM | FOR_OPERATOR);
+                !spec.capabilities.iter().any(is_for_others)
+                    && spec.tiers.iter().any(|tier| *tier != regent_kernel::Tier::Instruction)
             };
             let all = kernel.tools();
             let offered = all.iter().filter(|tool| runs(tool));
@@ -481,16 +543,6 @@ impl Runtime {
             Some((name, _)) => Err(TaskError::ToolChanged(name.clone())),
             None => Ok(()),
         }
-    }
-}
-
-/// A process died under it, or it never came to its turn.
-fn is_left_over(view: &TaskView) -> bool {
-    match view.state {
-        TaskState::Initialized | TaskState::Running | TaskState::Retrying => true,
-        // It waits for someone.
-        TaskState::Pending => view.why.is_none(),
-        TaskState::Completed | TaskState::Failed | TaskState::Cancelled | TaskState::Finalized => false,
     }
 }
 

@@ -1,32 +1,48 @@
-//! Pictures of the workspace: taken at milestones, put back exactly. Kept outside the workspace, in a store of our own; the user's `.git` is
+//! Snapshots of the workspace: taken at milestones, put back exactly. Kept outside the workspace, in a store of our own; the user's `.git` is
 //! neither read nor written.
 //!
-//! A picture is a list of files, folders and links with their permission bits; content lies beside it under its SHA-256, once however
-//! often it occurs. Names in [`SnapshotOptions::excluded`] are left alone, both ways, and so is whatever can't be put back exactly: files
-//! with a second hard link, devices, names that aren't text. `.gitignore` means nothing here: an agent changes ignored files too.
+//! A snapshot is a list of files, folders and links with their permission bits, folder by folder; content and the lists of folders lie
+//! beside it under their SHA-256, once however often they occur. A file is read only if its size, times or inode have changed since the
+//! last snapshot, so a snapshot costs one look at each name and the reading of what changed.
 //!
-//! This is the person's tool, not an agent's: it runs beside the path, on the workspace of whoever starts it.
+//! Left alone, both ways, and named in the snapshot: files that hold secrets (no snapshot has them in clear), FIFOs, sockets and
+//! devices, files with a further name outside, what can't be read, names that aren't text. Names in [`SnapshotOptions::excluded`] are
+//! left alone without a word. `.gitignore` means nothing here: an agent changes ignored files too.
 
+mod cache;
 mod files;
 mod restore;
+mod retention;
 #[cfg(test)]
 mod tests;
+mod tool;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
+use regent_guard::GuardKind;
 use regent_kernel::{Digest, PathError, Workspace};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-pub use restore::Restored;
+use cache::{Cache, Stamp};
+pub use restore::{Missed, Restored};
+pub use retention::{Pruned, Retention};
+pub use tool::{RESTORE, RestoreArgs, restore_spec, run_restore};
 
-/// A picture can't be taken or put back.
+/// So many files may be read again by the next process before what is known of them is written down anew.
+const UNSAVED_MAX: usize = 256;
+/// A snapshot this young may not be in the ledger yet.
+const YOUNG_MS: i64 = 60 * 60 * 1_000;
+
+/// A snapshot can't be taken or put back.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// There is no such picture.
+    /// There is no such snapshot.
     #[error("there is no snapshot `{}`", .0.escape_debug())]
     Unknown(String),
     /// Too many files, or too much in them.
@@ -48,8 +64,8 @@ pub enum SnapshotError {
     Store(#[from] std::io::Error),
 }
 
-/// What is in a picture.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is in a snapshot.
+#[derive(Debug, Clone)]
 pub struct SnapshotOptions {
     /// Names that are left alone wherever they are.
     pub excluded: BTreeSet<String>,
@@ -57,16 +73,23 @@ pub struct SnapshotOptions {
     pub items_max: usize,
     /// Content at most.
     pub bytes_max: u64,
+    /// Whether a file holds secrets, by its path: then no snapshot has it.
+    pub is_secret: fn(&str) -> bool,
 }
 
 impl Default for SnapshotOptions {
     fn default() -> Self {
         let excluded = [".git", ".regent", "target", "node_modules", ".venv", "__pycache__"];
-        Self { excluded: excluded.map(str::to_owned).into(), items_max: 200_000, bytes_max: 4 << 30 }
+        Self {
+            excluded: excluded.map(str::to_owned).into(),
+            items_max: 200_000,
+            bytes_max: 4 << 30,
+            is_secret: holds_secrets,
+        }
     }
 }
 
-/// One thing in a picture.
+/// One thing in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// Where, from the workspace's root.
@@ -77,7 +100,7 @@ pub struct Item {
     pub what: What,
 }
 
-/// What a thing in a picture is.
+/// What a thing in a snapshot is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -89,27 +112,100 @@ pub enum What {
         sha256: Digest,
         /// How much it is.
         bytes: u64,
+        /// It is one file with the one at this path: a hard link.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        same: Option<String>,
     },
     /// A symbolic link, by where it leads.
     Link(String),
 }
 
-/// A picture, as the store has it. Items are in the order of their paths, folders before what is in them.
+/// A snapshot. Items are in the order of their paths, folders before what is in them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The form that this is written in.
     pub schema: u32,
     /// What is in it.
     pub items: Vec<Item>,
-    /// What was left alone because it can't be put back exactly.
-    pub skipped: Vec<String>,
+    /// What was left alone.
+    pub skipped: Vec<Skipped>,
 }
 
-/// A store of pictures.
+/// Something that no snapshot has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "SkippedForm")]
+pub struct Skipped {
+    /// Where.
+    pub path: String,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why something is in no snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It holds secrets.
+    Secret,
+    /// A FIFO, socket or device.
+    Special,
+    /// The file has another name outside the snapshot, so it may be a file of elsewhere.
+    HardLink,
+    /// It can't be read.
+    Unreadable,
+    /// Another file system is mounted there.
+    Mount,
+    /// Its name, or where it leads, isn't text.
+    Name,
+}
+
+impl Why {
+    /// In words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Secret => "holds secrets",
+            Self::Special => "is a FIFO, socket or device",
+            Self::HardLink => "has another name outside",
+            Self::Unreadable => "can't be read",
+            Self::Mount => "is another file system",
+            Self::Name => "has a name that isn't text",
+        }
+    }
+}
+
+/// The first form had paths only.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SkippedForm {
+    Path(String),
+    Whole { path: String, why: Why },
+}
+
+impl From<SkippedForm> for Skipped {
+    fn from(form: SkippedForm) -> Self {
+        match form {
+            SkippedForm::Path(path) => Self { path, why: Why::Unreadable },
+            SkippedForm::Whole { path, why } => Self { path, why },
+        }
+    }
+}
+
+/// A snapshot, as the store has it: the items of each folder are a list of their own, so that a change costs the lists on its path.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    schema: u32,
+    /// Folders and the digest of what is in each.
+    folders: Vec<(String, Digest)>,
+    skipped: Vec<Skipped>,
+}
+
+/// A store of snapshots.
 #[derive(Debug)]
 pub struct Snapshots {
     folder: PathBuf,
     options: SnapshotOptions,
+    /// What is known of files, and as much of it as is written down.
+    known: Mutex<Option<(Cache, Cache)>>,
 }
 
 impl Snapshots {
@@ -118,18 +214,45 @@ impl Snapshots {
         for below in ["blobs", "trees"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder.join(below))?;
         }
-        Ok(Self { folder: folder.to_path_buf(), options })
+        Ok(Self { folder: folder.to_path_buf(), options, known: Mutex::default() })
     }
 
-    /// Takes a picture. The same content gives the same id.
+    /// Takes a snapshot. The same content gives the same id.
     pub fn take(&self, workspace: &Workspace) -> Result<String, SnapshotError> {
-        let snapshot = files::scan(workspace, &self.options, |bytes| self.keep(bytes).map(|_| ()))?;
-        let text =
-            serde_json::to_vec(&snapshot).map_err(|error| SnapshotError::Damaged(error.to_string()))?;
+        // Nobody prunes what is about to be named.
+        let _shared = self.lock(FlockOperation::LockShared)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (cache, saved) = known.take().unwrap_or_else(|| {
+            let saved = Cache::load(&self.cache());
+            (saved.clone(), saved)
+        });
+        let now_ns = self.now_ns()?;
+        let mut keep = |bytes: &[u8]| self.keep(bytes).map(|_| ());
+        let (snapshot, seen) = files::scan(workspace, &self.options, (&cache, now_ns), &mut keep)?;
+        let id = self.store(&snapshot)?;
+        let is_saved = seen.news_since(&saved) <= UNSAVED_MAX || self.save(&seen).is_err();
+        *known = Some(if is_saved { (seen, saved) } else { (seen.clone(), seen) });
+        Ok(id)
+    }
+
+    fn store(&self, snapshot: &Snapshot) -> Result<String, SnapshotError> {
+        let mut folders: BTreeMap<&str, Vec<&Item>> = BTreeMap::new();
+        for item in &snapshot.items {
+            let above = item.path.rsplit_once('/').map_or(".", |(above, _)| above);
+            folders.entry(above).or_default().push(item);
+        }
+        let json = |error: serde_json::Error| SnapshotError::Damaged(error.to_string());
+        let mut listed = Vec::with_capacity(folders.len());
+        for (folder, items) in folders {
+            let list = serde_json::to_vec(&items).map_err(json)?;
+            listed.push((folder.to_owned(), self.keep(&list)?));
+        }
+        let stored = Stored { schema: snapshot.schema, folders: listed, skipped: snapshot.skipped.clone() };
+        let text = serde_json::to_vec(&stored).map_err(json)?;
         let id: String = Digest::of(&text).to_string().chars().take(16).collect();
         let place = self.folder.join("trees").join(&id);
         if !place.exists() {
-            // Content first: a picture that is there can be put back.
+            // Content first: a snapshot that is there can be put back.
             rustix::fs::syncfs(File::open(&self.folder)?).map_err(std::io::Error::from)?;
             self.publish(&text, &place)?;
             File::open(self.folder.join("trees"))?.sync_all()?;
@@ -137,12 +260,25 @@ impl Snapshots {
         Ok(id)
     }
 
-    /// Puts the workspace back to what a picture shows. What it was before is kept as a picture too, named in the result.
+    /// Puts the workspace back to what a snapshot shows. What it was before is kept as a snapshot too, named in the result. What can't
+    /// be put back is listed there, and the rest is put back all the same.
     pub fn restore(&self, workspace: &Workspace, id: &str) -> Result<Restored, SnapshotError> {
         let wanted = self.get(id)?;
         let before = self.take(workspace)?;
         let now = self.get(&before)?;
-        restore::apply(self, workspace, (&now, &wanted), before)
+        Ok(restore::apply(self, workspace, (&now, &wanted), before))
+    }
+
+    /// The same where a snapshot of what was there has been taken already: that is what undoes it, also if a crash came between.
+    pub fn restore_from(
+        &self,
+        workspace: &Workspace,
+        id: &str,
+        before: &str,
+    ) -> Result<Restored, SnapshotError> {
+        self.tree(before)?;
+        let restored = self.restore(workspace, id)?;
+        Ok(Restored { before: before.to_owned(), ..restored })
     }
 
     /// What [`restore`](Self::restore) would do now.
@@ -153,47 +289,118 @@ impl Snapshots {
         Ok(restore::foreseen(&now, &wanted, before))
     }
 
-    /// A picture.
+    /// A snapshot.
     pub fn get(&self, id: &str) -> Result<Snapshot, SnapshotError> {
+        let text = self.tree(id)?;
+        let json = |error: serde_json::Error| SnapshotError::Damaged(error.to_string());
+        // The first form had all items in one list.
+        if let Ok(whole) = serde_json::from_slice::<Snapshot>(&text) {
+            return Ok(whole);
+        }
+        let Stored { schema, folders, skipped } = serde_json::from_slice(&text).map_err(json)?;
+        let mut items = Vec::new();
+        for (_, list) in folders {
+            items.extend(serde_json::from_slice::<Vec<Item>>(&self.content(&list)?).map_err(json)?);
+        }
+        items.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(Snapshot { schema, items, skipped })
+    }
+
+    fn tree(&self, id: &str) -> Result<Vec<u8>, SnapshotError> {
         let is_id = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let unknown = || SnapshotError::Unknown(id.chars().take(64).collect());
         if !is_id {
             return Err(unknown());
         }
-        let text = fs::read(self.folder.join("trees").join(id)).map_err(|_| unknown())?;
+        let text = match fs::read(self.folder.join("trees").join(id)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(unknown()),
+            Err(error) => return Err(error.into()),
+        };
         if !Digest::of(&text).to_string().starts_with(id) {
             return Err(SnapshotError::Damaged(format!("snapshot `{id}` has changed")));
         }
-        serde_json::from_slice(&text).map_err(|error| SnapshotError::Damaged(error.to_string()))
+        Ok(text)
     }
 
-    /// Forgets all pictures but these, and all content that none of them has. Gives back how many pieces of content went.
-    pub fn keep_only(&self, ids: &BTreeSet<String>) -> Result<usize, SnapshotError> {
-        let mut kept = BTreeSet::new();
+    /// Removes all snapshots but these and those that are too young to be known, and all content that none of them has. Snapshots that
+    /// are taken meanwhile wait.
+    pub fn keep_only(&self, ids: &BTreeSet<String>, now_ms: i64) -> Result<Pruned, SnapshotError> {
+        let _alone = self.lock(FlockOperation::LockExclusive)?;
+        // What is known of files names content that goes now.
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        remove_if_there(&self.cache())?;
+        let (mut kept, mut pruned) = (BTreeSet::new(), Pruned::default());
         for entry in fs::read_dir(self.folder.join("trees"))? {
             let entry = entry?;
             let id = entry.file_name().to_string_lossy().into_owned();
-            if ids.contains(&id) {
-                kept.extend(self.get(&id)?.items.into_iter().filter_map(|item| match item.what {
-                    What::File { sha256, .. } => Some(sha256.to_string()),
-                    What::Folder | What::Link(_) => None,
-                }));
+            if ids.contains(&id) || is_young(&entry.metadata()?, now_ms) {
+                self.name_content(&id, &mut kept)?;
             } else {
+                pruned.bytes = pruned.bytes.saturating_add(entry.metadata()?.len());
                 fs::remove_file(entry.path())?;
+                pruned.snapshots += 1;
             }
         }
-        let mut gone = 0;
         for entry in fs::read_dir(self.folder.join("blobs"))? {
             let entry = entry?;
             if !kept.contains(entry.file_name().to_string_lossy().as_ref()) {
+                pruned.bytes = pruned.bytes.saturating_add(entry.metadata()?.len());
                 fs::remove_file(entry.path())?;
-                gone += 1;
+                pruned.pieces += 1;
             }
         }
-        Ok(gone)
+        // Drafts of processes that died.
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("draft-") {
+                remove_if_there(&entry.path())?;
+            }
+        }
+        Ok(pruned)
     }
 
-    /// The content of a file in a picture, checked.
+    /// Adds the names of all that a snapshot is made of.
+    fn name_content(&self, id: &str, kept: &mut BTreeSet<String>) -> Result<(), SnapshotError> {
+        if let Ok(stored) = serde_json::from_slice::<Stored>(&self.tree(id)?) {
+            kept.extend(stored.folders.iter().map(|(_, list)| list.to_string()));
+        }
+        kept.extend(self.get(id)?.items.into_iter().filter_map(|item| match item.what {
+            What::File { sha256, .. } => Some(sha256.to_string()),
+            What::Folder | What::Link(_) => None,
+        }));
+        Ok(())
+    }
+
+    fn lock(&self, how: FlockOperation) -> Result<File, SnapshotError> {
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(self.folder.join("lock"))?;
+        rustix::fs::flock(&file, how).map_err(std::io::Error::from)?;
+        Ok(file)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.join("known")
+    }
+
+    fn save(&self, cache: &Cache) -> Result<(), SnapshotError> {
+        let text = serde_json::to_vec(cache).map_err(|error| SnapshotError::Damaged(error.to_string()))?;
+        self.publish(&text, &self.cache())
+    }
+
+    /// What time the file system has: that of a file which was made just now.
+    fn now_ns(&self) -> Result<i128, SnapshotError> {
+        let place = self.folder.join("clock");
+        remove_if_there(&place)?;
+        let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&place)?;
+        Ok(Stamp::now_ns(&rustix::fs::fstat(&file).map_err(std::io::Error::from)?))
+    }
+
+    /// The content of a file in a snapshot, checked.
     fn content(&self, sha256: &Digest) -> Result<Vec<u8>, SnapshotError> {
         let mut bytes = Vec::new();
         let place = self.blob(sha256);
@@ -239,4 +446,21 @@ impl Snapshots {
         }
         Ok(written?)
     }
+}
+
+/// Files that usually hold secrets, of the project or of a person.
+fn holds_secrets(path: &str) -> bool {
+    let kinds = regent_guard::kinds_of(path);
+    kinds.contains(GuardKind::Secret) || kinds.contains(GuardKind::PersonalSecret)
+}
+
+fn remove_if_there(place: &Path) -> Result<(), SnapshotError> {
+    match fs::remove_file(place) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn is_young(file: &fs::Metadata, now_ms: i64) -> bool {
+    file.mtime().saturating_mul(1_000) > now_ms.saturating_sub(YOUNG_MS)
 }

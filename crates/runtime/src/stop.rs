@@ -27,6 +27,17 @@ pub enum Stop {
     /// The model, or something else that may recover, failed for now.
     #[error("it does not work now: {0}")]
     Passing(String),
+    /// The model can't be used for now, however often it is asked. It may work later, or at a time that its provider named.
+    #[error("the model can't be used now: {why}; {}", when(.at_ms))]
+    Unavailable {
+        /// What its provider said last.
+        why: String,
+        /// Not before this, in milliseconds since 1970.
+        at_ms: Option<i64>,
+    },
+    /// The provider refuses the question, and would refuse it again.
+    #[error("the model can't be asked: {0}")]
+    Refused(String),
     /// Policy says no to what the work can't do without.
     #[error("denied: {0}")]
     Denied(Reason),
@@ -79,11 +90,12 @@ impl Stop {
     /// How the task can go on from here.
     pub fn outlook(&self) -> Outlook {
         match self {
-            Self::Waiting { .. } | Self::Used(_) => Outlook::Later,
+            Self::Waiting { .. } | Self::Used(_) | Self::Unavailable { .. } => Outlook::Later,
             Self::Passing(_) => Outlook::Again,
             Self::Paused => Outlook::Paused,
             Self::Cancelled | Self::Ended => Outlook::Cancelled,
             Self::Denied(_)
+            | Self::Refused(_)
             | Self::Turns(_)
             | Self::Circles(_)
             | Self::Model(_)
@@ -97,6 +109,43 @@ impl Stop {
             | Self::Fault(_) => Outlook::Never,
         }
     }
+}
+
+impl Stop {
+    /// From when on the task can go on without anybody, if that is a matter of time.
+    pub(crate) fn until_ms(&self) -> Option<i64> {
+        match self {
+            Self::Unavailable { at_ms, .. } => Some(at_ms.unwrap_or(0)),
+            _other => None,
+        }
+    }
+
+    /// The question that it waits for.
+    pub(crate) fn question(&self) -> Option<String> {
+        match self {
+            Self::Waiting { ticket, .. } => Some(ticket.to_string()),
+            _other => None,
+        }
+    }
+}
+
+fn when(at_ms: &Option<i64>) -> String {
+    at_ms.map_or_else(|| "resume it later".to_owned(), |at_ms| format!("resume at {}", utc(at_ms)))
+}
+
+/// A time in UTC, to the second.
+fn utc(ms: i64) -> String {
+    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1_000);
+    // Civil date from days since 1970, counted in eras of 400 years that start on 1 March.
+    let shifted = days.saturating_add(719_468);
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
 }
 
 /// What is wanted of a running task. It looks between two steps, so that no step is torn.
@@ -134,4 +183,21 @@ pub enum Outlook {
     Cancelled,
     /// Not as it is.
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d7_a_stop_says_when_to_resume() {
+        let stop = |at_ms| Stop::Unavailable { why: "`p/m`: it answered 429: slow down".to_owned(), at_ms };
+        let said = stop(Some(951_782_400_000)).to_string();
+        assert_eq!(
+            said,
+            "the model can't be used now: `p/m`: it answered 429: slow down; resume at 2000-02-29 00:00:00Z"
+        );
+        assert!(stop(None).to_string().ends_with("; resume it later"));
+        assert_eq!((stop(None).outlook(), stop(None).until_ms()), (Outlook::Later, Some(0)));
+    }
 }

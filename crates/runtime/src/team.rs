@@ -66,7 +66,7 @@ async fn pass_on(door: &Door, own: &Door, text: &str, work: &Work) -> Result<Str
     let pipe = PipeId(made.get("pipe").and_then(Value::as_u64).ok_or(Stop::Ended)?);
     json_of(own.aside(Op::Send { pipe, message: json!({"answer": text}) }).await?)?;
     let heard = door.aside(Op::Recv { pipe, wait_ms_max: WAIT_MS_MAX }).await?;
-    Ok(outcome_of(heard)?.output.for_model(&work.nonce))
+    Ok(outcome_of(heard)?.output.for_model(&work.markers.at(&own.name_of("answer"))))
 }
 
 fn json_of(heard: Heard) -> Result<Value, Stop> {

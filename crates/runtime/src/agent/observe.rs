@@ -44,7 +44,7 @@ fn denied(reason: &Reason) -> String {
     format!("[denied ({}): {}{help}]", reason.code, plain(&reason.message))
 }
 
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     const WORDS_CHARS_MAX: usize = 1_000;
     text.chars()
         .take(WORDS_CHARS_MAX)

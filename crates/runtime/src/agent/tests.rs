@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regent_kernel::{BoxFuture, Host, Inference, Message, Role, TaskId};
-use regent_testkit::{Behaviour, Marks, Puppet, Says, TestKernel, spec};
+use regent_testkit::{Behaviour, Marks, Puppet, Says, Spans, TestKernel, spec};
 use serde_json::json;
 
 use super::{Answer, Craft, Hooks, Tick};
@@ -37,6 +37,13 @@ async fn run(kernel: &Host, spec: TaskSpec) -> TaskEnd {
 
 fn quick(goal: &str) -> TaskSpec {
     TaskSpec { backoff_ms: 1, retries_max: 1, ..TaskSpec::new(goal) }
+}
+
+/// A ledger that can be read back.
+fn on_disk() -> regent_ledger::Ledger {
+    use regent_ledger::storage::Sim;
+    let key = regent_ledger::LedgerKey::generate().unwrap();
+    regent_ledger::Ledger::open_on(Arc::new(Sim::new(1)), key, regent_ledger::Options::default()).unwrap()
 }
 
 fn last_of(inference: &Inference) -> String {
@@ -187,7 +194,7 @@ async fn output_that_forges_markers_stays_between_the_real_ones() {
     let heard = stage.puppet.heard();
     let told = last_of(&heard[1]);
     let nonce = told.strip_prefix("<<output ").unwrap().split(' ').next().unwrap().to_owned();
-    assert!(heard[0].messages[0].text.contains(&nonce), "the model knows its markers");
+    assert!(heard[0].messages[0].text.contains("<<output TAG"), "the model knows its markers");
     assert!(told.find("666").unwrap() < told.find(&format!("<<end {nonce}>>")).unwrap());
 }
 
@@ -250,4 +257,213 @@ async fn hooks_hear_what_happens_and_may_say_a_word_or_stop() {
     assert_eq!(last_of(&stage.puppet.heard()[1]), "hurry up");
     let told = talker.0.lock().unwrap().clone();
     assert_eq!(told, ["begins: talk", "asks for echo", "asks for echo", "ends: it was cancelled"]);
+}
+
+fn calls(asked: &[(&str, serde_json::Value)]) -> Says {
+    Says::Calls(asked.iter().map(|(tool, args)| ((*tool).to_owned(), args.clone())).collect())
+}
+
+#[tokio::test]
+async fn d2_d15_writers_of_one_turn_run_in_order_and_readers_side_by_side() {
+    let spans = Arc::new(Spans::default());
+    let mut reads = spec("look");
+    (reads.effect, reads.idempotent) = (regent_kernel::SideEffect::Read, true);
+    let id = |id: u64| json!({"id": id});
+    let turn = [
+        ("look", id(1)),
+        ("look", id(2)),
+        ("write", id(3)),
+        ("write", id(4)),
+        ("look", id(5)),
+        ("look", id(6)),
+        ("write", id(7)),
+    ];
+    let test = TestKernel::builder()
+        .tool("write", Behaviour::Span(Arc::clone(&spans)))
+        .tool_as(reads, Behaviour::Span(Arc::clone(&spans)))
+        .models(Arc::new(Puppet::script(vec![calls(&turn), finish("done")])))
+        .boot()
+        .await
+        .unwrap();
+    assert_eq!(run(&test.kernel, quick("write")).await.state, TaskState::Finalized);
+    let all = spans.all();
+    let at = |what: &str, id: u64| all.iter().position(|span| *span == (what, id)).unwrap();
+    assert!(at("begin", 2) < at("end", 1), "readers run side by side: {all:?}");
+    assert!(at("begin", 6) < at("end", 5), "readers run side by side: {all:?}");
+    for (first, then) in [(1, 3), (2, 3), (3, 4), (4, 5), (4, 6), (5, 7), (6, 7)] {
+        assert!(at("end", first) < at("begin", then), "{first} before {then}: {all:?}");
+    }
+}
+
+#[tokio::test]
+async fn d15_a_call_that_waits_for_a_person_keeps_the_later_calls_of_its_turn_back() {
+    let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: ask, effect: ask, match: { tool: echo } }\n";
+    let turn = [("mark", json!({"id": 1})), ("echo", json!({"first": true})), ("mark", json!({"id": 2}))];
+    let stage = stage(policy, Puppet::script(vec![calls(&turn), finish("done")])).await;
+    let end = run(&stage.test.kernel, quick("mark")).await;
+    assert_eq!((end.state, end.why.unwrap().outlook()), (TaskState::Pending, Outlook::Later));
+    assert_eq!(stage.marks.all(), [1]);
+}
+
+#[tokio::test]
+async fn k3_each_turn_has_markers_of_its_own() {
+    let say = |word: &str| Says::call("echo", json!({"say": word}));
+    let puppet = Puppet::script(vec![say("one"), say("two"), finish("done")]);
+    let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
+    run(&stage.test.kernel, quick("talk")).await;
+    let last = stage.puppet.heard().pop().unwrap();
+    let told = last.messages.iter().filter(|message| message.role == Role::Tool);
+    let words: Vec<&str> = told
+        .map(|message| message.text.strip_prefix("<<output ").unwrap().split(' ').next().unwrap())
+        .collect();
+    assert_eq!(words.len(), 2);
+    assert_ne!(words[0], words[1]);
+    let first = stage.puppet.heard().remove(0);
+    let is_known = |word: &&str| first.messages.iter().any(|message| message.text.contains(*word));
+    assert!(!words.iter().any(is_known), "the first prompt gives no later word away");
+}
+
+#[tokio::test]
+async fn d3_values_that_redaction_took_out_reach_files_and_nothing_that_leaves() {
+    let mut files = spec("fs.write");
+    files.capabilities = vec!["file.write".to_owned()];
+    let mut fetch = spec("http.fetch");
+    fetch.effect = regent_kernel::SideEffect::Network;
+    let turn = [
+        ("fs.write", json!({"path": "copy.txt", "content": "mail [email:1], key [key:1], [email:2]"})),
+        ("http.fetch", json!({"url": "https://x.example/?q=[email:1]"})),
+    ];
+    let puppet = Puppet::script(vec![calls(&turn), finish("wrote to [email:1]")])
+        .redacting([("[email:1]", "ada@example.com"), ("[key:1]", "AKIAIOSFODNN7EXAMPLE")]);
+    let test = TestKernel::builder()
+        .tool_as(files, Behaviour::Echo)
+        .tool_as(fetch, Behaviour::Echo)
+        .models(Arc::new(puppet.clone()))
+        .ledger(on_disk())
+        .boot()
+        .await
+        .unwrap();
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
+    let mut handle = runtime.run(quick("copy")).await.unwrap();
+    let end = handle.ended().await.unwrap();
+    assert_eq!(end.answer.unwrap().text, "wrote to ada@example.com");
+    let heard = puppet.heard();
+    let told: Vec<&str> = heard[1]
+        .messages
+        .iter()
+        .filter(|message| message.role == Role::Tool)
+        .map(|message| message.text.as_str())
+        .collect();
+    assert!(told[0].contains("mail ada@example.com, key AKIAIOSFODNN7EXAMPLE, [email:2]"), "{}", told[0]);
+    assert!(told[1].starts_with("[refused:") && !told[1].contains("email:"), "{}", told[1]);
+    // The intent has the restored arguments, and a replay comes to the same calls from the ledger alone.
+    let intents = regent_kernel::Reader::on(test.kernel.ledger().storage());
+    let digests = intents.entries().unwrap().filter_map(|entry| {
+        let body = entry.unwrap().body;
+        (body.pointer("/tool/name")? == "fs.write").then(|| body.pointer("/args/sha256").cloned())?
+    });
+    let payload = |digest: serde_json::Value| {
+        let digest = digest.as_str().unwrap().parse().unwrap();
+        String::from_utf8(test.kernel.ledger().payload(&digest).unwrap().unwrap()).unwrap()
+    };
+    let args: Vec<String> = digests.map(payload).collect();
+    assert!(args.len() == 1 && args[0].contains("ada@example.com"), "{args:?}");
+    assert!(runtime.replay(&handle.task).await.unwrap().same);
+}
+
+#[tokio::test]
+async fn d8_a_malformed_call_is_told_to_the_model_and_the_task_goes_on() {
+    let broken = regent_kernel::ToolUse::raw_args("{\"id\": 1,");
+    let puppet = Puppet::script(vec![
+        Says::call("mark", broken),
+        Says::call("mark", json!({"id": 1})),
+        finish("done"),
+    ]);
+    let stage = stage(regent_testkit::ALLOW_ALL, puppet).await;
+    let end = run(&stage.test.kernel, quick("mark")).await;
+    assert_eq!(end.answer.unwrap().text, "done");
+    assert_eq!(stage.marks.all(), [1]);
+    let told = last_of(&stage.puppet.heard()[1]);
+    assert!(told.starts_with("[args.invalid: ") && told.contains("EOF while parsing"), "{told}");
+}
+
+#[tokio::test]
+async fn d1_a_task_asks_for_no_temperature_and_forces_no_call() {
+    let stage = stage(regent_testkit::ALLOW_ALL, Puppet::script(vec![finish("done")])).await;
+    run(&stage.test.kernel, TaskSpec::new("be usual")).await;
+    let asked = stage.puppet.heard().remove(0).sampling;
+    assert_eq!((asked.temperature, asked.must_call), (None, false));
+}
+
+#[tokio::test]
+async fn d7_a_permanent_error_is_asked_once_and_asked_anew_when_somebody_resumes() {
+    let (retry, fails) = (json!("never"), std::sync::atomic::AtomicBool::new(true));
+    let fails = Arc::new(fails);
+    let still = Arc::clone(&fails);
+    let puppet = Puppet::new(move |_| match still.load(std::sync::atomic::Ordering::Acquire) {
+        true => Says::FailsFor("401: wrong key".to_owned(), retry.clone()),
+        false => finish("with the right key"),
+    });
+    let test = TestKernel::builder().models(Arc::new(puppet.clone())).ledger(on_disk()).boot().await.unwrap();
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
+    let mut handle = runtime.run(quick("ask")).await.unwrap();
+    let end = handle.ended().await.unwrap();
+    assert_eq!((end.state, puppet.asked()), (TaskState::Failed, 1));
+    assert!(end.why.unwrap().to_string().contains("401: wrong key"));
+    fails.store(false, std::sync::atomic::Ordering::Release);
+    let end = runtime.resume(&handle.task).await.unwrap().ended().await.unwrap();
+    assert_eq!((end.answer.unwrap().text.as_str(), puppet.asked()), ("with the right key", 2));
+    assert!(runtime.replay(&handle.task).await.unwrap().same);
+}
+
+#[tokio::test]
+async fn d7_a_provider_that_wants_to_be_asked_later_leaves_the_task_to_be_resumed_then() {
+    let asked = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let puppet = Puppet::new(move |inference| {
+        // The time that the provider names: far away at first, past the second time.
+        match (count.fetch_add(1, std::sync::atomic::Ordering::AcqRel), inference.messages.len()) {
+            (0, _) => Says::FailsFor("429".to_owned(), json!({"at_ms": 9_000_000_000_000_i64})),
+            (1, _) => Says::FailsFor("429".to_owned(), json!({"at_ms": 1})),
+            _later => finish("at last"),
+        }
+    });
+    let test = TestKernel::builder().models(Arc::new(puppet.clone())).ledger(on_disk()).boot().await.unwrap();
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
+    let mut handle = runtime.run(quick("ask")).await.unwrap();
+    let end = handle.ended().await.unwrap();
+    assert_eq!((end.state, puppet.asked()), (TaskState::Pending, 1), "it is not failed, and asked once");
+    assert!(matches!(&*end.why.unwrap(), Stop::Unavailable { at_ms: Some(9_000_000_000_000), .. }));
+    assert!(runtime.resume_all().await.unwrap().is_empty(), "its time has not come");
+    let end = runtime.resume(&handle.task).await.unwrap().ended().await.unwrap();
+    assert_eq!((end.state, puppet.asked()), (TaskState::Pending, 2), "a person may try all the same");
+    let mut left = runtime.resume_all().await.unwrap();
+    assert_eq!(left.len(), 1, "its time has come");
+    assert_eq!(left[0].ended().await.unwrap().answer.unwrap().text, "at last");
+}
+
+#[tokio::test]
+async fn a_task_whose_question_was_answered_is_resumed_with_the_others() {
+    let policy = "version: 1\nrules:\n  - { id: rest, effect: allow }\n  - { id: ask, effect: ask, match: { tool: mark } }\n";
+    let marks = Arc::new(Marks::default());
+    let puppet = Puppet::script(vec![Says::call("mark", json!({"id": 1})), finish("done")]);
+    let test = TestKernel::builder()
+        .policy(policy)
+        .tool("mark", Behaviour::Mark(marks.clone()))
+        .models(Arc::new(puppet))
+        .ledger(on_disk())
+        .boot()
+        .await
+        .unwrap();
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), Options::default());
+    let end = runtime.run(quick("mark")).await.unwrap().ended().await.unwrap();
+    let Stop::Waiting { ticket, .. } = &*end.why.unwrap() else { panic!("it does not wait") };
+    assert!(runtime.resume_all().await.unwrap().is_empty(), "nobody has answered");
+    let answer = regent_kernel::Answer::Approve { scope: regent_kernel::Scope::Once, valid_ms: 60_000 };
+    let answered = regent_kernel::Op::Answer { ticket: ticket.clone(), answer };
+    test.kernel.syscall(&test.kernel.operator(), answered).await.unwrap();
+    let mut left = runtime.resume_all().await.unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].ended().await.unwrap().answer.unwrap().text, "done");
+    assert_eq!(marks.all(), [1]);
 }

@@ -113,8 +113,6 @@ pub struct Variables<'a> {
     pub goal: &'a str,
     /// Who the agent is.
     pub role: &'a str,
-    /// The word in the markers around what tools bring.
-    pub nonce: &'a str,
     /// The names of the tools that are offered.
     pub tools: &'a [String],
     /// A line for each skill that is offered.
@@ -145,18 +143,18 @@ mod tests {
 
     fn variables<'a>(vars: &'a BTreeMap<String, String>, tools: &'a [String]) -> Variables<'a> {
         let (goal, role) = ("count the files", "You are careful.");
-        Variables { goal, role, nonce: "n0", tools, skills: &[], findings: &[], vars }
+        Variables { goal, role, tools, skills: &[], findings: &[], vars }
     }
 
     #[test]
-    fn our_own_layers_render_and_name_goal_and_nonce() {
+    fn our_own_layers_render_and_name_the_goal() {
         let (vars, tools) = (BTreeMap::new(), vec!["fs.list".to_owned()]);
         let prompts = Prompts::default();
         let all: Vec<String> = Layer::ALL
             .iter()
             .map(|layer| prompts.render(*layer, &variables(&vars, &tools)).unwrap())
             .collect();
-        assert!(all[0].contains("n0"), "{}", all[0]);
+        assert!(all[0].contains("<<output TAG"), "{}", all[0]);
         assert_eq!(all[1], "You are careful.");
         assert!(all[2].contains("count the files"), "{}", all[2]);
     }

@@ -3,6 +3,7 @@
 use regent_kernel::{Inference, Message, Role, Sampling};
 
 use super::graph::{Graph, Plan};
+use crate::agent::placeholders::{Table, final_call, restored_text};
 use crate::agent::{Work, infer};
 use crate::door::Door;
 use crate::event::Event;
@@ -51,12 +52,27 @@ async fn ask(
         sampling: Sampling { schema: Some(Plan::schema()), must_call: false, ..work.sampling.clone() },
     };
     let (completion, _) = infer(door, step, inference, work.limits.tries_max).await?;
-    let text = completion.message.text;
-    messages.push(said(Role::Assistant, text.clone()));
-    let plan: Result<Plan, _> = serde_json::from_str(json_in(&text));
+    let (text, table) = (completion.message.text, completion.redacted);
+    messages.push(said(Role::Assistant, restored_text(&text, &table)));
+    // Values are put back into what was read: a quotation mark in one must not change what the JSON says.
+    let plan = serde_json::from_str(json_in(&text)).map(|plan| with_values(door, plan, &table));
     Ok(plan
         .map_err(|error| error.to_string())
         .and_then(|plan| plan.order().map_err(|error| error.to_string())))
+}
+
+/// A plan with what redaction took out. A call that would take it off this machine keeps the placeholder.
+fn with_values(door: &Door, mut plan: Plan, table: &Table) -> Plan {
+    for step in &mut plan.steps {
+        step.goal = restored_text(&step.goal, table);
+        if let Some(undo) = &mut step.undo {
+            let tool = door.kernel().tool(&undo.tool);
+            if let Ok(call) = final_call(undo, tool.as_ref().map(|tool| tool.spec()), table) {
+                *undo = call;
+            }
+        }
+    }
+    plan
 }
 
 /// Models like to put JSON between words or fences.

@@ -4,18 +4,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use regent_kernel::{AgentId, BoxFuture, Budget, Nonce, Offer, Op, Principal, Reason, Reply, SpawnSpec};
+use regent_kernel::{AgentId, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SpawnSpec};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
 use super::drive::Chronicle;
 use super::{Checkpoints, Inner, TaskError};
 use crate::agent::{self, Answer, Work};
+use crate::context::Markers;
 use crate::door::{Door, Heard, Milestones, Run, Used, is_not_now};
 use crate::event::Events;
 use crate::plan;
 use crate::stop::{Stop, Wish};
 use crate::task::{self, Mode, Said, TaskRecord, TaskState};
+
+/// Marks a field of a tool's schema that no model fills in.
+const FILLED: &str = "x-regent-fill";
 
 /// The steps that a replay may ask for.
 #[derive(Debug)]
@@ -76,7 +80,7 @@ impl Inner {
     /// Takes in what the ledger has of the task, and says what the task has used so far.
     fn remembered(&self, record: &TaskRecord) -> Result<Used, Stop> {
         self.kernel.adopt(std::slice::from_ref(&record.task))?;
-        let tapes = task::read(&self.owner.records, |one| *one == record.task)?;
+        let tapes = self.tapes(std::slice::from_ref(&record.task))?;
         Ok(tapes.get(&record.task).map(task::Tape::used).unwrap_or_default())
     }
 
@@ -126,8 +130,21 @@ impl Inner {
     }
 
     async fn program(&self, door: &Door, record: &TaskRecord) -> Result<Answer, Stop> {
+        let work = self.work(record);
+        door.milestone("0").await;
+        match record.spec.mode {
+            Mode::React => agent::work(door, &self.options.craft, &work).await,
+            Mode::Plan => {
+                let graph = plan::draft(door, &work).await?;
+                plan::carry_out(door, &self.options.craft, &work, &graph, None).await
+            }
+        }
+    }
+
+    /// What the agent of a task is given.
+    pub(super) fn work(&self, record: &TaskRecord) -> Work {
         let spec = &record.spec;
-        let work = Work {
+        Work {
             goal: spec.goal.clone(),
             role: spec.role.clone(),
             offers: self.offers(record),
@@ -136,15 +153,7 @@ impl Inner {
             vars: spec.vars.clone(),
             sampling: spec.sampling.clone(),
             limits: spec.limits.clone(),
-            nonce: Nonce::of_secret(record.seed.as_bytes()),
-        };
-        door.milestone("0").await;
-        match spec.mode {
-            Mode::React => agent::work(door, &self.options.craft, &work).await,
-            Mode::Plan => {
-                let graph = plan::draft(door, &work).await?;
-                plan::carry_out(door, &self.options.craft, &work, &graph, None).await
-            }
+            markers: Markers::new(&record.seed),
         }
     }
 
@@ -154,10 +163,18 @@ impl Inner {
             .map(|tool| Offer {
                 name: tool.spec().name.clone(),
                 description: tool.spec().description.clone(),
-                input: tool.spec().input.clone(),
+                input: offered(tool.spec().input.clone()),
             })
             .collect()
     }
+}
+
+/// A tool's schema as a model sees it: without the fields that the runtime fills in.
+fn offered(mut input: Value) -> Value {
+    if let Some(fields) = input.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.retain(|_, field| field.get(FILLED).is_none());
+    }
+    input
 }
 
 /// A call that was stopped looks like one that failed for now. If the agent can't even exit, someone has ended it.
@@ -192,7 +209,7 @@ pub(super) fn stop_of(error: TaskError) -> Stop {
     }
 }
 
-/// Takes pictures of the workspace at milestones.
+/// Takes snapshots of the workspace at milestones.
 #[derive(Debug)]
 struct Keeper {
     inner: Arc<Inner>,
@@ -205,8 +222,8 @@ struct Keeper {
     rest_ms: AtomicU64,
 }
 
-/// What is long for a picture.
-const PICTURE_LONG_MS: u64 = 250;
+/// What is long for a snapshot.
+const SNAPSHOT_LONG_MS: u64 = 250;
 
 impl Keeper {
     fn new(inner: Arc<Inner>, checkpoints: Checkpoints, book: Arc<Mutex<Chronicle>>) -> Self {
@@ -238,11 +255,11 @@ impl Milestones for Keeper {
             let taken = tokio::task::spawn_blocking(move || store.take(&workspace)).await;
             let done_ms = u64::try_from(self.inner.kernel.now_ms()).unwrap_or(0);
             let took_ms = done_ms.saturating_sub(now_ms);
-            if took_ms >= PICTURE_LONG_MS {
+            if took_ms >= SNAPSHOT_LONG_MS {
                 let pause_ms = took_ms.saturating_mul(self.checkpoints.rest_times);
                 self.rest_ms.store(done_ms.saturating_add(pause_ms), Ordering::Release);
             }
-            // A picture that can't be taken doesn't stop the work: the ledger is what the task resumes from.
+            // A snapshot that can't be taken doesn't stop the work: the ledger is what the task resumes from.
             if let Ok(Ok(id)) = taken {
                 let _noted = self.book.lock().await.snapshot(&id, step).await.is_ok();
             }

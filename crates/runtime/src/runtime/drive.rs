@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_kernel::{Budget, Memory, Op, Region, Reply, TaskId};
+use regent_kernel::{Budget, Memory, Op, Region, Reply, Status, TaskId};
 use rustix::fs::FlockOperation;
 use tokio::sync::{Mutex, watch};
 
@@ -12,6 +12,7 @@ use super::{Inner, TaskEnd, TaskError};
 use crate::agent::Answer;
 use crate::door::{Used, backoff_ms, wished};
 use crate::event::{Event, Events};
+use crate::snapshot::{RestoreArgs, Restored, SnapshotError};
 use crate::stop::{Outlook, Stop, Wish};
 use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
 
@@ -61,7 +62,7 @@ impl Chronicle {
         (self.run, self.written) = (self.run.saturating_add(1), 0);
     }
 
-    /// Notes a picture of the workspace.
+    /// Notes a snapshot of the workspace.
     pub(super) async fn snapshot(&mut self, id: &str, after: &str) -> Result<(), TaskError> {
         let said =
             Said { snapshot: Some(id.to_owned()), after: Some(after.to_owned()), ..Said::state(self.state) };
@@ -131,21 +132,53 @@ impl Inner {
         Ok(())
     }
 
+    /// Notes the snapshot of what is there before the workspace is put back: it is one of the task's too, so that this can be undone.
+    pub(super) async fn note_before(&self, view: &TaskView, before: &str) -> Result<(), TaskError> {
+        let (snapshot, named) = (Some(before.to_owned()), Some("rollback".to_owned()));
+        let kept = Said { snapshot, after: named, ..Said::state(view.state) };
+        self.remember(&view.record.task, &format!("run/{}/before", view.runs), &kept).await
+    }
+
+    /// Puts the workspace back, as the person whose task it is.
+    pub(super) async fn restore(&self, view: &TaskView, args: &RestoreArgs) -> Result<Restored, TaskError> {
+        let step = format!("run/{}/restore", view.runs);
+        let who = self.owner.principal.at_step(&view.record.task, &step);
+        let who = who.ok_or_else(|| Stop::Step(step.clone()))?;
+        let outcome = match self.kernel.syscall(&who, Op::RunTool(args.call())).await? {
+            Reply::Done(outcome) => outcome,
+            Reply::Denied(denial) => return Err(TaskError::Denied(denial.reason)),
+            Reply::Pending(ticket) => {
+                return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }.into());
+            }
+        };
+        match outcome.status {
+            Status::Ok => serde_json::from_slice(outcome.output.bytes())
+                .map_err(|error| SnapshotError::Damaged(error.to_string()).into()),
+            Status::Failed(failure) => {
+                Err(Stop::Passing(format!("{}: {}", failure.code, failure.message)).into())
+            }
+            other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => {
+                Err(Stop::Passing(format!("the workspace was not put back, or not all of it: {other:?}"))
+                    .into())
+            }
+        }
+    }
+
     /// Notes that the workspace was put back; the task's state stays what it is.
     pub(super) async fn note_rollback(
         &self,
         view: &TaskView,
         (id, after): (&str, &str),
-        before: &str,
+        restored: &Restored,
     ) -> Result<(), TaskError> {
-        let task = &view.record.task;
-        // What was there is a picture of the task too, so that this can be undone.
-        let (snapshot, named) = (Some(before.to_owned()), Some("rollback".to_owned()));
-        let kept = Said { snapshot, after: named, ..Said::state(view.state) };
-        self.remember(task, &format!("run/{}/before", view.runs), &kept).await?;
-        let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`");
-        let said = Said { why: Some(why), ..Said::state(view.state) };
-        self.remember(task, &format!("run/{}/rollback", view.runs), &said).await
+        let short = match restored.failed.len() {
+            0 => String::new(),
+            failed => format!(", but for {failed} that could not be"),
+        };
+        let why = format!("the workspace was put back to snapshot `{id}`, taken after step `{after}`{short}");
+        let (until_ms, question) = (view.until_ms, view.question.clone());
+        let said = Said { why: Some(why), until_ms, question, ..Said::state(view.state) };
+        self.remember(&view.record.task, &format!("run/{}/rollback", view.runs), &said).await
     }
 
     /// Takes note of another budget. It opens a run of its own, so that the next one has names of its own.
@@ -207,7 +240,8 @@ impl Inner {
                 };
                 // One that waits for nobody is taken up again with all others that were left over.
                 let why = (stop.outlook() != Outlook::Paused).then(|| stop.to_string());
-                Said { why, ..Said::state(state) }
+                let (until_ms, question) = (stop.until_ms(), stop.question());
+                Said { why, until_ms, question, ..Said::state(state) }
             }
             (None, None) => return,
         };

@@ -8,11 +8,11 @@ use regent_ledger::storage::Sim;
 use regent_ledger::storage::sim::Plan as Blow;
 use regent_ledger::{Ledger, LedgerKey, Options as LedgerOptions};
 use regent_store::MemoryState;
-use regent_testkit::{Behaviour, Marks, Puppet, Says, TestKernel, spec};
+use regent_testkit::{Behaviour, Deed, Marks, Puppet, Says, TestKernel, spec};
 use serde_json::json;
 
 use crate::door::{Asker, Asking};
-use crate::snapshot::{SnapshotOptions, Snapshots};
+use crate::snapshot::{RESTORE, Retention, SnapshotOptions, Snapshots, restore_spec, run_restore};
 use crate::{Checkpoints, Options, Priority, Runtime, TaskEnd, TaskError, TaskSpec, TaskState};
 
 /// A project whose processes come and go; its disk, its shared state and the world stay.
@@ -21,12 +21,14 @@ struct Site {
     state: Arc<MemoryState>,
     marks: Arc<Marks>,
     puppet: Puppet,
+    store: Arc<Snapshots>,
 }
 
 impl Site {
     fn new(puppet: Puppet) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self { folder, state: Arc::default(), marks: Arc::default(), puppet }
+        let store = Snapshots::open(&folder.path().join("snapshots"), SnapshotOptions::default()).unwrap();
+        Self { folder, state: Arc::default(), marks: Arc::default(), puppet, store: Arc::new(store) }
     }
 
     async fn boot(&self, disk: &Sim) -> Option<TestKernel> {
@@ -41,6 +43,7 @@ impl Site {
         TestKernel::builder()
             .tool("mark", Behaviour::Mark(Arc::<Marks>::clone(&self.marks)))
             .tool_as(reads, Behaviour::Echo)
+            .tool_as(restore_spec(), Behaviour::Deed(self.restoring()))
             .models(Arc::new(self.puppet.clone()))
             .state(Arc::<MemoryState>::clone(&self.state))
             .ledger(ledger)
@@ -48,6 +51,11 @@ impl Site {
             .boot()
             .await
             .ok()
+    }
+
+    fn restoring(&self) -> Deed {
+        let store = Arc::clone(&self.store);
+        Deed::new(move |workspace, args| run_restore(&store, workspace, args))
     }
 
     /// A person who looks whether the mark was made, and says no to making it again.
@@ -379,12 +387,12 @@ async fn two_processes_do_not_run_one_task() {
 }
 
 #[tokio::test]
-async fn pictures_of_the_workspace_are_taken_at_milestones_and_noted() {
+async fn snapshots_of_the_workspace_are_taken_at_milestones_and_noted() {
     let site = Site::new(worker());
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let store = Snapshots::open(&site.folder.path().join("snapshots"), SnapshotOptions::default()).unwrap();
+    let store = Arc::clone(&site.store);
     let checkpoints = Checkpoints {
-        store: Arc::new(store),
+        store,
         workspace: test.kernel.workspace().clone(),
         every_turns: 1,
         every_ms: 600_000,
@@ -407,4 +415,20 @@ async fn pictures_of_the_workspace_are_taken_at_milestones_and_noted() {
     let view = runtime.task(&end.task).unwrap();
     assert!(view.state == TaskState::Finalized && view.why.unwrap().contains("after step `0`"));
     assert!(runtime.rollback(&end.task, "0").await.is_err());
+
+    // The intent was in the ledger before a file changed, with the snapshot that undoes it; no agent can make that call.
+    let tape =
+        crate::task::read(&test.kernel.records(), |one| *one == end.task).unwrap().remove(&end.task).unwrap();
+    let place = |step: &str| tape.steps.iter().position(|one| one.step.ends_with(step)).unwrap();
+    assert!(place("/before") < place("/restore") && place("/restore") < place("/rollback"));
+    assert_eq!(tape.steps[place("/restore")].tool.as_deref(), Some(RESTORE));
+    assert!(view.snapshots.iter().any(|(id, after)| *id == restored.before && after == "rollback"));
+    let agent = regent_testkit::test_kernel::spawn(&test.kernel, "worker").await.unwrap();
+    let args = json!({"task": "t", "snapshot": restored.before, "before": restored.before});
+    let reply = test.kernel.syscall(&agent, regent_testkit::run(RESTORE, args)).await.unwrap();
+    let regent_kernel::Reply::Denied(denial) = reply else { panic!("{reply:?}") };
+    assert_eq!(denial.reason.code, "tool.operator_only");
+
+    // Nobody needs them after a while.
+    assert_eq!(runtime.prune_snapshots(Retention::default()).await.unwrap().snapshots, 0);
 }

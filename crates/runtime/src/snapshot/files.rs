@@ -1,135 +1,262 @@
 //! Reading the workspace: everything under it, in order, reached beneath the held folder and through no link.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use regent_kernel::{Digest, FileKind, PathError, Workspace};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use regent_kernel::{Digest, PathError, Workspace, shown};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 
-use super::{Item, Snapshot, SnapshotError, SnapshotOptions, What};
+use super::cache::{Cache, Stamp};
+use super::{Item, Skipped, Snapshot, SnapshotError, SnapshotOptions, What, Why};
 
-/// What a picture's form is called.
-const SCHEMA: u32 = 1;
+/// What a snapshot's form is called.
+pub(super) const SCHEMA: u32 = 2;
 /// Folders inside folders.
 const DEPTH_MAX: usize = 128;
+/// How anything is reached.
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
-/// Looks at everything, hands on the content of files, and says what there is.
+/// Where the content of files goes.
+pub(super) type Keep<'a> = dyn FnMut(&[u8]) -> Result<(), SnapshotError> + 'a;
+
+/// Looks at everything, hands on the content of files that changed, and says what there is. `now_ns` is what time the file system has.
 pub(super) fn scan(
     workspace: &Workspace,
     options: &SnapshotOptions,
-    mut keep: impl FnMut(&[u8]) -> Result<(), SnapshotError>,
-) -> Result<Snapshot, SnapshotError> {
+    (known, now_ns): (&Cache, i128),
+    keep: &mut Keep<'_>,
+) -> Result<(Snapshot, Cache), SnapshotError> {
     let mut scan = Scan {
         workspace,
         options,
+        known,
+        now_ns,
+        seen: Cache::default(),
         found: Snapshot { schema: SCHEMA, items: Vec::new(), skipped: Vec::new() },
+        linked: BTreeMap::new(),
         bytes: 0,
     };
-    scan.folder(".", 0, &mut keep)?;
-    let mut found = scan.found;
+    let root = open_folder(workspace, ".").map_err(|error| in_folder(".", error))?;
+    scan.folder(&root, ".", 0, keep)?;
+    scan.linked(keep)?;
+    let (mut found, seen) = (scan.found, scan.seen);
     found.items.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(found)
+    found.skipped.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok((found, seen))
 }
 
 struct Scan<'a> {
     workspace: &'a Workspace,
     options: &'a SnapshotOptions,
+    known: &'a Cache,
+    now_ns: i128,
+    seen: Cache,
     found: Snapshot,
+    /// Files with more than one name, by device and inode.
+    linked: BTreeMap<(u64, u64), (usize, Vec<String>)>,
     bytes: u64,
 }
 
 impl Scan<'_> {
     fn folder(
         &mut self,
-        folder: &str,
+        folder: &OwnedFd,
+        path: &str,
         depth: usize,
-        keep: &mut impl FnMut(&[u8]) -> Result<(), SnapshotError>,
+        keep: &mut Keep<'_>,
     ) -> Result<(), SnapshotError> {
-        let most = self.options.items_max.saturating_sub(self.found.items.len());
-        let listing = match self.workspace.list(folder, most.saturating_add(1)) {
-            Ok(listing) => listing,
-            Err(_unreadable) if folder != "." => {
-                self.found.skipped.push(folder.to_owned());
-                return Ok(());
-            }
-            Err(error) => return Err(SnapshotError::Path { path: folder.to_owned(), error }),
-        };
-        if listing.more || listing.items.len() > most || depth > DEPTH_MAX {
-            let what = format!("more than {} files, or folders {DEPTH_MAX} deep", self.options.items_max);
-            return Err(SnapshotError::TooLarge(what));
+        if depth > DEPTH_MAX {
+            return Err(SnapshotError::TooLarge(format!("folders are more than {DEPTH_MAX} deep")));
         }
-        for item in listing.items {
-            let text = String::from_utf8(item.name).ok().filter(|name| !name.chars().any(char::is_control));
+        for name in names_in(folder).map_err(|error| in_folder(path, error))? {
+            let text = std::str::from_utf8(&name).ok().filter(|name| !name.chars().any(char::is_control));
             let Some(name) = text else {
-                self.found.skipped.push(format!("{folder}/?"));
+                self.skip(below(path, &shown(&name)), Why::Name);
                 continue;
             };
-            if self.options.excluded.contains(&name) {
+            if self.options.excluded.contains(name) {
                 continue;
             }
-            let path = if folder == "." { name } else { format!("{folder}/{name}") };
-            match item.kind {
-                FileKind::Folder => {
-                    let mode = self.workspace.stat(&path).map_or(0o755, |found| found.mode);
-                    self.found.items.push(Item { path: path.clone(), mode, what: What::Folder });
-                    self.folder(&path, depth.saturating_add(1), keep)?;
-                }
-                FileKind::File => self.file(path, keep)?,
-                FileKind::Link => self.link(path),
-                FileKind::Special => self.found.skipped.push(path),
+            let place = below(path, name);
+            match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => self.one(folder, (name, place), &stat, depth, keep)?,
+                // Gone between the listing and the look.
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(_) => self.skip(place, Why::Unreadable),
+            }
+            if self.found.items.len() > self.options.items_max {
+                let most = self.options.items_max;
+                return Err(SnapshotError::TooLarge(format!("there are more than {most} files and folders")));
             }
         }
         Ok(())
     }
 
-    fn file(
+    fn one(
         &mut self,
-        path: String,
-        keep: &mut impl FnMut(&[u8]) -> Result<(), SnapshotError>,
+        folder: &OwnedFd,
+        (name, path): (&str, String),
+        stat: &Stat,
+        depth: usize,
+        keep: &mut Keep<'_>,
     ) -> Result<(), SnapshotError> {
-        let room = self.options.bytes_max.saturating_sub(self.bytes);
-        let mut content = Vec::new();
-        let read = self.workspace.open_read(&path).and_then(|file| {
-            let mode = self.workspace.stat(&path)?.mode;
-            file.take(room.saturating_add(1))
-                .read_to_end(&mut content)
-                .map_err(|error| PathError::Os(error.to_string()))?;
-            Ok(mode)
-        });
-        let Ok(mode) = read else {
-            self.found.skipped.push(path);
-            return Ok(());
-        };
-        let bytes = content.len() as u64;
-        if bytes > room {
-            return Err(SnapshotError::TooLarge(format!("more than {} bytes", self.options.bytes_max)));
+        let mode = stat.st_mode & 0o7777;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                match rustix::fs::openat2(folder, name, flags, Mode::empty(), INSIDE) {
+                    Ok(inner) => {
+                        self.push(Item { path: path.clone(), mode, what: What::Folder });
+                        return self.folder(&inner, &path, depth.saturating_add(1), keep);
+                    }
+                    Err(rustix::io::Errno::XDEV) => self.skip(path, Why::Mount),
+                    Err(_) => {
+                        self.push(Item { path: path.clone(), mode, what: What::Folder });
+                        self.skip(path, Why::Unreadable);
+                    }
+                }
+            }
+            FileType::RegularFile if (self.options.is_secret)(&path) => self.skip(path, Why::Secret),
+            FileType::RegularFile if stat.st_nlink > 1 => {
+                let group = self.linked.entry((stat.st_dev, stat.st_ino)).or_default();
+                group.0 = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
+                group.1.push(path);
+            }
+            FileType::RegularFile => match self.content(folder, name, &path, keep)? {
+                Some((sha256, bytes)) => {
+                    self.push(Item { path, mode, what: What::File { sha256, bytes, same: None } });
+                }
+                None => self.skip(path, Why::Unreadable),
+            },
+            FileType::Symlink => match rustix::fs::readlinkat(folder, name, Vec::new()) {
+                Ok(to) => match to.into_string() {
+                    Ok(to) => self.push(Item { path, mode: 0, what: What::Link(to) }),
+                    Err(_) => self.skip(path, Why::Name),
+                },
+                Err(_) => self.skip(path, Why::Unreadable),
+            },
+            FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => self.skip(path, Why::Special),
         }
-        self.bytes = self.bytes.saturating_add(bytes);
-        keep(&content)?;
-        self.found.items.push(Item { path, mode, what: What::File { sha256: Digest::of(&content), bytes } });
         Ok(())
     }
 
-    fn link(&mut self, path: String) {
-        let leads = parent(self.workspace, &path).ok().and_then(|(folder, name)| {
-            rustix::fs::readlinkat(&folder, name, Vec::new()).ok()?.into_string().ok()
-        });
-        match leads {
-            Some(to) => self.found.items.push(Item { path, mode: 0, what: What::Link(to) }),
-            None => self.found.skipped.push(path),
+    /// Files with several names: kept, content and links, where all names are in the snapshot. One with a name elsewhere may be a
+    /// file of elsewhere, and its content isn't copied.
+    fn linked(&mut self, keep: &mut Keep<'_>) -> Result<(), SnapshotError> {
+        for (names, mut paths) in std::mem::take(&mut self.linked).into_values() {
+            paths.sort_unstable();
+            let is_whole = names == paths.len();
+            let Some(first) = paths.first().filter(|_| is_whole).cloned() else {
+                paths.into_iter().for_each(|path| self.skip(path, Why::HardLink));
+                continue;
+            };
+            let (folder, name) = parent(self.workspace, &first)?;
+            let mode = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(0o644, |stat| stat.st_mode & 0o7777);
+            let Some((sha256, bytes)) = self.content(&folder, name, &first, keep)? else {
+                paths.into_iter().for_each(|path| self.skip(path, Why::Unreadable));
+                continue;
+            };
+            for path in paths {
+                let same = (path != first).then(|| first.clone());
+                self.push(Item { path, mode, what: What::File { sha256, bytes, same } });
+            }
+        }
+        Ok(())
+    }
+
+    /// The digest of a file's content, which is read only if it may have changed.
+    fn content(
+        &mut self,
+        folder: &OwnedFd,
+        name: &str,
+        path: &str,
+        keep: &mut Keep<'_>,
+    ) -> Result<Option<(Digest, u64)>, SnapshotError> {
+        let room = self.options.bytes_max.saturating_sub(self.bytes);
+        let Ok(file) = rustix::fs::openat(folder, name, READ, Mode::empty()) else { return Ok(None) };
+        let Ok(stat) = rustix::fs::fstat(&file) else { return Ok(None) };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let stamp = Stamp::of(&stat);
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let (sha256, bytes) = match self.known.get(path, &stamp) {
+            Some(sha256) => (sha256, size),
+            None => {
+                let mut content = Vec::new();
+                if File::from(file).take(room.saturating_add(1)).read_to_end(&mut content).is_err() {
+                    return Ok(None);
+                }
+                if content.len() as u64 <= room {
+                    keep(&content)?;
+                }
+                (Digest::of(&content), content.len() as u64)
+            }
+        };
+        if bytes > room {
+            let most = self.options.bytes_max;
+            return Err(SnapshotError::TooLarge(format!("there are more than {most} bytes in files")));
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.seen.put(path, stamp, sha256, self.now_ns);
+        Ok(Some((sha256, bytes)))
+    }
+
+    fn push(&mut self, item: Item) {
+        self.found.items.push(item);
+    }
+
+    fn skip(&mut self, path: String, why: Why) {
+        self.found.skipped.push(Skipped { path, why });
+    }
+}
+
+fn names_in(folder: &OwnedFd) -> Result<Vec<Vec<u8>>, PathError> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
         }
     }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn below(folder: &str, name: &str) -> String {
+    if folder == "." { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+fn in_folder(path: &str, error: PathError) -> SnapshotError {
+    SnapshotError::Path { path: path.to_owned(), error }
+}
+
+fn open_folder(workspace: &Workspace, path: &str) -> Result<OwnedFd, PathError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(workspace.as_fd(), path, flags, Mode::empty(), INSIDE)?)
 }
 
 /// The folder that holds a name, opened beneath the workspace through no link, and the name.
 pub(super) fn parent<'a>(workspace: &Workspace, path: &'a str) -> Result<(OwnedFd, &'a str), SnapshotError> {
     let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH
-        .union(ResolveFlags::NO_SYMLINKS)
-        .union(ResolveFlags::NO_MAGICLINKS)
-        .union(ResolveFlags::NO_XDEV);
-    let folder = rustix::fs::openat2(workspace.as_fd(), above, flags, Mode::empty(), resolve)
-        .map_err(|errno| SnapshotError::Path { path: path.to_owned(), error: PathError::from(errno) })?;
+    let folder = rustix::fs::openat2(workspace.as_fd(), above, flags, Mode::empty(), INSIDE)
+        .map_err(|errno| in_folder(path, PathError::from(errno)))?;
     Ok((folder, name))
 }

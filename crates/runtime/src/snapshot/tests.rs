@@ -1,12 +1,14 @@
-//! What a picture shows is what comes back, to the bit, and nothing else is touched.
+//! What a snapshot shows is what comes back, to the bit, and nothing else is touched.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use proptest::prelude::*;
+use regent_kernel::TaskId;
 
 use super::*;
+use crate::task::{TaskRecord, TaskSpec, TaskState, TaskView};
 
 struct Site {
     folder: tempfile::TempDir,
@@ -112,9 +114,12 @@ fn damage_is_found_and_ids_are_checked() {
     site.write("a", "content");
     let id = site.store.take(&site.workspace).unwrap();
     site.write("a", "other");
-    let blob = fs::read_dir(site.folder.path().join("store/blobs")).unwrap().next().unwrap().unwrap().path();
-    fs::write(blob, "damaged").unwrap();
-    assert!(matches!(site.store.restore(&site.workspace, &id), Err(SnapshotError::Damaged(_))));
+    let blob = Digest::of(b"content").to_string();
+    fs::write(site.folder.path().join("store/blobs").join(blob), "damaged").unwrap();
+    let restored = site.store.restore(&site.workspace, &id).unwrap();
+    assert_eq!(restored.failed.len(), 1, "{restored:?}");
+    assert!(restored.failed[0].path == "a" && restored.failed[0].why.contains("damaged"), "{restored:?}");
+    assert_eq!(fs::read_to_string(site.at("a")).unwrap(), "other", "what can't be put back stays");
     for wrong in ["", "../../etc/passwd", "0123456789abcdef", "0123"] {
         assert!(matches!(site.store.get(wrong), Err(SnapshotError::Unknown(_))), "{wrong}");
     }
@@ -133,7 +138,10 @@ fn limits_hold_and_what_nobody_needs_goes() {
     let first = site.store.take(&site.workspace).unwrap();
     site.write("a", "other");
     let second = site.store.take(&site.workspace).unwrap();
-    assert_eq!(site.store.keep_only(&BTreeSet::from([second.clone()])).unwrap(), 1);
+    let (keep, later_ms) = (BTreeSet::from([second.clone()]), i64::MAX);
+    // The content of the one file, and the list of the one folder.
+    let pruned = site.store.keep_only(&keep, later_ms).unwrap();
+    assert_eq!((pruned.snapshots, pruned.pieces), (1, 2));
     assert!(site.store.get(&first).is_err());
     site.store.restore(&site.workspace, &second).unwrap();
 }
@@ -170,4 +178,292 @@ fn lay_out(site: &Site, files: &BTreeMap<String, (String, bool)>) {
         fs::write(&place, content).unwrap();
         site.mode(path, if *runs { 0o755 } else { 0o644 });
     }
+}
+
+fn now_ms() -> i64 {
+    let place = tempfile::NamedTempFile::new().unwrap();
+    place.path().metadata().unwrap().mtime() * 1_000
+}
+
+#[test]
+fn m5_rollback_replaces_and_removes_names_whatever_they_are() {
+    let site = Site::new();
+    for name in ["README.md", "sock", "linked", "src/main.rs", "turned"] {
+        site.write(name, "before");
+    }
+    let id = site.store.take(&site.workspace).unwrap();
+    let shown = site.store.get(&id).unwrap();
+    let fifo = |name: &str| {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, site.at(name), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    for name in ["README.md", "sock", "linked", "turned"] {
+        fs::remove_file(site.at(name)).unwrap();
+    }
+    fifo("README.md");
+    fifo("new-fifo");
+    let _socket = std::os::unix::net::UnixListener::bind(site.at("sock")).unwrap();
+    fs::hard_link(site.at("src/main.rs"), site.at(".x")).unwrap();
+    fs::write(site.at(".x"), "after").unwrap();
+    // A second name of a file outside.
+    let outside = site.folder.path().join("outside.txt");
+    fs::write(&outside, "outside").unwrap();
+    fs::hard_link(&outside, site.at("linked")).unwrap();
+    symlink(&outside, site.at("turned")).unwrap();
+
+    let ahead = site.store.foresee(&site.workspace, &id).unwrap();
+    let restored = site.store.restore(&site.workspace, &id).unwrap();
+    assert!(restored.failed.is_empty() && restored.left.is_empty(), "{restored:?}");
+    assert_eq!(site.store.get(&site.store.take(&site.workspace).unwrap()).unwrap(), shown);
+    for name in ["README.md", "sock", "linked", "src/main.rs", "turned"] {
+        assert_eq!(fs::read_to_string(site.at(name)).unwrap(), "before", "{name}");
+    }
+    assert!(!site.at("new-fifo").exists() && !site.at(".x").exists());
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "outside");
+    let not_kept: Vec<&str> = restored.not_kept.iter().map(|one| one.path.as_str()).collect();
+    assert_eq!(not_kept, ["README.md", "linked", "new-fifo", "sock"]);
+    assert_eq!(ahead.not_kept, restored.not_kept, "it is said before");
+}
+
+#[test]
+fn m5_rollback_goes_on_after_an_item_that_fails_and_lists_it() {
+    let site = Site::new();
+    site.write("a", "before");
+    site.write("b", "before too");
+    let id = site.store.take(&site.workspace).unwrap();
+    site.write("a", "after");
+    site.write("b", "after");
+    // A folder where the file belongs, and something in it that is no part of snapshots.
+    fs::remove_file(site.at("a")).unwrap();
+    site.write("a/.git/HEAD", "x");
+    let restored = site.store.restore(&site.workspace, &id).unwrap();
+    let failed: Vec<&str> = restored.failed.iter().map(|missed| missed.path.as_str()).collect();
+    assert_eq!((failed, restored.left), (vec!["a"], vec!["a".to_owned()]));
+    assert_eq!(fs::read_to_string(site.at("b")).unwrap(), "before too");
+}
+
+#[test]
+fn m5_permission_bits_are_not_set_through_a_link() {
+    let site = Site::new();
+    let outside = site.folder.path().join("outside.txt");
+    fs::write(&outside, "outside").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
+    site.write("a", "a");
+    site.mode("a", 0o777);
+    let (folder, name) = files::parent(&site.workspace, "a").unwrap();
+    let id = site.store.take(&site.workspace).unwrap();
+    let item = site.store.get(&id).unwrap().items.remove(0);
+    fs::remove_file(site.at("a")).unwrap();
+    symlink(&outside, site.at("a")).unwrap();
+    assert!(restore::chmod(&folder, name, &item, 0o777).is_err());
+    assert_eq!(fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn d11_files_with_several_names_come_back_with_content_and_links() {
+    let site = Site::new();
+    site.write("one", "shared");
+    fs::create_dir(site.at("deep")).unwrap();
+    fs::hard_link(site.at("one"), site.at("deep/two")).unwrap();
+    site.write("alone", "alone");
+    let id = site.store.take(&site.workspace).unwrap();
+    let shown = site.store.get(&id).unwrap();
+    assert!(shown.skipped.is_empty(), "{shown:?}");
+    let is_one = |site: &Site| {
+        fs::metadata(site.at("one")).unwrap().ino() == fs::metadata(site.at("deep/two")).unwrap().ino()
+    };
+    // Removed, parted, and changed in place.
+    for change in 0..3 {
+        match change {
+            0 => {
+                fs::remove_file(site.at("one")).unwrap();
+                fs::remove_file(site.at("deep/two")).unwrap();
+            }
+            1 => {
+                fs::remove_file(site.at("deep/two")).unwrap();
+                site.write("deep/two", "shared");
+            }
+            _last => {
+                site.write("one", "changed");
+                fs::hard_link(site.at("alone"), site.at("other")).unwrap();
+            }
+        }
+        let restored = site.store.restore(&site.workspace, &id).unwrap();
+        assert!(restored.failed.is_empty() && restored.left_out.is_empty(), "{change}: {restored:?}");
+        assert_eq!(site.store.get(&site.store.take(&site.workspace).unwrap()).unwrap(), shown, "{change}");
+        assert!(is_one(&site), "{change}");
+        assert_eq!(fs::read_to_string(site.at("deep/two")).unwrap(), "shared", "{change}");
+        assert_eq!(fs::metadata(site.at("alone")).unwrap().nlink(), 1, "{change}");
+    }
+}
+
+#[test]
+fn d11_what_no_snapshot_has_is_named_before_and_after() {
+    let site = Site::new();
+    let outside = site.folder.path().join("outside.txt");
+    fs::write(&outside, "outside").unwrap();
+    fs::hard_link(&outside, site.at("foreign")).unwrap();
+    site.write("a", "before");
+    let id = site.store.take(&site.workspace).unwrap();
+    let content = Digest::of(b"outside").to_string();
+    assert!(
+        !site.folder.path().join("store/blobs").join(content).exists(),
+        "a file of elsewhere isn't copied"
+    );
+    site.write("a", "after");
+    fs::remove_file(site.at("foreign")).unwrap();
+    for restored in
+        [site.store.foresee(&site.workspace, &id).unwrap(), site.store.restore(&site.workspace, &id).unwrap()]
+    {
+        assert_eq!(restored.left_out, [Skipped { path: "foreign".to_owned(), why: Why::HardLink }]);
+    }
+}
+
+#[test]
+fn f5_a_snapshot_reads_what_changed_and_nothing_else() {
+    let site = Site::new();
+    for number in 0..20 {
+        site.write(&format!("folder{}/{number}", number % 4), &format!("content {number}"));
+    }
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let mut read = 0_usize;
+    let mut cache = Cache::default();
+    let mut scan = |cache: &Cache| {
+        read = 0;
+        // Long after: nothing looks as if it had just changed.
+        let later_ns = (i128::from(now_ms()) + 3_600_000) * 1_000_000;
+        let mut keep = |_: &[u8]| {
+            read += 1;
+            Ok(())
+        };
+        let found =
+            files::scan(&site.workspace, &SnapshotOptions::default(), (cache, later_ns), &mut keep).unwrap();
+        (found.0, found.1, read)
+    };
+    let (first, known, all) = scan(&cache);
+    cache.clone_from(&known);
+    assert_eq!(all, 20);
+    let (second, _, none) = scan(&cache);
+    assert_eq!((none, &second), (0, &first));
+    // The same size, and times put back: the inode's change time tells.
+    site.write("folder1/1", "CONTENT 1");
+    File::options().write(true).open(site.at("folder1/1")).unwrap().set_modified(old).unwrap();
+    site.write("folder2/2", "content 2 and more");
+    let (third, _, two) = scan(&cache);
+    assert_eq!(two, 2);
+    assert_ne!(third, first);
+}
+
+#[test]
+fn f5_what_changed_just_now_is_read_again() {
+    let site = Site::new();
+    site.write("a", "one");
+    let first = site.store.take(&site.workspace).unwrap();
+    // The same size, within one step of the file system's clock.
+    site.write("a", "two");
+    assert_ne!(site.store.take(&site.workspace).unwrap(), first);
+}
+
+#[test]
+fn f5_a_change_costs_the_lists_on_its_path() {
+    let site = Site::new();
+    for number in 0..50 {
+        site.write(&format!("folder{number}/file"), &format!("content {number}"));
+    }
+    site.store.take(&site.workspace).unwrap();
+    let pieces = || fs::read_dir(site.folder.path().join("store/blobs")).unwrap().count();
+    let before = pieces();
+    site.write("folder7/file", "changed");
+    site.store.take(&site.workspace).unwrap();
+    assert_eq!(pieces() - before, 2, "the content, and the list of its folder");
+}
+
+#[test]
+fn f5_no_snapshot_has_a_secret_and_rollback_says_so() {
+    let site = Site::new();
+    let store = &site.store;
+    site.write(".env", "PASSWORD=hunter2");
+    site.write("a", "before");
+    let id = store.take(&site.workspace).unwrap();
+    site.write(".env", "PASSWORD=changed");
+    site.write("sub/.env", "PASSWORD=new");
+    site.write("a", "after");
+    let restored = store.restore(&site.workspace, &id).unwrap();
+    assert_eq!(restored.left_out, [Skipped { path: ".env".to_owned(), why: Why::Secret }]);
+    assert_eq!(restored.left, ["sub/.env", "sub"], "what came since and is in no snapshot stays");
+    assert_eq!(fs::read_to_string(site.at(".env")).unwrap(), "PASSWORD=changed", "left alone both ways");
+    assert_eq!(fs::read_to_string(site.at("a")).unwrap(), "before");
+    for entry in fs::read_dir(site.folder.path().join("store/blobs")).unwrap() {
+        let content = fs::read(entry.unwrap().path()).unwrap();
+        assert!(!String::from_utf8_lossy(&content).contains("PASSWORD"), "a secret in clear");
+    }
+}
+
+#[test]
+fn f5_young_snapshots_and_those_of_tasks_that_go_on_are_kept() {
+    let site = Site::new();
+    site.write("a", "one");
+    let id = site.store.take(&site.workspace).unwrap();
+    let pruned = site.store.keep_only(&BTreeSet::new(), now_ms()).unwrap();
+    assert_eq!((pruned.snapshots, site.store.get(&id).is_ok()), (0, true), "it may not be in the ledger yet");
+    let view = |task: &str, state: TaskState, changed_ms: i64| {
+        let record = TaskRecord {
+            task: TaskId::new(task).unwrap(),
+            spec: TaskSpec::new("x"),
+            seed: String::new(),
+            tools: BTreeMap::new(),
+            ancestors: Vec::new(),
+        };
+        TaskView {
+            record,
+            state,
+            why: None,
+            until_ms: None,
+            question: None,
+            answer: None,
+            agent: None,
+            created_ms: 0,
+            changed_ms,
+            steps: 0,
+            runs: 1,
+            spent: regent_kernel::Spent::default(),
+            used: crate::door::Used::default(),
+            snapshots: vec![(task.to_owned(), "0".to_owned())],
+        }
+    };
+    let day_ms = 86_400_000;
+    let tasks = [
+        view("waits", TaskState::Pending, 0),
+        view("old", TaskState::Finalized, 1),
+        view("older", TaskState::Finalized, 0),
+        view("recent", TaskState::Finalized, 99 * day_ms),
+    ];
+    let kept = Retention { tasks_min: 2, days: 2 }.kept(&tasks, 100 * day_ms);
+    assert_eq!(kept, BTreeSet::from(["waits".to_owned(), "old".to_owned(), "recent".to_owned()]));
+    assert_eq!(
+        Retention { tasks_min: 0, days: 0 }.kept(&tasks, 100 * day_ms),
+        BTreeSet::from(["waits".to_owned()])
+    );
+}
+
+#[test]
+fn f5_a_restore_that_a_crash_interrupted_is_made_again_and_can_be_undone() {
+    let site = Site::new();
+    site.write("a", "one");
+    site.write("b", "one");
+    let id = site.store.take(&site.workspace).unwrap();
+    site.write("a", "two");
+    site.write("b", "two");
+    let before = site.store.foresee(&site.workspace, &id).unwrap().before;
+    // Half of it was done when the process died.
+    site.write("a", "one");
+    let restored = site.store.restore_from(&site.workspace, &id, &before).unwrap();
+    assert_eq!((restored.written, restored.before.as_str()), (vec!["b".to_owned()], before.as_str()));
+    site.store.restore(&site.workspace, &before).unwrap();
+    let read = |name: &str| fs::read_to_string(site.at(name)).unwrap();
+    assert_eq!((read("a"), read("b")), ("two".to_owned(), "two".to_owned()));
+    assert!(matches!(
+        site.store.restore_from(&site.workspace, &id, "0123456789abcdef"),
+        Err(SnapshotError::Unknown(_))
+    ));
 }

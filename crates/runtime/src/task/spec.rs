@@ -28,7 +28,8 @@ pub struct TaskSpec {
     pub skills: Vec<String>,
     /// For templates, as `vars.name`.
     pub vars: BTreeMap<String, String>,
-    /// How answers are drawn.
+    /// How answers are drawn. Nothing is asked for unless somebody does: many models refuse a temperature or a forced call. A model
+    /// in this process takes the likeliest token, and always makes a call where tools are offered.
     pub sampling: Sampling,
     /// What each agent may take.
     pub limits: AgentLimits,
@@ -55,7 +56,7 @@ impl Default for TaskSpec {
             tools: None,
             skills: Vec::new(),
             vars: BTreeMap::new(),
-            sampling: Sampling { temperature: Some(0.0), must_call: true, ..Sampling::default() },
+            sampling: Sampling::default(),
             limits: AgentLimits::default(),
             budget: Budget::default(),
             mode: Mode::React,
@@ -103,7 +104,7 @@ pub struct TaskRecord {
     pub task: TaskId,
     /// What it is to be.
     pub spec: TaskSpec,
-    /// What its nonce is made of. Tools don't see it: it is in no prompt, no argument and no environment.
+    /// What the words in its markers are made of. Tools don't see it: it is in no prompt, no argument and no environment.
     pub seed: String,
     /// The tools that it is offered, each with the digest of what was agreed to.
     pub tools: BTreeMap<String, String>,

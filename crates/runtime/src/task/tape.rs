@@ -73,11 +73,27 @@ pub(crate) struct Said {
     pub(crate) after: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) budget: Option<Budget>,
+    /// Not before this, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) until_ms: Option<i64>,
+    /// The question that it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) question: Option<String>,
 }
 
 impl Said {
     pub(crate) fn state(state: TaskState) -> Self {
-        Self { state, why: None, answer: None, agent: None, snapshot: None, after: None, budget: None }
+        Self {
+            state,
+            why: None,
+            answer: None,
+            agent: None,
+            snapshot: None,
+            after: None,
+            budget: None,
+            until_ms: None,
+            question: None,
+        }
     }
 }
 
@@ -97,6 +113,10 @@ pub struct TaskView {
     pub state: TaskState,
     /// Why it is there, if that needs saying.
     pub why: Option<String>,
+    /// From when on it can go on by itself, in milliseconds since 1970, if time is all that it waits for.
+    pub until_ms: Option<i64>,
+    /// The question that it waits for.
+    pub question: Option<String>,
     /// Its answer, if it has one.
     pub answer: Option<String>,
     /// The agent that ran it last.
@@ -120,6 +140,25 @@ pub struct TaskView {
 
 /// What a digest in the ledger stands for.
 pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
+
+/// Finds what the ledger has of tasks without reading all of it. The runtime reads the whole ledger where there is none.
+pub trait TaskIndex: Send + Sync + std::fmt::Debug {
+    /// The entries of these tasks, each lane's in its order; others may be among them.
+    fn entries(&self, tasks: &[TaskId]) -> Result<Vec<Entry>, Fault>;
+}
+
+/// The tapes of these tasks, by an index if there is one.
+pub(crate) fn read_tasks(
+    records: &Records,
+    index: Option<&dyn TaskIndex>,
+    tasks: &[TaskId],
+) -> Result<BTreeMap<TaskId, Tape>, Fault> {
+    let wanted = |task: &TaskId| tasks.contains(task);
+    match index {
+        Some(index) => read_from(index.entries(tasks)?.into_iter().map(Ok), wanted),
+        None => read(records, wanted),
+    }
+}
 
 /// Reads the whole ledger once and gives back the tapes of the tasks that are wanted.
 pub fn read(records: &Records, wanted: impl Fn(&TaskId) -> bool) -> Result<BTreeMap<TaskId, Tape>, Fault> {
@@ -207,6 +246,8 @@ impl Tape {
             record,
             state: TaskState::Initialized,
             why: None,
+            until_ms: None,
+            question: None,
             answer: None,
             agent: None,
             created_ms: self.steps.first().map_or(0, |step| step.at_ms),
@@ -233,6 +274,7 @@ impl Tape {
                 continue;
             }
             (view.state, view.why) = (said.state, said.why);
+            (view.until_ms, view.question) = (said.until_ms, said.question);
             view.answer = said.answer.or(view.answer);
             view.agent = said.agent.or(view.agent);
         }

@@ -1,0 +1,224 @@
+//! The calls of one turn: those that change something run in the order given, those that only read run side by side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regent_kernel::{Message, Op, Role, SideEffect, Status, ToolCall, ToolUse};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::placeholders::{Table, final_call};
+use super::{Agent, FINISH, observe};
+use crate::door::{Heard, Patience};
+use crate::event::{Event, shown};
+use crate::stop::Stop;
+
+/// What the files hold that this agent has read or written, by path: a later `fs.write` says what it means to replace.
+pub(super) type Seen = BTreeMap<String, String>;
+
+/// One turn's calls as they go on.
+#[derive(Debug)]
+struct Acting {
+    running: JoinSet<(usize, Result<Acted, Stop>)>,
+    room: Arc<Semaphore>,
+    texts: BTreeMap<usize, String>,
+    stopped: Option<Stop>,
+    changed: bool,
+}
+
+/// What came of one call.
+#[derive(Debug)]
+struct Acted {
+    text: String,
+    retold: bool,
+    holds: Option<(String, Option<String>)>,
+}
+
+impl Agent<'_> {
+    /// Makes the calls of a turn. A call that changes something waits for all before it, and all after it wait for it. The answers
+    /// come in the order of the calls. Says also whether something was really done, not only read or replayed. `asked` is what the
+    /// model wrote, `uses` the same with the values of its placeholders.
+    pub(super) async fn act(
+        &mut self,
+        turn: u32,
+        (asked, uses): (&[ToolUse], &[ToolUse]),
+        table: &Table,
+    ) -> Result<(Vec<Message>, bool), Stop> {
+        let most = usize::try_from(self.work.limits.parallel_max.max(1)).unwrap_or(1);
+        let mut acting = Acting {
+            running: JoinSet::new(),
+            room: Arc::new(Semaphore::new(most)),
+            texts: BTreeMap::new(),
+            stopped: None,
+            changed: false,
+        };
+        let mut repeated = 0;
+        for (index, (asked, used)) in asked.iter().zip(uses).enumerate() {
+            if let Some(text) = self.held_back(used) {
+                repeated += usize::from(used.tool != FINISH && used.unreadable().is_none());
+                acting.texts.insert(index, text);
+                continue;
+            }
+            let call = match self.call_to_make(asked, table) {
+                Ok(call) => call,
+                Err(text) => {
+                    acting.texts.insert(index, text.to_owned());
+                    continue;
+                }
+            };
+            let alone = self.is_ordered(&call);
+            if alone {
+                self.finish_running(uses, &mut acting).await;
+            }
+            if acting.stopped.is_some() {
+                break;
+            }
+            let call = self.with_seen(call);
+            self.start(turn, index, call, &mut acting);
+            if alone {
+                self.finish_running(uses, &mut acting).await;
+            }
+        }
+        self.finish_running(uses, &mut acting).await;
+        if let Some(stop) = acting.stopped {
+            return Err(stop);
+        }
+        self.stuck |= repeated == uses.len();
+        let answer = |(used, text): (&ToolUse, String)| Message {
+            role: Role::Tool,
+            text,
+            calls: Vec::new(),
+            answers: Some(used.id.clone()),
+        };
+        Ok((uses.iter().zip(acting.texts.into_values()).map(answer).collect(), acting.changed))
+    }
+
+    fn start(&self, turn: u32, index: usize, call: ToolCall, acting: &mut Acting) {
+        let (door, room) = (self.door.clone(), Arc::clone(&acting.room));
+        let step = format!("{turn}/tool/{index}");
+        let nonce = self.work.markers.at(&door.name_of(&turn.to_string()));
+        acting.running.spawn(async move {
+            let _place = room.acquire().await;
+            let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
+            door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
+            let heard = door.persist(&step, Op::RunTool(call.clone()), Patience::Refusals).await;
+            let acted = heard.and_then(|(heard, retold)| {
+                let text = observe::told(&heard, &nonce)?;
+                Ok(Acted { text, retold, holds: holds(&call, &heard) })
+            });
+            (index, acted)
+        });
+    }
+
+    /// Waits for the calls that run.
+    async fn finish_running(&mut self, uses: &[ToolUse], acting: &mut Acting) {
+        while let Some(ended) = acting.running.join_next().await {
+            match ended {
+                Ok((index, Ok(acted))) => {
+                    let changes = uses.get(index).is_some_and(|used| self.changes_something(used));
+                    acting.changed |= !acted.retold && changes;
+                    acting.texts.insert(index, acted.text);
+                    match acted.holds {
+                        Some((path, Some(sha256))) => drop(self.seen.insert(path, sha256)),
+                        Some((path, None)) => drop(self.seen.remove(&path)),
+                        None => {}
+                    }
+                }
+                Ok((_, Err(stop))) => acting.stopped = Some(stop),
+                Err(_torn_down) => acting.stopped = Some(Stop::Passing("a call was torn down".to_owned())),
+            }
+        }
+    }
+
+    fn changes_something(&self, asked: &ToolUse) -> bool {
+        !matches!(self.effect_of(&asked.tool), SideEffect::None | SideEffect::Read)
+    }
+
+    /// Whether the order of a call matters to others. Fetching a page doesn't change anything there.
+    fn is_ordered(&self, call: &ToolCall) -> bool {
+        match self.effect_of(&call.tool) {
+            SideEffect::None | SideEffect::Read => false,
+            SideEffect::Write | SideEffect::Delete => true,
+            SideEffect::Network => {
+                let method = call.args.get("method").and_then(Value::as_str).unwrap_or("GET");
+                call.tool != "http.fetch" || !matches!(method, "GET" | "HEAD")
+            }
+        }
+    }
+
+    /// What is not in the catalogue is refused by the kernel, and recorded there.
+    fn effect_of(&self, tool: &str) -> SideEffect {
+        let tool = self.door.kernel().tool(tool);
+        tool.map_or(SideEffect::Write, |tool| tool.spec().effect)
+    }
+
+    fn call_to_make(&self, asked: &ToolUse, table: &Table) -> Result<ToolCall, &'static str> {
+        let tool = self.door.kernel().tool(&asked.tool);
+        final_call(&call_of(asked), tool.as_ref().map(|tool| tool.spec()), table)
+    }
+
+    /// An agent that replaces a file means the content that it has seen. If that has changed since, the tool refuses.
+    fn with_seen(&self, mut call: ToolCall) -> ToolCall {
+        if call.tool == "fs.write"
+            && let Some(sha256) = path_of(&call).and_then(|path| self.seen.get(&path))
+            && let Some(fields) = call.args.as_object_mut()
+        {
+            fields.insert("seen".to_owned(), Value::String(sha256.clone()));
+        }
+        call
+    }
+
+    /// Calls that are answered here, without a system call.
+    fn held_back(&mut self, used: &ToolUse) -> Option<String> {
+        if let Some(raw) = used.unreadable() {
+            return Some(unreadable(raw));
+        }
+        if used.tool == FINISH {
+            let text = "[not yet: other calls were made in the same turn; look at their answers first]";
+            return Some(text.to_owned());
+        }
+        let effect = self.effect_of(&used.tool);
+        self.circles
+            .is_repeated(&call_of(used), effect)
+            .then(|| "[refused: you have made this very call before and nothing has changed since; its answer is above]".to_owned())
+    }
+}
+
+/// What a file holds after a call, as the tool's receipt says; `None` as content if nobody knows any more.
+fn holds(call: &ToolCall, heard: &Heard) -> Option<(String, Option<String>)> {
+    if !matches!(call.tool.as_str(), "fs.read" | "fs.write" | "fs.edit") {
+        return None;
+    }
+    let path = path_of(call)?;
+    let Heard::Done(outcome) = heard else { return None };
+    let sha256 = outcome.obtained.as_ref().and_then(|obtained| obtained.get("sha256")?.as_str());
+    match (&outcome.status, sha256) {
+        (Status::Ok, Some(sha256)) => Some((path, Some(sha256.to_owned()))),
+        // A part that was read leaves what is known of the whole.
+        (Status::Ok, None) if call.tool == "fs.read" => None,
+        (_, _) => Some((path, None)),
+    }
+}
+
+fn path_of(call: &ToolCall) -> Option<String> {
+    let path = call.args.get("path")?.as_str()?;
+    let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    (!path.starts_with('/') && !names.contains(&"..")).then(|| names.join("/"))
+}
+
+/// What a model hears whose arguments can't be read.
+fn unreadable(raw: &str) -> String {
+    let why = match serde_json::from_str::<Value>(raw) {
+        Ok(_) => "they were cut".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    format!(
+        "[args.invalid: the arguments of this call are not JSON ({}). Nothing was done. Send them again as one JSON object]",
+        observe::plain(&why)
+    )
+}
+
+pub(super) fn call_of(used: &ToolUse) -> ToolCall {
+    ToolCall { tool: used.tool.clone(), args: used.args.clone() }
+}

@@ -1,0 +1,82 @@
+//! Putting a snapshot back as a system call: judged, recorded before it happens, and only for a person.
+
+use regent_kernel::{Confidentiality, Integrity};
+use regent_kernel::{
+    CostClass, FOR_OPERATOR, Label, Origin, RawOutput, SideEffect, Tier, ToolCall, ToolSpec, Workspace,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{SnapshotError, Snapshots};
+
+/// The tool's name.
+pub const RESTORE: &str = "workspace.restore";
+
+/// Paths of the workspace, as the tool brought them.
+const OUTPUT: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
+
+/// What the intent has: enough to finish after a crash, and to undo it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreArgs {
+    /// The task whose snapshot it is.
+    pub task: String,
+    /// The snapshot to put back.
+    pub snapshot: String,
+    /// The snapshot of what was there: putting that back undoes this.
+    pub before: String,
+}
+
+impl RestoreArgs {
+    /// The call.
+    pub fn call(&self) -> ToolCall {
+        ToolCall { tool: RESTORE.to_owned(), args: json!(self) }
+    }
+}
+
+/// What the tool is. Doing it twice is doing it once, so a restore that a crash interrupted is simply made again.
+pub fn restore_spec() -> ToolSpec {
+    let id = json!({"type": "string", "pattern": "^[0-9a-f]{16}$"});
+    ToolSpec {
+        name: RESTORE.to_owned(),
+        description: "Put the workspace back to a snapshot. Returns JSON: before, written, removed, left, failed, left_out, not_kept."
+            .to_owned(),
+        input: json!({
+            "type": "object",
+            "properties": {"task": {"type": "string", "maxLength": 128}, "snapshot": id, "before": id},
+            "required": ["task", "snapshot", "before"],
+            "additionalProperties": false,
+        }),
+        capabilities: vec!["workspace.restore".to_owned(), FOR_OPERATOR.to_owned()],
+        effect: SideEffect::Write,
+        idempotent: true,
+        reversible: true,
+        tiers: vec![Tier::Host],
+        output: OUTPUT,
+        cost: CostClass::Moderate,
+        origin: Origin::BuiltIn,
+        ..ToolSpec::default()
+    }
+}
+
+/// Does it. May take as long as the files that differ need.
+pub fn run_restore(store: &Snapshots, workspace: &Workspace, args: &serde_json::Value) -> RawOutput {
+    let args = match RestoreArgs::deserialize(args) {
+        Ok(args) => args,
+        Err(error) => return RawOutput::failed("args.invalid", error.to_string()),
+    };
+    match store.restore_from(workspace, &args.snapshot, &args.before) {
+        Ok(restored) => RawOutput::json(&json!(restored)),
+        Err(error) => RawOutput::failed(code_of(&error), error.to_string()),
+    }
+}
+
+fn code_of(error: &SnapshotError) -> &'static str {
+    match error {
+        SnapshotError::Unknown(_) => "snapshot.unknown",
+        SnapshotError::TooLarge(_) => "snapshot.too_large",
+        SnapshotError::Damaged(_) => "snapshot.damaged",
+        SnapshotError::Path { error, .. } => error.code(),
+        SnapshotError::Store(_) => "snapshot.store",
+    }
+}
