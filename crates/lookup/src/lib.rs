@@ -144,6 +144,11 @@ impl Lookup {
         Ok(tasks::spans(&self.connection, tasks)?)
     }
 
+    /// How many entries of each lane were taken in. What a lane has beyond that is its tail, which the index doesn't know.
+    pub fn sizes(&self) -> Result<BTreeMap<LaneId, u64>, LookupError> {
+        Ok(tasks::sizes(&self.connection)?)
+    }
+
     /// What the receipts say was used, summed up by something, the most first.
     pub fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, LookupError> {
         Ok(costs::sums(&self.connection, by, since_ms)?)

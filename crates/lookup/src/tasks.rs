@@ -1,5 +1,7 @@
 //! Where the steps of tasks are.
 
+use std::collections::BTreeMap;
+
 use regent_ledger::LaneId;
 use rusqlite::{Connection, params};
 
@@ -48,4 +50,15 @@ pub(crate) fn spans(connection: &Connection, tasks: &[String]) -> rusqlite::Resu
         }
     }
     Ok(spans)
+}
+
+pub(crate) fn sizes(connection: &Connection) -> rusqlite::Result<BTreeMap<LaneId, u64>> {
+    let mut statement = connection.prepare_cached("SELECT lane, size FROM lane")?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, u16>(0)?, row.get::<_, u64>(1)?)))?;
+    let mut sizes = BTreeMap::new();
+    for row in rows {
+        let (lane, size) = row?;
+        sizes.extend(LaneId::new(lane).map(|lane| (lane, size)));
+    }
+    Ok(sizes)
 }

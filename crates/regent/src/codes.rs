@@ -136,10 +136,14 @@ codes! {
         `regent task resume ID`; else `regent task fork ID --at STEP`, perhaps with another model, goes another way from there.";
     TASK_FULL = "task.full", exit::TEMPORARY, "As many tasks wait as may. Try again when some have ended.";
     TASK_GOAL = "task.goal", exit::USAGE, "A task needs a goal: some words that say what is to be done, on the command line or on standard input (`-`).";
+    TASK_LATER = "task.later", exit::TEMPORARY, "The provider of the model doesn't answer now, or wants to be asked later. It was asked as often as is of use, and nothing is lost: \
+        the message says when, and `regent task resume` goes on with all tasks whose time has come.";
     TASK_OVER = "task.over", exit::CONFLICT, "The task is over and won't run again. `regent task fork ID --at STEP` makes a new one out of its steps before that.";
     TASK_PAUSED = "task.paused", exit::INTERRUPTED, "You interrupted the task. It stopped between two steps and can go on: `regent task resume ID`. `regent task cancel ID` gives it up.";
     TASK_REPLAY = "task.replay", exit::ERROR, "Run again from the ledger alone, the task came to another answer than the one that is recorded.";
-    TASK_SNAPSHOT = "task.snapshot", exit::NOT_FOUND, "There is no such picture of the workspace, or it can't be put back. `regent task show ID` lists those that were taken.";
+    TASK_ROLLBACK = "task.rollback", exit::ERROR, "Some files could not be put back; each is listed with the reason. All others are as the snapshot has them. Remove the reason, then \
+        run the same command again.";
+    TASK_SNAPSHOT = "task.snapshot", exit::NOT_FOUND, "There is no such snapshot of the workspace, or it can't be put back. `regent task show ID` lists those that were taken.";
     TASK_STEP = "task.step", exit::USAGE, "There is no such step in the task. A turn such as `3` or a whole step such as `3/tool/0` is meant; `regent task show ID` lists them.";
     TASK_TOOL_CHANGED = "task.tool_changed", exit::CONFLICT, "A task goes on with the tools that it began with, or not at all: what was agreed to then isn't what is there now. Put the tool \
         back, or start the task anew.";

@@ -1,6 +1,8 @@
 //! Wires policy, ledger, state, tools, skills and sandbox into a kernel. The only place that does.
 
 pub(crate) mod generated;
+mod index;
+mod restoring;
 pub(crate) mod skills;
 pub(crate) mod tasks;
 
@@ -20,8 +22,8 @@ use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Guarded, Skills};
 use regent_store::{self as store, MemoryState, SqliteState};
-use regent_tools::HostTools;
 use regent_tools::generated::{Checking, Generated};
+use regent_tools::{HostTool as _, HostTools};
 use regent_vault::Vault;
 
 use crate::bundles;
@@ -35,6 +37,7 @@ use crate::reload::{Reloading, Seen};
 use crate::secrets;
 use crate::trust::{self, Trust};
 use crate::way_out::WayOut;
+use restoring::Restoring;
 
 /// Entries that `auto` remembers outcomes from.
 const RECALLED_MAX: usize = 1_000;
@@ -84,6 +87,10 @@ impl Running {
         skills::admit(context, &catalogue, &skills)?;
         let generated = generated::open(context, project, &skills);
         generated::admit(context, &catalogue, generated.as_ref())?;
+        let restoring = Restoring(tasks::snapshots_folder(context, project));
+        catalogue.admit(restoring.spec()).map_err(|error| {
+            Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
+        })?;
         let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -97,7 +104,7 @@ impl Running {
         let parts = Parts {
             policy,
             ledger: ledger(context, project, &vault)?,
-            executors: executors(context, &hub, &skills, generated),
+            executors: executors(context, &hub, (&skills, generated), restoring),
             catalogue,
             workspace,
             state: Arc::clone(&state) as Arc<dyn store::State>,
@@ -385,8 +392,8 @@ pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
 fn executors(
     context: &Context,
     hub: &Arc<Hub>,
-    skills: &Arc<Skills>,
-    generated: Option<Arc<Generated>>,
+    (skills, generated): (&Arc<Skills>, Option<Arc<Generated>>),
+    restoring: Restoring,
 ) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
@@ -396,7 +403,7 @@ fn executors(
     let added = regent_skills::host_tools(skills)
         .into_iter()
         .chain(generated.iter().flat_map(regent_tools::generated::host_tools));
-    let host = added.fold(HostTools::new(broker), HostTools::with_shared);
+    let host = added.fold(HostTools::new(broker).with(restoring), HostTools::with_shared);
     Executors {
         process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
         wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
@@ -430,10 +437,11 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
     ]
 }
 
-/// What came of the latest calls to models, so that `auto` chooses with that in mind. Where there is no choice nothing is read, and a
-/// ledger that can't be read now says so to whoever needs it.
+/// What came of the latest calls to models, so that `auto` chooses with that in mind and nobody sends again what a provider refuses.
+/// Where there is nothing to learn nothing is read, and a ledger that can't be read now says so to whoever needs it.
 fn recall(hub: &Hub, host: &Host) {
-    if hub.list().len() < 2 {
+    let set_up = hub.list();
+    if set_up.len() < 2 && set_up.iter().all(|one| one.remote.is_none()) {
         return;
     }
     learn(hub, &host.records().reader());

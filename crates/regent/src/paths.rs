@@ -165,7 +165,7 @@ impl Paths {
         self.state.join("witness").join(name)
     }
 
-    /// What the tasks of a project have besides the ledger: locks, and pictures of the workspace.
+    /// What the tasks of a project have besides the ledger: locks, and snapshots of the workspace.
     pub(crate) fn tasks(&self, root: &Path) -> PathBuf {
         let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("tasks").join(name)

@@ -129,6 +129,16 @@ pub(super) const OTHERS: &[Code] = &[
         exit::ERROR,
         "The text to replace occurs more than once. Give more of its surroundings, or `count`.",
     ),
+    code(
+        "fs.busy",
+        exit::TEMPORARY,
+        "Another process has locked the file's folder for longer than a write waits.",
+    ),
+    code(
+        "fs.changed",
+        exit::CONFLICT,
+        "The file has changed since it was read, so replacing it would lose what was written meanwhile. Read it again, then write.",
+    ),
     code("fs.exists", exit::CONFLICT, "The file exists already, and the call wanted to create it."),
     code(
         "fs.failed",
@@ -211,7 +221,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "model.garbled",
         exit::TEMPORARY,
-        "The provider's answer can't be understood: not its protocol, or a tool's arguments that aren't JSON.",
+        "The provider's answer can't be understood: not its protocol, or empty.",
     ),
     code(
         "model.late",
@@ -224,6 +234,11 @@ pub(super) const OTHERS: &[Code] = &[
         "`auto` found no model that may be asked for this: each is named with the reason (too confidential to leave, down, too dear).",
     ),
     code(
+        "model.not_an_api",
+        exit::ERROR,
+        "The server answered with a web page. `url` of `[models.NAME]` names the wrong path, or a proxy or a login is in between.",
+    ),
+    code(
         "model.rate_limited",
         exit::TEMPORARY,
         "The provider says that it is asked too often (429), also after waiting as long as it wanted.",
@@ -234,6 +249,11 @@ pub(super) const OTHERS: &[Code] = &[
         "model.too_large",
         exit::ERROR,
         "The answer is larger than is taken, or than the rule's `limits` allow.",
+    ),
+    code(
+        "model.too_long",
+        exit::ERROR,
+        "The conversation is longer than the model takes. Asking again doesn't help: give the task a smaller goal, or use a model that takes more.",
     ),
     code(
         "model.unauthorised",
@@ -378,6 +398,27 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "One call has handles to more different secrets than any call needs. Make several calls of it.",
     ),
+    code(
+        "snapshot.broke",
+        exit::ERROR,
+        "Putting the snapshot back broke off. Run the command again: what is done already is not done twice.",
+    ),
+    code(
+        "snapshot.damaged",
+        exit::ERROR,
+        "What the snapshot store has is not what was put there. Another snapshot may be whole.",
+    ),
+    code("snapshot.store", exit::ERROR, "The folder with the snapshots can't be used; the message says why."),
+    code(
+        "snapshot.too_large",
+        exit::ERROR,
+        "The workspace has more files, or more in them, than a snapshot takes.",
+    ),
+    code(
+        "snapshot.unknown",
+        exit::NOT_FOUND,
+        "There is no such snapshot. `regent task show ID` lists those of a task; old ones are pruned.",
+    ),
     code("tier.instruction", exit::DENIED, "The tool is shown to models, never run."),
     code(
         "tier.unavailable",
@@ -413,6 +454,11 @@ pub(super) const OTHERS: &[Code] = &[
         "tool.not_made_here",
         exit::DENIED,
         "The generated tool came with the folder: nobody has made or tried it here. Look at its source; then `regent tool generate` it from there.",
+    ),
+    code(
+        "tool.operator_only",
+        exit::DENIED,
+        "Only a person may call this tool. No rule can allow it to an agent.",
     ),
     code(
         "tool.refused",

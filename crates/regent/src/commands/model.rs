@@ -5,11 +5,12 @@ mod pull;
 use clap::Subcommand;
 use regent_kernel::{Completion, Confidentiality, Inference, Integrity, Label, Message, Op, Role, Sampling};
 use regent_models::{Listed, pull as weights};
+use regent_runtime::TaskSpec;
 use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
-use crate::compose::{self, Running};
+use crate::compose::{self, Running, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -24,7 +25,7 @@ const TOKENS_MAX: u64 = 256;
 pub(crate) enum ModelCommand {
     /// List the models that are set up, where they are, and whether their price is known
     List,
-    /// Ask a model one word: judged by policy, charged, recorded
+    /// Ask a model one word, with all that a task sends: judged by policy, charged, recorded
     Test {
         /// As `provider/model`, `provider`, `auto` or `auto:CLASS`; each provider's first model if absent
         name: Option<String>,
@@ -199,26 +200,55 @@ async fn test(context: &Context, running: &Running, names: &[String]) -> Command
     }
 }
 
+/// What a model said, in words or as the answer of a task.
+fn said(completion: &Completion) -> String {
+    let message = &completion.message;
+    let answer = message.calls.first().map(|call| match call.args.get("answer").and_then(Value::as_str) {
+        Some(answer) => answer.to_owned(),
+        None => format!("{} {}", call.tool, call.args),
+    });
+    match message.text.trim() {
+        "" => answer.unwrap_or_default(),
+        text => text.to_owned(),
+    }
+}
+
+/// What a task would send first, with the same prompt, tools and parameters: a model that passes here doesn't refuse a task. A model in
+/// this process refuses nothing, and would read for minutes.
+fn as_a_task(context: &Context, running: &Running, name: &str) -> Result<Inference, Failure> {
+    if tasks::usual_tools(running, name).is_some() {
+        return Ok(question(name));
+    }
+    let runtime = tasks::runtime(context, running, None)?;
+    Ok(runtime.first_question(TaskSpec { model: name.to_owned(), ..TaskSpec::new(QUESTION) })?)
+}
+
 async fn ask(context: &Context, running: &Running, name: &str) -> Result<(String, Value), Failure> {
     let began = context.clock.elapsed();
     let operator = running.host.operator();
-    let outcome = calls::call(context, running, &operator, Op::Infer(question(name))).await?;
+    let asked = as_a_task(context, running, name)?;
+    let outcome = calls::call(context, running, &operator, Op::Infer(asked)).await?;
     let took_ms = context.clock.elapsed().saturating_sub(began).as_millis();
     calls::succeeded(&outcome)?;
     let completion: Completion = serde_json::from_slice(outcome.output.bytes())
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))?;
     let spent = outcome.spent;
+    let said = said(&completion);
+    let refused = outcome.obtained.as_ref().and_then(|receipt| receipt.get("refused")?.as_array());
+    let refused: Vec<&str> = refused.into_iter().flatten().filter_map(Value::as_str).collect();
+    let without =
+        if refused.is_empty() { String::new() } else { format!("; it refuses {}", refused.join(", ")) };
     let line = format!(
-        "{} answered {} in {took_ms} ms, {} tokens, {} micro-USD\n",
+        "{} answered {} in {took_ms} ms, {} tokens, {} micro-USD{without}\n",
         context.screen.strong(&term::inline(&completion.model)),
-        term::short(&format!("{:?}", completion.message.text.trim()), 60),
+        term::short(&format!("{said:?}"), 60),
         spent.tokens,
         spent.money_microusd
     );
     let value = json!({
         "asked": name,
         "model": completion.model,
-        "text": completion.message.text,
+        "text": said,
         "took_ms": u64::try_from(took_ms).unwrap_or(u64::MAX),
         "spent": spent,
         "receipt": outcome.obtained,

@@ -29,7 +29,7 @@ pub(crate) enum TaskCommand {
         #[arg(short = 'n', long = "lines", default_value_t = 50, value_name = "N")]
         count: u32,
     },
-    /// Show one task: its steps, verdicts, costs and pictures, and why it waits
+    /// Show one task: its steps, verdicts, costs and snapshots, and why it waits
     Show {
         #[command(flatten)]
         which: Which,
@@ -73,11 +73,11 @@ pub(crate) enum TaskCommand {
         #[arg(add = ArgValueCandidates::new(task_ids))]
         right: String,
     },
-    /// Put the workspace back to a picture that was taken while the task ran
+    /// Put the workspace back to a snapshot that was taken while the task ran
     Rollback {
         #[command(flatten)]
         which: Which,
-        /// A snapshot's id, or a step: then the last picture before it; the first picture if absent
+        /// A snapshot's id, or a step: then the last snapshot before it; the first snapshot if absent
         #[arg(long, value_name = "STEP|SNAPSHOT")]
         to: Option<String>,
         /// Ask nothing

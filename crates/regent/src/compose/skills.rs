@@ -56,6 +56,7 @@ pub(super) fn admit(context: &Context, catalogue: &Catalogue, skills: &Arc<Skill
 /// What can be called in this project: the built-in tools, and those of its skills if the folder is trusted.
 pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
     let mut specs = regent_tools::specs();
+    specs.push(regent_runtime::snapshot::restore_spec());
     if let Ok(project) = context.project()
         && Trust::demand(&context.paths, &project).is_ok()
     {

@@ -1,25 +1,28 @@
-//! The runtime over a kernel that is up: where its locks and pictures are, and who asks the person.
+//! The runtime over a kernel that is up: where its locks and snapshots are, and who asks the person.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use regent_kernel::{Confidentiality, Inference, Integrity, Label, Message, Role, Sampling, Tier};
 use regent_runtime::door::Asker;
 use regent_runtime::snapshot::{SnapshotOptions, Snapshots};
+use regent_runtime::task::TaskIndex;
 use regent_runtime::{Checkpoints, Options, Runtime};
 
 use super::Running;
+use super::index::Index;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::paths::make_private;
+use crate::paths::{Project, make_private};
 
 /// Tasks that run side by side in one process.
 const RUNNING_MAX: usize = 64;
-/// A picture of the workspace is taken after each turn that changed something; the runtime leaves some out where that takes long.
-const PICTURE_EVERY_TURNS: u32 = 1;
-const PICTURE_EVERY_MS: u64 = 60_000;
-const PICTURE_REST_TIMES: u64 = 10;
+/// A snapshot of the workspace is taken after each turn that changed something; the runtime leaves some out where that takes long.
+const SNAPSHOT_EVERY_TURNS: u32 = 1;
+const SNAPSHOT_EVERY_MS: u64 = 60_000;
+const SNAPSHOT_REST_TIMES: u64 = 10;
 /// What a model in this process is offered where nobody names tools: what most tasks need. Everything that there is would be thousands of
 /// tokens of prompt, minutes of reading on a small machine, and a small model picks the wrong one of many.
 const SMALL_SET: [&str; 6] = ["fs.edit", "fs.list", "fs.read", "fs.search", "fs.write", "shell.exec"];
@@ -66,29 +69,43 @@ fn is_local(running: &Running, model: &str) -> bool {
     hub.list().iter().find(|one| names(&one.model)).is_some_and(|one| one.kind == "local")
 }
 
-/// A runtime that keeps its locks and pictures outside the project: what comes with a download must not bring its own.
+/// Where the snapshots of a project are kept.
+pub(crate) fn snapshots_folder(context: &Context, project: &Project) -> PathBuf {
+    context.paths.tasks(&project.root).join("snapshots")
+}
+
+/// A runtime that keeps its locks and snapshots outside the project: what comes with a download must not bring its own.
 pub(crate) fn runtime(
     context: &Context,
     running: &Running,
     asker: Option<Arc<dyn Asker>>,
 ) -> Result<Runtime, Failure> {
-    let folder = context.paths.tasks(&context.project()?.root);
+    let project = context.project()?;
+    let folder = context.paths.tasks(&project.root);
     make_private(&folder)?;
-    let store = Snapshots::open(&folder.join("snapshots"), SnapshotOptions::default())
+    let store = Snapshots::open(&snapshots_folder(context, &project), SnapshotOptions::default())
         .map_err(|error| Failure::new(codes::IO, error.to_string()))?;
     let checkpoints = Checkpoints {
         store: Arc::new(store),
         workspace: running.host.workspace().clone(),
-        every_turns: PICTURE_EVERY_TURNS,
-        every_ms: PICTURE_EVERY_MS,
-        rest_times: PICTURE_REST_TIMES,
+        every_turns: SNAPSHOT_EVERY_TURNS,
+        every_ms: SNAPSHOT_EVERY_MS,
+        rest_times: SNAPSHOT_REST_TIMES,
     };
     let options = Options {
         asker,
         running_max: RUNNING_MAX,
         locks: Some(folder.join("locks")),
         snapshots: Some(checkpoints),
+        index: index(context, running, &project),
         ..Options::default()
     };
     Ok(Runtime::new(running.kernel.clone(), running.host.task_owner(), options))
+}
+
+/// Finds tasks in the project's ledger. The folder for it must be there; without it all of the ledger is read.
+fn index(context: &Context, running: &Running, project: &Project) -> Option<Arc<dyn TaskIndex>> {
+    let place = context.paths.lookup(&project.audit().canonicalize().ok()?);
+    make_private(place.parent()?).ok()?;
+    Some(Arc::new(Index::new(&place, running.host.records().reader())))
 }

@@ -128,3 +128,62 @@ fn a_providers_key_comes_from_the_vault_and_is_seen_nowhere_else() {
     }
     assert!(!ran.stderr.contains(KEY));
 }
+
+/// A server that refuses forced calls and any temperature, as the newest models do, and keeps what it was asked.
+fn strict_server() -> (String, std::thread::JoinHandle<Vec<serde_json::Value>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let serving = std::thread::spawn(move || {
+        let mut bodies = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (head, body) = request(&stream);
+            if head.starts_with("GET /stop ") {
+                return bodies;
+            }
+            let asked: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            let is_refused = asked.get("temperature").is_some() || asked.get("tool_choice").is_some();
+            let error =
+                json!({"error": {"message": "the parameters temperature and tool_choice are not supported"}});
+            let call = json!({"index": 0, "id": "c1", "type": "function",
+                "function": {"name": "task_finish", "arguments": json!({"answer": "ready"}).to_string()}});
+            let choice = json!({"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"});
+            let (status, body) = match is_refused {
+                true => ("400 Bad Request", error.to_string()),
+                false => ("200 OK", format!("data: {}\n\ndata: [DONE]\n\n", json!({"choices": [choice]}))),
+            };
+            bodies.push(asked);
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+        bodies
+    });
+    (url, serving)
+}
+
+#[test]
+fn d1_model_test_sends_what_a_task_sends() {
+    let world = World::ready();
+    let (url, serving) = strict_server();
+    let settings = format!("[models.lab]\nkind = 'compatible'\nurl = '{url}'\nmodels = ['m']\n");
+    std::fs::write(world.home(".config/regent/config.toml"), settings).unwrap();
+    let tested = world.run(&["model", "test", "lab"]);
+    assert!(tested.code == 0 && tested.stdout.starts_with("lab/m answered \"ready\""), "{tested:?}");
+    let ran = world.run(&["task", "run", "be ready", "--model", "lab"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "ready\n"), "{ran:?}");
+    let address = url.trim_start_matches("http://").trim_end_matches("/v1");
+    std::net::TcpStream::connect(address).unwrap().write_all(b"GET /stop HTTP/1.1\r\n\r\n").unwrap();
+    let asked = serving.join().unwrap();
+    assert_eq!(asked.len(), 2, "neither was refused");
+    let without_messages = |body: &serde_json::Value| {
+        let mut body = body.clone();
+        body.as_object_mut().unwrap().remove("messages");
+        body
+    };
+    assert_eq!(without_messages(&asked[0]), without_messages(&asked[1]), "the same tools and parameters");
+    assert!(asked[0]["tools"].as_array().unwrap().len() > 5);
+    assert_eq!(asked[0]["messages"][0], asked[1]["messages"][0], "the same rules");
+}

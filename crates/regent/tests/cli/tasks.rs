@@ -367,3 +367,84 @@ fn a_task_out_of_budget_stops_and_goes_on_when_there_is_more() {
     assert_eq!((resumed.code, resumed.stdout.as_str()), (0, "both\n"), "{resumed:?}");
     assert_eq!(marks(&world), "one\ntwo\n");
 }
+
+fn turn(calls: &[(&str, Value)]) -> Value {
+    let calls: Vec<Value> = calls.iter().map(|(tool, args)| json!({"tool": tool, "args": args})).collect();
+    json!({"calls": calls, "usage": {"input": 100, "cached": 0, "output": 10, "reasoning": 0}})
+}
+
+#[test]
+fn d2_three_edits_of_one_file_in_one_turn_are_all_kept() {
+    let edit = |old: &str| ("fs.edit", json!({"path": "ed.txt", "old": old, "new": old.to_uppercase()}));
+    let script = json!([turn(&[edit("one"), edit("two"), edit("three")]), finish("all three")]);
+    for _ in 0..3 {
+        let world = playing(&[("play", script.clone())]);
+        world.write("ed.txt", "one\ntwo\nthree\n");
+        let ran = world.run(&["task", "run", "edit"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert_eq!(std::fs::read_to_string(world.project("ed.txt")).unwrap(), "ONE\nTWO\nTHREE\n");
+    }
+}
+
+#[test]
+fn d15_a_call_that_builds_on_another_of_its_turn_sees_what_it_did() {
+    let made = ("shell.exec", json!({"command": "sleep 0.2; echo made > made.txt"}));
+    let script = json!([turn(&[made, ("fs.read", json!({"path": "made.txt"}))]), finish("read")]);
+    let world = playing(&[("play", script)]);
+    let ran = world.run(&["--json", "task", "run", "make and read"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let read: Vec<Value> =
+        events.filter(|event| event["step"] == "1/tool/1" && event["event"] == "verdict").collect();
+    assert_eq!((&read[0]["word"], &read[0]["text"]), (&json!("done"), &json!("made\n")), "{read:?}");
+}
+
+#[test]
+fn d2_a_file_that_a_person_changed_while_the_task_waited_is_not_replaced() {
+    let world = playing(&[(
+        "play",
+        json!([
+            says("fs.read", json!({"path": "notes.txt"})),
+            write("asked.txt", "x"),
+            write("notes.txt", "the agent's"),
+            finish("done")
+        ]),
+    )]);
+    world.write("notes.txt", "old");
+    ask_about(&world, "asked.txt");
+    let ran = world.run(&["--json", "task", "run", "rewrite"]);
+    assert_eq!(ran.code, 11, "{ran:?}");
+    let question = last(&ran)["data"]["question"].as_str().unwrap().to_owned();
+    world.write("notes.txt", "changed by a person");
+    assert_eq!(world.run(&["approve", &question]).code, 0);
+    // Without an id: its question was answered, so it is among those that can go on.
+    let resumed = world.run(&["--json", "task", "resume"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    assert!(resumed.stdout.contains("fs.changed"), "{}", resumed.stdout);
+    assert_eq!(std::fs::read_to_string(world.project("notes.txt")).unwrap(), "changed by a person");
+}
+
+#[test]
+fn m5_d11_rollback_survives_what_an_agent_left_and_says_what_it_left_out() {
+    let command = "rm README.md; mkfifo README.md; ln main.rs .x; echo changed > main.rs; mkfifo pipe";
+    let world =
+        playing(&[("play", json!([says("shell.exec", json!({"command": command})), finish("done")]))]);
+    world.write("README.md", "read me\n");
+    world.write("main.rs", "fn main() {}\n");
+    world.write(".env", "TOKEN=hunter2\n");
+    let ran = world.run(&["task", "run", "spoil"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let task = first_id(&world);
+    let (code, shown) = world.at_terminal(&["task", "rollback", &task], "n\n");
+    assert!(code == 10 && shown.contains(".env (holds secrets)"), "it is said before: {code} {shown}");
+    let back = world.run(&["--json", "task", "rollback", &task, "--yes"]);
+    assert_eq!(back.code, 0, "{back:?}");
+    let restored = back.json()["data"]["restored"].clone();
+    assert_eq!(restored["left_out"], json!([{"path": ".env", "why": "secret"}]));
+    assert_eq!(restored["removed"], json!(["pipe", ".x"]));
+    let read = |name: &str| std::fs::read_to_string(world.project(name)).unwrap();
+    assert_eq!((read("README.md"), read("main.rs")), ("read me\n".to_owned(), "fn main() {}\n".to_owned()));
+    assert!(!world.project(".x").exists() && !world.project("pipe").exists());
+    let tail = world.run(&["--json", "audit", "tail"]);
+    assert!(tail.stdout.contains("workspace.restore"), "the call is in the ledger: {}", tail.stdout);
+}

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, Write as _};
 
 use regent_kernel::{Signal, TaskId};
-use regent_runtime::snapshot::Restored;
+use regent_runtime::snapshot::{Restored, Skipped};
 use regent_runtime::task::{self, Brief};
 use regent_runtime::{Runtime, TaskError};
 use serde_json::json;
@@ -125,38 +125,63 @@ async fn put_back(
         (Some(to), _) => to.to_owned(),
         (None, Some((id, _))) => id.clone(),
         (None, None) => {
-            let message = format!("no picture of the workspace was taken for task `{task}`");
+            let message = format!("no snapshot of the workspace was taken for task `{task}`");
             return Err(Failure::new(codes::TASK_SNAPSHOT, message));
         }
     };
-    let (id, after) = runtime.picture(task, &to)?;
+    let (id, after) = runtime.snapshot(task, &to)?;
     let ahead = runtime.foresee(task, &id).await?;
-    if ahead.written.is_empty() && ahead.removed.is_empty() {
-        let text = format!("nothing to do: the workspace is as it was after step {}\n", term::inline(&after));
-        return Ok(Done::new(json!({"task": task, "snapshot": id, "after": after, "restored": ahead}), text));
+    let data =
+        |restored: &Restored| json!({"task": task, "snapshot": id, "after": after, "restored": restored});
+    if ahead.is_nothing() {
+        let text = format!(
+            "{}nothing to do: the workspace is as it was after step {}\n",
+            changes(&context.screen, &ahead),
+            term::inline(&after)
+        );
+        return Ok(Done::new(data(&ahead), text));
     }
     if !yes {
         agree(context, &changes(&context.screen, &ahead))?;
     }
     let restored = runtime.rollback(task, &id).await?;
-    let text = format!(
-        "{}the workspace is as it was after step {}; `regent task rollback {task} --to {}` undoes this\n",
-        changes(&context.screen, &restored),
-        term::inline(&after),
-        restored.before
-    );
-    Ok(Done::new(json!({"task": task, "snapshot": id, "after": after, "restored": restored}), text))
+    let undo = format!("`regent task rollback {task} --to {}` undoes this", restored.before);
+    let shown = changes(&context.screen, &restored);
+    if !restored.failed.is_empty() {
+        context.screen.say(&shown);
+        let message = format!("{} of the files could not be put back; the others are", restored.failed.len());
+        return Err(Failure::new(codes::TASK_ROLLBACK, message).help(undo).data(data(&restored)));
+    }
+    let but = match restored.left_out.len() + restored.left.len() {
+        0 => String::new(),
+        kept => format!(", but for {kept} that no snapshot has"),
+    };
+    let text =
+        format!("{shown}the workspace is as it was after step {}{but}; {undo}\n", term::inline(&after));
+    Ok(Done::new(data(&restored), text))
 }
 
 fn changes(screen: &Screen, restored: &Restored) -> String {
     let mut text = String::new();
-    let marked =
-        [("put back", &restored.written), ("removed ", &restored.removed), ("left    ", &restored.left)];
-    for (word, paths) in marked {
-        for path in paths.iter().take(PATHS_SHOWN_MAX) {
-            text.push_str(&format!("  {}  {}\n", screen.faint(word), term::inline(path)));
+    let plain = |paths: &[String]| paths.iter().map(|path| (path.clone(), String::new())).collect::<Vec<_>>();
+    let skipped = |all: &[Skipped]| {
+        all.iter().map(|one| (one.path.clone(), format!(" ({})", one.why.word()))).collect::<Vec<_>>()
+    };
+    let failed = restored.failed.iter().map(|missed| (missed.path.clone(), format!(" ({})", missed.why)));
+    let marked = [
+        ("put back", plain(&restored.written)),
+        ("removed ", plain(&restored.removed)),
+        ("stays   ", plain(&restored.left)),
+        ("left out", skipped(&restored.left_out)),
+        ("not kept", skipped(&restored.not_kept)),
+        ("FAILED  ", failed.collect()),
+    ];
+    for (word, lines) in marked {
+        for (path, why) in lines.iter().take(PATHS_SHOWN_MAX) {
+            let line = format!("{}{}", term::inline(path), term::inline(why));
+            text.push_str(&format!("  {}  {line}\n", screen.faint(word)));
         }
-        let more = paths.len().saturating_sub(PATHS_SHOWN_MAX);
+        let more = lines.len().saturating_sub(PATHS_SHOWN_MAX);
         if more > 0 {
             text.push_str(&format!("  {}  … {more} more\n", screen.faint(word)));
         }

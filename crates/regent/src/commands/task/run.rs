@@ -320,6 +320,7 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
     let code = match (&**stop, stop.outlook()) {
         (Stop::Waiting { .. }, _) => codes::TASK_WAITS,
         (Stop::Used(_), _) => codes::TASK_BUDGET,
+        (Stop::Unavailable { .. }, _) if !interrupted => codes::TASK_LATER,
         (_, Outlook::Paused) => codes::TASK_PAUSED,
         (_, Outlook::Cancelled) if !interrupted => codes::TASK_CANCELLED,
         // Calls that run are stopped by taking the kernel down, and that is a fault to whoever made them.
@@ -335,6 +336,12 @@ fn help(end: &TaskEnd, code: Code) -> String {
         Some(Stop::Waiting { ticket, .. }) => format!(
             "answer with `regent approve {ticket}` or `regent deny {ticket}`, then `regent task resume {task}`"
         ),
+        Some(Stop::Unavailable { .. }) => {
+            format!("`regent task resume {task}` goes on from there; nothing is done twice")
+        }
+        Some(Stop::Refused(_)) => format!(
+            "change what the provider names, try it with `regent model test`, then `regent task resume {task}`"
+        ),
         Some(Stop::Used(_)) => format!("give it more, e.g. `regent task resume {task} --budget 1usd`"),
         _other if code == codes::TASK_PAUSED => {
             format!("`regent task resume {task}` goes on, `regent task cancel {task}` gives it up")
@@ -348,8 +355,13 @@ fn end_json(end: &TaskEnd) -> Value {
         Some(Stop::Waiting { ticket, .. }) => Some(ticket.to_string()),
         _other => None,
     };
+    let resume_at_ms = match end.why.as_deref() {
+        Some(Stop::Unavailable { at_ms, .. }) => *at_ms,
+        _other => None,
+    };
     json!({
         "task": end.task,
+        "resume_at_ms": resume_at_ms,
         "state": end.state,
         "answer": end.answer.as_ref().map(|answer| &answer.text),
         "turns": end.answer.as_ref().map(|answer| answer.turns),
