@@ -244,7 +244,15 @@ impl ProviderError {
                 | ReachError::TooLarge => true,
             },
             Self::Down(_) | Self::Busy(_) | Self::Late(_) | Self::Stopped => false,
-            other => !matches!(other.next(), Next::Again(_)),
+            Self::Status { .. }
+            | Self::Reported { .. }
+            | Self::NotAnApi(_)
+            | Self::Malformed(_)
+            | Self::Cut
+            | Self::TooLarge(_)
+            | Self::Secret(_)
+            | Self::Unfit(_)
+            | Self::Absent(_) => !matches!(self.next(), Next::Again(_)),
         }
     }
 

@@ -114,18 +114,12 @@ impl Stop {
 impl Stop {
     /// From when on the task can go on without anybody, if that is a matter of time.
     pub(crate) fn until_ms(&self) -> Option<i64> {
-        match self {
-            Self::Unavailable { at_ms, .. } => Some(at_ms.unwrap_or(0)),
-            _other => None,
-        }
+        if let Self::Unavailable { at_ms, .. } = self { Some(at_ms.unwrap_or(0)) } else { None }
     }
 
     /// The question that it waits for.
     pub(crate) fn question(&self) -> Option<String> {
-        match self {
-            Self::Waiting { ticket, .. } => Some(ticket.to_string()),
-            _other => None,
-        }
+        if let Self::Waiting { ticket, .. } = self { Some(ticket.to_string()) } else { None }
     }
 }
 

@@ -117,7 +117,7 @@ fn join(items: Jinja, between: Option<String>, _others: Rest<Jinja>, _named: Kwa
 /// The template with a measure around each value that is made of others.
 fn guarded(template: &str) -> Result<String, String> {
     let spaces = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
-    let tree = parse(template, "chat", SyntaxConfig::default(), spaces).map_err(|error| error.to_string())?;
+    let tree = parse(template, "chat", SyntaxConfig, spaces).map_err(|error| error.to_string())?;
     let tree = serde_json::to_value(&tree).map_err(|error| error.to_string())?;
     refuse_circles(&tree)?;
     let mut places = Vec::new();

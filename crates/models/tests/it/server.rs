@@ -72,7 +72,9 @@ fn serve(mut stream: TcpStream, acts: &Mutex<VecDeque<Act>>, seen: &Mutex<Vec<St
             let (status, body) = decide(&request);
             (Act::Answer(status, body), String::new())
         }
-        other => (other, String::new()),
+        act @ (Act::Answer(..) | Act::Break(..) | Act::Stall(..) | Act::Hang | Act::Close) => {
+            (act, String::new())
+        }
     };
     let head = |status: &str| {
         format!("HTTP/1.1 {status}\r\n{header}connection: close\r\ntransfer-encoding: chunked\r\n\r\n")
