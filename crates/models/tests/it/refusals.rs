@@ -17,6 +17,9 @@ const ANTHROPIC: &str = "data: {\"type\":\"message_start\",\"message\":{\"usage\
 const RESPONSES: &str = "data: {\"type\":\"response.output_text.delta\",\"sequence_number\":1,\"delta\":\"Hello there\"}\n\n\
      data: {\"type\":\"response.completed\",\"sequence_number\":2,\"response\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":4}}}\n\n";
 
+/// What a server makes of a request.
+type Decides = fn(&str) -> (&'static str, String);
+
 fn body_of(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
@@ -95,7 +98,7 @@ fn demanding() -> Inference {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_parameter_that_a_provider_refuses_is_dropped_once_and_remembered() {
-    let cases: [(&str, fn(&str) -> (&'static str, String), Value); 4] = [
+    let cases: [(&str, Decides, Value); 4] = [
         ("openai", litellm, json!(["temperature"])),
         ("openai-responses", openai, json!(["temperature"])),
         ("compatible", openai_chat, json!(["max_tokens", "reasoning_effort"])),
@@ -123,7 +126,7 @@ async fn d1_a_parameter_that_a_provider_refuses_is_dropped_once_and_remembered()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_question_as_tasks_put_it_is_refused_by_none_of_them() {
-    let cases: [(&str, fn(&str) -> (&'static str, String)); 3] =
+    let cases: [(&str, Decides); 3] =
         [("openai", litellm), ("openai-responses", openai), ("anthropic", anthropic)];
     for (kind, decide) in cases {
         let server = Server::new(vec![Act::By(decide)]);
