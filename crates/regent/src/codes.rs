@@ -4,9 +4,11 @@
 //! kernel, policy and tools answer with arrive as text; a test reads their sources and demands an entry here for each.
 
 mod guests;
+mod models;
 mod others;
 
 use guests::GUESTS;
+use models::MODELS;
 use others::OTHERS;
 
 /// The exit codes.
@@ -198,13 +200,14 @@ pub(crate) fn find(id: &str) -> Option<Code> {
         exit: exit::DENIED,
         text,
     });
-    OWN.iter().chain(OTHERS).chain(GUESTS).find(|code| code.id == id).copied().or(policy)
+    OWN.iter().chain(OTHERS).chain(MODELS).chain(GUESTS).find(|code| code.id == id).copied().or(policy)
 }
 
 /// All of them, by name.
 pub(crate) fn all() -> Vec<Code> {
     let policy = regent_policy::codes::ALL.iter().map(|(id, text)| Code { id, exit: exit::DENIED, text });
-    let mut all: Vec<Code> = OWN.iter().chain(OTHERS).chain(GUESTS).copied().chain(policy).collect();
+    let mut all: Vec<Code> =
+        OWN.iter().chain(OTHERS).chain(MODELS).chain(GUESTS).copied().chain(policy).collect();
     all.sort_by_key(|code| code.id);
     all.dedup_by_key(|code| code.id);
     all
