@@ -62,7 +62,8 @@ fn every_code_that_other_parts_answer_with_is_explained() {
 
 #[test]
 fn codes_are_unique_and_their_exit_codes_are_documented() {
-    let mut ids: Vec<&str> = OWN.iter().chain(OTHERS).chain(GUESTS).map(|code| code.id).collect();
+    let mut ids: Vec<&str> =
+        OWN.iter().chain(OTHERS).chain(MODELS).chain(GUESTS).map(|code| code.id).collect();
     ids.extend(regent_policy::codes::ALL.iter().map(|(id, _)| *id));
     let count = ids.len();
     ids.sort_unstable();
