@@ -18,6 +18,7 @@ use crate::budget::{BudgetScope, Standing};
 use crate::catalogue::{Catalogue, Tool};
 use crate::kernel::{Core, InForce, Parts, Phase};
 use crate::principal::Principal;
+use crate::record;
 use crate::recovery::InDoubt;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel};
@@ -74,7 +75,8 @@ impl Host {
         let core = Arc::new(Core::new(parts));
         let running =
             json!({"session": core.operator.session(), "state": "running", "policy": core.policy().digest});
-        core.note(Kind::Kernel, &running).await?;
+        // Written with the first entry that follows: a kernel that does nothing leaves nothing.
+        core.ledger.announce(record::note(Kind::Kernel, core.clock.now_ms(), &running)?)?;
         store::sweep(&*core.state, core.clock.now_ms())?;
         core.recover(&start).await?;
         core.turn(Phase::Running);
@@ -153,7 +155,11 @@ impl Host {
         let core = self.core();
         core.turn(Phase::Shutdown);
         core.end_agents().await;
-        core.note(Kind::Kernel, &json!({"session": core.operator.session(), "state": "shutdown"})).await?;
+        // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
+        if core.unfinished() > 0 {
+            core.note(Kind::Kernel, &json!({"session": core.operator.session(), "state": "shutdown"}))
+                .await?;
+        }
         core.budgets.give_back(core.clock.now_ms())?;
         core.ledger.close()?;
         core.leave_clean()

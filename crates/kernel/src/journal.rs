@@ -164,30 +164,29 @@ impl Kernel {
     pub fn adopt(&self, tasks: &[TaskId]) -> Result<BTreeMap<TaskId, u64>, Fault> {
         let mut found: HashMap<TaskId, BTreeMap<Arc<str>, Made>> =
             tasks.iter().map(|task| (task.clone(), BTreeMap::new())).collect();
-        let storage = self.0.ledger.storage();
-        let reader = Reader::on(Arc::clone(&storage));
+        let reader = Reader::on(self.0.ledger.storage());
         let mut places: Places = HashMap::new();
-        let mut ends = Vec::new();
-        for lane in reader.lanes()? {
-            for entry in reader.lane(lane)? {
-                let entry = entry?;
-                match entry.kind {
-                    Kind::Intent if entry.proven => begin(&entry, &mut found, &mut places),
-                    // An end can be in another lane than its beginning, and that lane may come later.
-                    Kind::Outcome if entry.proven => ends.push(entry),
-                    Kind::Intent
-                    | Kind::Outcome
-                    | Kind::Kernel
-                    | Kind::Answer
-                    | Kind::Agent
-                    | Kind::Policy => {}
-                    Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => {
-                    }
-                }
+        let lanes = reader.lanes()?;
+        // A line is parsed only if it names one of the tasks, or an intent of theirs whose end isn't known yet.
+        let mut texts: Vec<String> = tasks.iter().map(|task| format!("\"task\":\"{task}\"")).collect();
+        for lane in &lanes {
+            reader.search(*lane, &mut texts, |entry, texts| {
+                read_step(entry, &mut found, &mut places, texts);
+            })?;
+        }
+        // After a full disk a call ends in another lane than it began in, perhaps in one that came before.
+        let mut left = Vec::new();
+        for lane in &lanes {
+            if places.keys().any(|(known, _)| known == lane) && reader.was_left(*lane)? {
+                left.push(*lane);
             }
         }
-        for entry in ends {
-            end(&entry, &mut found, &places);
+        if let Some(last) = left.last() {
+            for lane in lanes.iter().filter(|lane| *lane < last) {
+                reader.search(*lane, &mut texts, |entry, texts| {
+                    read_step(entry, &mut found, &mut places, texts);
+                })?;
+            }
         }
         let count = |steps: &BTreeMap<Arc<str>, Made>| {
             steps.values().filter(|made| matches!(made.how, How::Ended(..) | How::Denied(_))).count() as u64
@@ -305,6 +304,41 @@ pub(crate) fn digest_of(op: &Op) -> Result<Digest, Fault> {
     Ok(Digest::of(CanonicalJson::of(op)?.as_str().as_bytes()))
 }
 
+/// Takes in an intent or an outcome. The outcome of an intent that was allowed is looked for from here on, until it is found.
+fn read_step(
+    entry: &Entry,
+    found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>,
+    places: &mut Places,
+    texts: &mut Vec<String>,
+) {
+    let outcome_of = |seq: u64| format!("\"intent\":{seq},");
+    match entry.kind {
+        // An intent that no checkpoint covers may have been acknowledged, unless its writer says otherwise.
+        Kind::Intent if !entry.refused && !places.contains_key(&(entry.lane, entry.seq)) => {
+            begin(entry, found, places);
+            if places.get(&(entry.lane, entry.seq)).is_some_and(|(_, made)| made.is_in_doubt()) {
+                texts.push(outcome_of(entry.seq));
+            }
+        }
+        Kind::Outcome if entry.proven => {
+            if let Some(seq) = end(entry, found, places) {
+                let text = outcome_of(seq);
+                if let Some(at) = texts.iter().position(|known| *known == text) {
+                    texts.swap_remove(at);
+                }
+            }
+        }
+        Kind::Intent | Kind::Outcome | Kind::Kernel | Kind::Answer | Kind::Agent | Kind::Policy => {}
+        Kind::Lane
+        | Kind::Recovery
+        | Kind::Key
+        | Kind::Erase
+        | Kind::Pack
+        | Kind::Resume
+        | Kind::Checkpoint => {}
+    }
+}
+
 fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &mut Places) {
     let text = |pointer: &str| entry.body.pointer(pointer).and_then(Value::as_str);
     let Some(task) = text("/step/task").and_then(TaskId::new) else { return };
@@ -332,15 +366,16 @@ fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, p
     places.insert((entry.lane, entry.seq), (step, made));
 }
 
-fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &Places) {
-    let Some(seq) = entry.body.get("intent").and_then(Value::as_u64) else { return };
+/// Takes in how a call ended, and gives back the place of its intent if it is over for good.
+fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, places: &Places) -> Option<u64> {
+    let seq = entry.body.get("intent").and_then(Value::as_u64)?;
     let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
-    let Some((step, made)) = places.get(&(lane.unwrap_or(entry.lane), seq)) else { return };
+    let (step, made) = places.get(&(lane.unwrap_or(entry.lane), seq))?;
     // A note that a call is in doubt is in the place of an outcome, but says nothing of how it ended.
-    let Ok(body) = OutcomeBody::deserialize(&entry.body) else { return };
+    let body = OutcomeBody::deserialize(&entry.body).ok()?;
     // What was stopped half-way may have happened in part: that is no end that a task could go on from.
     if body.status == Status::Cancelled {
-        return;
+        return None;
     }
     if let Some(known) = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name))
         && !matches!(known.how, How::Ended(..))
@@ -348,6 +383,7 @@ fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, pla
         let receipt = Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash };
         *known = Made { how: How::Ended(receipt, Box::new(body)), ..made.clone() };
     }
+    Some(seq)
 }
 
 /// Codes of refusals are few, and each is kept once for as long as the process lives.

@@ -168,7 +168,15 @@ impl Core {
     /// Writes an intent. If that fails nothing has happened yet, so a full or slow disk, or a draft that is too large, only
     /// refuses this call.
     pub(crate) async fn record_intent(&self, draft: Draft) -> Result<Receipt, Fault> {
-        let written = self.ledger.append(draft).await;
+        self.recorded(self.ledger.append(draft).await)
+    }
+
+    /// Writes the intent of a call that is about to be made. It is durable before the effect begins; the outcome's checkpoint signs both.
+    pub(crate) async fn record_allowed(&self, draft: Draft) -> Result<Receipt, Fault> {
+        self.recorded(self.ledger.append_unsigned(draft).await)
+    }
+
+    fn recorded(&self, written: Result<Receipt, AppendError>) -> Result<Receipt, Fault> {
         if let Err(error) = &written {
             match of_this_draft(error) {
                 Some(Passing::Draft) => {}

@@ -185,8 +185,7 @@ pub(crate) fn intent(
 
 /// What came of it.
 pub(crate) fn outcome(stamp: &Stamp, frame: &Frame, ended: &Ending<'_>) -> Canonical<Draft> {
-    let bytes = ended.output.bytes();
-    let output = (!bytes.is_empty()).then(|| Payload::new(bytes.to_vec()));
+    let output = (!ended.output.bytes().is_empty()).then(|| Payload::shared(ended.output.shared()));
     let body = OutcomeBody {
         declassified: ended.declassified,
         intent: frame.intent.seq,

@@ -5,12 +5,13 @@
 //! done about it: a call that is the same twice as once may be retried, about any other a person is asked. Whoever runs tasks reads
 //! the list and acts on it.
 //!
-//! An intent that no checkpoint covers was never acknowledged, so its effect never began: it is not in doubt. An outcome that no
-//! checkpoint covers is no proof, so its call stays in doubt.
+//! An intent is recorded without a signature of its own, so one that no checkpoint covers may have been acknowledged: it is in doubt
+//! like any other, unless its writer reported it as not recorded. An outcome that no checkpoint covers is no proof, so its call stays
+//! in doubt.
 //!
 //! Reading history at every start would cost more with every day, so the state remembers for each lane how far it was examined. A
 //! kernel that shut down with all its calls ended says so itself; then the next one reads nothing. After a crash the lane that the
-//! process wrote is read.
+//! process wrote is read from its mark on.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_ledger::storage::{Files, Storage};
+use regent_ledger::storage::{Files, Lock, Storage};
 use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
 use regent_store::{self as store, FOR_GOOD, StateError};
 use serde::{Deserialize, Serialize};
@@ -30,11 +31,11 @@ use crate::approval::TicketId;
 use crate::kernel::Core;
 use crate::syscall::Fault;
 
-/// How long a process may take to examine a lane before another may.
-const CLAIM_MS: i64 = 15_000;
-/// How often, and how long apart, we try to get the claim to our own lane: as long as a claim lasts.
-const CLAIM_TRIES_MAX: u32 = 300;
-const CLAIM_PAUSE_MS: u64 = 50;
+/// How often, and how long apart, we try to get the claim to our own lane from a process that is alive.
+const CLAIM_TRIES_MAX: u32 = 100;
+const CLAIM_PAUSE_MS: u64 = 10;
+/// What an examination looks at.
+const EXAMINED: &[Kind] = &[Kind::Intent, Kind::Outcome, Kind::Kernel];
 
 /// A call that may have happened or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -70,7 +71,7 @@ pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, ReadError> {
     let mut found = Found::default();
     for lane in reader.lanes()? {
         let live = storage.is_locked(&lock_of(lane))?;
-        found.read(reader.lane(lane)?, 0..u64::MAX, live)?;
+        found.read(reader.lane(lane)?.only(EXAMINED), u64::MAX, live)?;
     }
     Ok(found.finish())
 }
@@ -78,7 +79,8 @@ pub fn in_doubt(root: &Path) -> Result<Vec<InDoubt>, ReadError> {
 impl Core {
     /// Notes what processes before this one have left in doubt. `start` is where our lane stood before we wrote to it.
     pub(crate) async fn recover(&self, start: &regent_ledger::Head) -> Result<(), Fault> {
-        let (found, marks) = self.survey(start).await?;
+        // The claims are held until the notes are written and the marks are set.
+        let (found, marks, _claims) = self.survey(start).await?;
         let mut list = found.finish();
         list.retain(|call| !call.noted);
         for call in &mut list {
@@ -94,7 +96,6 @@ impl Core {
             store::change(&*self.state, |records| {
                 for (lane, mark) in &marks {
                     store::save(records, &self.key("examined", *lane), mark, FOR_GOOD)?;
-                    records.remove(&self.key("examining", *lane))?;
                 }
                 Ok(())
             })?;
@@ -116,69 +117,39 @@ impl Core {
     }
 
     /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.
-    async fn survey(&self, start: &regent_ledger::Head) -> Result<(Found, Vec<(LaneId, Mark)>), Fault> {
+    async fn survey(
+        &self,
+        start: &regent_ledger::Head,
+    ) -> Result<(Found, Vec<(LaneId, Mark)>, Vec<Box<dyn Lock>>), Fault> {
         let storage = self.ledger.storage();
         let reader = Reader::on(Arc::clone(&storage));
-        let (mut found, mut marks) = (Found::default(), Vec::new());
+        let (mut found, mut marks, mut claims) = (Found::default(), Vec::new(), Vec::new());
         for lane in reader.lanes()? {
             let (own, looks) = (lane == start.lane, looks_of(&*storage, lane)?);
             let examined = |mark: &Mark| if own { mark.seq >= start.size } else { mark.looks == looks };
             let is_live = || storage.is_locked(&lock_of(lane)).map_err(ReadError::from);
-            if examined(&self.mark_of(lane)?) || (!own && is_live()?) || !self.claim(lane, own).await? {
+            if examined(&self.mark_of(lane)?) || (!own && is_live()?) {
                 continue;
             }
+            let claim = claim(&*storage, lane, own).await?;
             // Another may have examined it just before we had the claim.
             let mark = self.mark_of(lane)?;
-            if examined(&mark) {
-                self.unclaim(lane)?;
+            if (claim.is_none() && !own) || examined(&mark) {
                 continue;
             }
             let until = if own { start.size } else { u64::MAX };
             let mut here = Found::default();
-            let seq = here.read(reader.lane(lane)?, mark.seq..until, false)?;
+            let entries = reader.lane_since(lane, mark.seq)?.only(EXAMINED);
+            let seq = here.read(entries, until, false)?.max(mark.seq);
             // Someone took the lane while we read it: what looks unfinished may be running. It is theirs to examine.
             if !own && (is_live()? || looks_of(&*storage, lane)? != looks) {
-                self.unclaim(lane)?;
                 continue;
             }
             found.join(here);
-            marks.push((lane, Mark { seq, looks }));
+            marks.push((lane, Mark { seq: if own { seq.max(start.size) } else { seq }, looks }));
+            claims.extend(claim);
         }
-        Ok((found, marks))
-    }
-
-    /// Two kernels must not both note the calls of one lane. For our own we wait: nobody else will examine it while we hold it. One
-    /// that claimed it and crashed is not waited for longer than it takes to examine a lane; a note too many is better than none.
-    async fn claim(&self, lane: LaneId, own: bool) -> Result<bool, StateError> {
-        for _ in 0..CLAIM_TRIES_MAX {
-            if self.try_claim(lane)? {
-                return Ok(true);
-            }
-            if !own {
-                return Ok(false);
-            }
-            tokio::time::sleep(Duration::from_millis(CLAIM_PAUSE_MS)).await;
-        }
-        Ok(true)
-    }
-
-    fn try_claim(&self, lane: LaneId) -> Result<bool, StateError> {
-        let (key, now_ms) = (self.key("examining", lane), self.clock.now_ms());
-        let until_ms = now_ms.saturating_add(CLAIM_MS);
-        store::change(&*self.state, |records| {
-            let claimed: Option<i64> = store::load(records, &key)?;
-            // A claim from a clock that was ahead of ours is no claim.
-            let free = claimed.is_none_or(|until| !(now_ms..=until_ms).contains(&until));
-            if free {
-                store::save(records, &key, &until_ms, until_ms)?;
-            }
-            Ok(free)
-        })
-    }
-
-    fn unclaim(&self, lane: LaneId) -> Result<(), StateError> {
-        let key = self.key("examining", lane);
-        store::change(&*self.state, |records| records.remove(&key))
+        Ok((found, marks, claims))
     }
 
     fn mark_of(&self, lane: LaneId) -> Result<Mark, StateError> {
@@ -189,6 +160,21 @@ impl Core {
     fn key(&self, what: &str, lane: LaneId) -> String {
         format!("{what}/{}/{lane}", store::key_part(&self.workspace.root().to_string_lossy()))
     }
+}
+
+/// Two kernels must not both note the calls of one lane. A claim is a lock on a file of the lane, so it ends with its process. For our
+/// own lane we wait a little for a process that is alive: nobody else will examine it while we hold it. A note too many is better
+/// than none, and a start that stalls is worse than both.
+async fn claim(storage: &dyn Storage, lane: LaneId, own: bool) -> Result<Option<Box<dyn Lock>>, ReadError> {
+    let path = format!("lanes/{lane}/examining");
+    for _ in 0..CLAIM_TRIES_MAX {
+        let claim = storage.lock(&path)?;
+        if claim.is_some() || !own {
+            return Ok(claim);
+        }
+        tokio::time::sleep(Duration::from_millis(CLAIM_PAUSE_MS)).await;
+    }
+    Ok(None)
 }
 
 /// How far a lane was examined, and what its files looked like then.
@@ -207,23 +193,23 @@ struct Found {
 }
 
 impl Found {
-    /// Reads the entries of a lane within a range, and says where the next examination begins. In a live lane, what has begun since
+    /// Reads entries of a lane up to a place, and says where the next examination begins. In a live lane, what has begun since
     /// its process came up is running, not in doubt.
     fn read(
         &mut self,
         entries: impl Iterator<Item = Result<Entry, ReadError>>,
-        range: std::ops::Range<u64>,
+        until: u64,
         live: bool,
     ) -> Result<u64, ReadError> {
-        let (mut next, mut since_boot) = (range.start, Vec::new());
+        let (mut next, mut since_boot) = (0, Vec::new());
         for entry in entries {
             let entry = entry?;
-            if !range.contains(&entry.seq) {
-                continue;
+            if entry.seq >= until {
+                break;
             }
             next = entry.seq.saturating_add(1);
             match entry.kind {
-                Kind::Intent if entry.proven => {
+                Kind::Intent if !entry.refused => {
                     if let Some(call) = begun(&entry) {
                         since_boot.push((call.lane, call.seq));
                         self.begun.insert((call.lane, call.seq), call);
@@ -244,6 +230,7 @@ impl Found {
                 | Kind::Key
                 | Kind::Erase
                 | Kind::Pack
+                | Kind::Resume
                 | Kind::Checkpoint => {}
             }
         }

@@ -252,7 +252,10 @@ impl Core {
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
-        let intent = self.record_intent(draft).await?;
+        let intent = match &verdict {
+            Verdict::Allow(_) => self.record_allowed(draft).await?,
+            Verdict::Ask(_) | Verdict::Deny(_) => self.record_intent(draft).await?,
+        };
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,

@@ -1,7 +1,9 @@
 //! Walking a segment: every link, every checkpoint's root, and where it first goes wrong.
 
 use crate::canonical::Flaw;
-use crate::internal::{EraseBody, KeyBody, LaneBody, PackBody, RecoveryBody, Tip, spell_checkpoint};
+use crate::internal::{
+    EraseBody, KeyBody, LaneBody, PackBody, RecoveryBody, ResumeBody, Tip, spell_checkpoint,
+};
 use crate::line::Line;
 use crate::note::Checkpoint;
 use crate::why::{WITNESS, Why};
@@ -84,6 +86,12 @@ pub(crate) struct Walk {
     pub(crate) erasures: Vec<EraseBody>,
     /// Length of the pack, as last recorded.
     pub(crate) pack_bytes: u64,
+    /// Length of the pack with what a crash left at its end, where an entry says so.
+    pub(crate) pack_bytes_found: Option<u64>,
+    /// The tip after the last whole good entry.
+    pub(crate) whole: Tip,
+    /// Entries that nobody vouches for, as `resume` entries say.
+    pub(crate) unvouched: u64,
     /// Entries that are older than the one before them, by their own clock.
     pub(crate) clock_steps_back: u64,
 }
@@ -103,6 +111,9 @@ impl Walk {
             recoveries: Vec::new(),
             erasures: Vec::new(),
             pack_bytes: 0,
+            pack_bytes_found: None,
+            whole: start.clone(),
+            unvouched: 0,
             clock_steps_back: 0,
         };
         let valid = match std::str::from_utf8(bytes) {
@@ -136,6 +147,7 @@ impl Walk {
                 walk.unproven += 1;
             }
         }
+        walk.whole = state.tip.clone();
         if route.proven == Some(state.tip.size()) {
             walk.proven = state.tip;
             walk.proven_bytes = walk.whole_bytes;
@@ -172,8 +184,14 @@ impl Walk {
                 }
             }
             Kind::Checkpoint => self.checkpoint(line, state, route).ok_or((seq, Why::Checkpoint))?,
-            Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack => {
+            Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Resume => {
                 self.internal(line, state, route).ok_or((seq, Why::Misplaced(line.kind)))?;
+            }
+        }
+        if let Some(bytes) = line.pack {
+            let before = std::mem::replace(&mut self.pack_bytes, bytes);
+            if bytes <= before || self.pack_bytes_found.is_some() {
+                return Err((seq, Why::Misplaced(line.kind)));
             }
         }
         if seq > 0 && line.at_ms < state.tip.at_ms {
@@ -191,7 +209,7 @@ impl Walk {
 
     fn checkpoint<'a>(&mut self, line: &Line<'a>, state: &mut State<'a>, route: Route<'_>) -> Option<()> {
         let root = state.tip.frontier.root();
-        let spelled = spell_checkpoint(&state.tip.frontier, &root, route.origin);
+        let spelled = spell_checkpoint(&state.tip.frontier, &root, route.origin, line.version);
         let signature = line.body.strip_prefix(spelled.as_slice())?.strip_suffix(b"\\n\"}")?;
         if line.at_ms != state.tip.at_ms || signature.len() != SIGNATURE_CHARS || line.seq == 0 {
             return None;
@@ -233,8 +251,10 @@ impl Walk {
             }
             Kind::Pack => {
                 let body: PackBody = serde_json::from_slice(line.body).ok()?;
-                (body.bytes > std::mem::replace(&mut self.pack_bytes, body.bytes)).then_some(())
+                (body.bytes > std::mem::replace(&mut self.pack_bytes, body.bytes) && line.version == 1)
+                    .then_some(())
             }
+            Kind::Resume => self.resume(serde_json::from_slice(line.body).ok()?, line.seq),
             Kind::Intent
             | Kind::Outcome
             | Kind::Answer
@@ -243,6 +263,18 @@ impl Walk {
             | Kind::Kernel
             | Kind::Checkpoint => None,
         }
+    }
+}
+
+impl Walk {
+    /// A `resume` entry vouches for nothing that a checkpoint already covers, and counts up to itself.
+    fn resume(&mut self, body: ResumeBody, seq: u64) -> Option<()> {
+        let counts = body.proven.checked_add(body.entries) == Some(seq) && body.proven >= self.proven.size();
+        let longer = body.pack_bytes.is_none_or(|bytes| bytes > self.pack_bytes);
+        let says_something = body.entries > 0 || body.pack_bytes.is_some();
+        self.unvouched = self.unvouched.checked_add(body.entries)?;
+        self.pack_bytes_found = body.pack_bytes.or(self.pack_bytes_found);
+        (counts && longer && says_something).then_some(())
     }
 }
 
@@ -278,7 +310,12 @@ fn blame(line: &Line<'_>, after: &[u8], tip: &Tip, origin: &str) -> u64 {
         Ok(next) => next.prev == line.hash(),
         Err(_) => {
             line.kind == Kind::Checkpoint
-                && !line.body.starts_with(&spell_checkpoint(&tip.frontier, &tip.frontier.root(), origin))
+                && !line.body.starts_with(&spell_checkpoint(
+                    &tip.frontier,
+                    &tip.frontier.root(),
+                    origin,
+                    line.version,
+                ))
         }
     };
     if as_written { seq.saturating_sub(1) } else { seq }
@@ -305,6 +342,6 @@ pub(crate) fn is_explained_by_a_crash(bytes: &[u8], walk: &Walk) -> bool {
     let Some(zero) = zero.map(|zero| stop.offset + zero) else { return true };
     let sector_end = (zero / SECTOR_BYTES + 1) * SECTOR_BYTES;
     let lost = bytes.get(zero..sector_end.min(bytes.len())).unwrap_or_default();
-    let at_an_edge = zero % SECTOR_BYTES == 0 || zero == walk.proven_bytes;
+    let at_an_edge = zero % SECTOR_BYTES == 0 || zero == stop.offset;
     at_an_edge && lost.iter().all(|byte| *byte == 0)
 }

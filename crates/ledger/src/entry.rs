@@ -11,8 +11,9 @@ use crate::digest::leaf_hasher;
 use crate::payload::Payload;
 use crate::{Digest, canonical};
 
-/// Version of the line format.
-pub(crate) const FORMAT: u64 = 1;
+/// Version of the line format that is written. Lines of version 1 are read: they have no `pack`, and their checkpoints spell the
+/// frontier as a list.
+pub(crate) const FORMAT: u64 = 2;
 /// Longest body of an entry; what is larger belongs in a payload.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Times are milliseconds that every JSON reader sees alike.
@@ -62,8 +63,10 @@ kinds! {
     Key "key",
     /// A payload, or the payloads of a segment, are gone on purpose. Written by the ledger.
     Erase "erase",
-    /// Payloads were packed: how long the segment's pack is by now. Written by the ledger.
+    /// Payloads were packed: how long the segment's pack is by now. Written by the ledger in format 1.
     Pack "pack",
+    /// Goes on after a crash: which entries before it nobody vouches for. Written by the ledger.
+    Resume "resume",
     /// A signed tree head over all entries before it. Written by the ledger.
     Checkpoint "checkpoint",
 }
@@ -72,7 +75,13 @@ impl Kind {
     /// Whether only the ledger itself writes it.
     pub const fn is_internal(self) -> bool {
         match self {
-            Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => true,
+            Kind::Lane
+            | Kind::Recovery
+            | Kind::Key
+            | Kind::Erase
+            | Kind::Pack
+            | Kind::Resume
+            | Kind::Checkpoint => true,
             Kind::Intent | Kind::Outcome | Kind::Answer | Kind::Agent | Kind::Policy | Kind::Kernel => false,
         }
     }
@@ -160,7 +169,7 @@ pub struct Draft {
     pub payloads: Vec<Payload>,
 }
 
-/// Proof towards the caller that a draft is recorded: durable, and under a signature.
+/// Proof towards the caller that a draft is recorded: durable, and under a signature unless it was appended without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Receipt {
     /// The lane it is in.
@@ -188,9 +197,11 @@ pub struct Entry {
     pub hash: Digest,
     /// What it says.
     pub body: serde_json::Value,
-    /// Whether a checkpoint covers it. If not, nobody was told that it is recorded: a crash or a
-    /// failed write left it behind.
+    /// Whether a checkpoint covers it and nothing speaks against it. If not, a crash or a failed write left it behind, and nobody
+    /// can tell whether its writer was told that it is recorded.
     pub proven: bool,
+    /// The writer reported it as not recorded. What was to follow from it did not happen.
+    pub refused: bool,
 }
 
 /// A line all but finished: only its place in the chain is missing.
@@ -214,7 +225,6 @@ impl Prepared {
         bytes.extend_from_slice(body.as_str().as_bytes());
         bytes.extend_from_slice(b",\"kind\":\"");
         bytes.extend_from_slice(kind.as_str().as_bytes());
-        bytes.extend_from_slice(b"\",\"prev\":\"");
         let mut hasher = leaf_hasher();
         hasher.update(&bytes);
         Prepared { bytes, hasher }
@@ -225,14 +235,21 @@ impl Prepared {
         self.bytes.len() + 128
     }
 
-    /// Writes the line to `out` and returns its hash.
-    pub(crate) fn finish(mut self, prev: &Digest, seq: u64, out: &mut Vec<u8>) -> Digest {
+    /// Writes the line to `out` and returns its hash. `pack` is how long the segment's pack is with the entry's payloads.
+    pub(crate) fn finish(mut self, prev: &Digest, seq: u64, pack: Option<u64>, out: &mut Vec<u8>) -> Digest {
         out.extend_from_slice(&self.bytes);
         let start = out.len();
+        if let Some(pack) = pack {
+            out.extend_from_slice(b"\",\"pack\":");
+            canonical::push_decimal(pack, out);
+            out.extend_from_slice(b",\"prev\":\"");
+        } else {
+            out.extend_from_slice(b"\",\"prev\":\"");
+        }
         out.extend_from_slice(&prev.hex());
         out.extend_from_slice(b"\",\"seq\":");
         canonical::push_decimal(seq, out);
-        out.extend_from_slice(b",\"v\":1}");
+        out.extend_from_slice(b",\"v\":2}");
         self.hasher.update(out.get(start..).unwrap_or_default());
         out.push(b'\n');
         Digest::finish(self.hasher)

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
-use crate::entry::genesis;
+use crate::entry::{FORMAT, genesis};
 use crate::lane::Tail;
 use crate::line::Line;
 use crate::note::Checkpoint;
@@ -44,9 +44,9 @@ impl Tip {
             return None;
         }
         let body: CheckpointBody = serde_json::from_slice(line.body).ok()?;
-        let frontier = Frontier::from_parts(line.seq, body.frontier)?;
+        let frontier = Frontier::from_parts(line.seq, body.frontier.nodes()?)?;
         let root = frontier.root();
-        if !line.body.starts_with(&spell_checkpoint(&frontier, &root, origin)) {
+        if !line.body.starts_with(&spell_checkpoint(&frontier, &root, origin, line.version)) {
             return None;
         }
         let checkpoint = Checkpoint { origin: origin.to_owned(), size: line.seq, root };
@@ -60,17 +60,23 @@ impl Tip {
 ///
 /// Nothing else in a checkpoint is free, so a change to the very last one, which no entry links to
 /// yet, shows as well.
-pub(crate) fn spell_checkpoint(frontier: &Frontier, root: &Digest, origin: &str) -> Vec<u8> {
+pub(crate) fn spell_checkpoint(frontier: &Frontier, root: &Digest, origin: &str, version: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + 67 * frontier.roots().len());
-    out.extend_from_slice(b"{\"frontier\":[");
-    for (number, node) in frontier.roots().iter().enumerate() {
-        out.extend_from_slice(if number == 0 { b"\"" } else { b",\"" });
-        out.extend_from_slice(&node.hex());
-        out.push(b'"');
+    if version == 1 {
+        out.extend_from_slice(b"{\"frontier\":[");
+        for (number, node) in frontier.roots().iter().enumerate() {
+            out.extend_from_slice(if number == 0 { b"\"" } else { b",\"" });
+            out.extend_from_slice(&node.hex());
+            out.push(b'"');
+        }
+        out.push(b']');
+    } else {
+        let nodes: Vec<u8> = frontier.roots().iter().flat_map(Digest::as_bytes).copied().collect();
+        out.extend_from_slice(format!("{{\"frontier\":\"{}\"", STANDARD.encode(nodes)).as_bytes());
     }
     let root = STANDARD.encode(root.as_bytes());
     let size = frontier.size();
-    out.extend_from_slice(format!("],\"note\":\"{origin}\\n{size}\\n{root}\\n\\n— {origin} ").as_bytes());
+    out.extend_from_slice(format!(",\"note\":\"{origin}\\n{size}\\n{root}\\n\\n— {origin} ").as_bytes());
     out
 }
 
@@ -82,7 +88,7 @@ pub(crate) fn sign_checkpoint(
 ) -> (CanonicalJson, Checkpoint, String) {
     let checkpoint = Checkpoint { origin: origin.to_owned(), size: frontier.size(), root: frontier.root() };
     let note = checkpoint.sign(key);
-    let mut body = spell_checkpoint(frontier, &checkpoint.root, origin);
+    let mut body = spell_checkpoint(frontier, &checkpoint.root, origin, FORMAT);
     body.extend_from_slice(note.trim_end().rsplit(' ').next().unwrap_or_default().as_bytes());
     body.extend_from_slice(b"\\n\"}");
     (CanonicalJson::spelled(String::from_utf8_lossy(&body).into_owned()), checkpoint, note)
@@ -91,8 +97,30 @@ pub(crate) fn sign_checkpoint(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CheckpointBody {
-    frontier: Vec<Digest>,
+    frontier: FrontierText,
     note: String,
+}
+
+/// The roots of complete subtrees, largest first: one base64 text, or a list in format 1.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FrontierText {
+    Joined(String),
+    List(Vec<Digest>),
+}
+
+impl FrontierText {
+    fn nodes(self) -> Option<Vec<Digest>> {
+        match self {
+            FrontierText::List(nodes) => Some(nodes),
+            FrontierText::Joined(text) => {
+                let bytes = STANDARD.decode(text).ok()?;
+                let whole = bytes.len().is_multiple_of(32);
+                let node = |chunk: &[u8]| chunk.try_into().ok().map(Digest::from_bytes);
+                whole.then(|| bytes.chunks(32).map(node).collect())?
+            }
+        }
+    }
 }
 
 /// The signed note in the body of a checkpoint entry.
@@ -160,6 +188,27 @@ pub(crate) struct RecoveryBody {
     pub(crate) tail_sha256: Digest,
     /// Bytes after the last whole entry.
     pub(crate) torn_bytes: u64,
+    /// The writer itself reported all that follows as not recorded.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) refused: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Goes on after a crash, in the same lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResumeBody {
+    /// Whole entries right before this one that nobody vouches for.
+    pub(crate) entries: u64,
+    /// How long this segment's pack is, if it is longer than the entries say. The segment takes no more payloads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pack_bytes: Option<u64>,
+    /// Entries before those: under a checkpoint, or known to the witness.
+    pub(crate) proven: u64,
 }
 
 impl RecoveryBody {
@@ -173,6 +222,7 @@ impl RecoveryBody {
             tail_bytes: tail.bytes,
             tail_sha256: tail.sha256,
             torn_bytes: tail.torn_bytes,
+            refused: false,
         }
     }
 }
@@ -184,8 +234,8 @@ pub(crate) struct KeyBody {
     pub(crate) key: String,
 }
 
-/// How long the pack of this segment is by now.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// How long the pack of this segment is by now; format 1.
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PackBody {
     pub(crate) bytes: u64,

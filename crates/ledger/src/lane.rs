@@ -188,7 +188,8 @@ fn parse_head(bytes: &[u8]) -> (LaneHead, bool) {
             | Kind::Kernel
             | Kind::Key
             | Kind::Erase
-            | Kind::Pack => return (head, false),
+            | Kind::Pack
+            | Kind::Resume => return (head, false),
         }
         rest = rest.get(line.bytes.len() + 1..).unwrap_or_default();
     }
@@ -242,12 +243,14 @@ pub(crate) struct LaneState {
     pub(crate) signer: Option<PublicKey>,
     /// Tip after the last checkpoint.
     pub(crate) tip: Tip,
-    /// Whole entries, those after the last checkpoint too.
-    pub(crate) whole: u64,
+    /// Tip after the last whole entry, be it under a checkpoint or not.
+    pub(crate) whole: Tip,
     pub(crate) recoveries: Vec<RecoveryBody>,
     pub(crate) erasures: Vec<EraseBody>,
-    /// First entry and recorded pack length of each segment that was walked.
-    pub(crate) packs: Vec<(u64, u64)>,
+    /// The packs of the segments that were walked.
+    pub(crate) packs: Vec<PackState>,
+    /// Entries that nobody vouches for, as `resume` entries say.
+    pub(crate) unvouched: u64,
     pub(crate) clock_steps_back: u64,
 }
 
@@ -258,13 +261,25 @@ impl LaneState {
             end: LaneEnd::Empty,
             signer: None,
             tip: Tip::start(&plan.origin),
-            whole: 0,
+            whole: Tip::start(&plan.origin),
+            unvouched: 0,
             recoveries: Vec::new(),
             erasures: Vec::new(),
             packs: Vec::new(),
             clock_steps_back: 0,
         }
     }
+}
+
+/// What the entries of a segment say of its pack.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PackState {
+    /// The segment's first entry.
+    pub(crate) first: u64,
+    /// Length of the payloads that entries name.
+    pub(crate) recorded: u64,
+    /// Length with what a crash left at its end, where an entry says so.
+    pub(crate) found: Option<u64>,
 }
 
 /// Which keys may sign a lane.
@@ -293,7 +308,7 @@ impl LanePlan {
             return Ok(state);
         }
         let mut signatures = Signatures::new(keys);
-        let last = pieces.len().saturating_sub(1);
+        let (walked, last) = (pieces.len(), self.segments.len().saturating_sub(1));
         for (position, piece) in pieces.into_iter().enumerate() {
             if let Some(broken) = self.gap(&state, position) {
                 state.end = LaneEnd::Broken(broken);
@@ -308,11 +323,17 @@ impl LanePlan {
                 return Ok(state);
             }
         }
+        if walked <= last {
+            // The next segment has nothing to start from.
+            let position = walked.saturating_sub(1);
+            state.end = LaneEnd::Broken(self.broken(position, None, None, Why::OpenSegment));
+            return Ok(state);
+        }
         state.signer = signatures.current;
         if let LaneEnd::Empty = state.end {
             state.end = LaneEnd::Clean;
         }
-        let found = |known: &Known| if known.unsigned { state.whole } else { state.tip.size() };
+        let found = |known: &Known| if known.unsigned { state.whole.size() } else { state.tip.size() };
         if let Some(known) = self.known.iter().find(|known| known.size > found(known)) {
             state.end = LaneEnd::Broken(self.shorter(found(known), known));
         }
@@ -346,7 +367,7 @@ impl LanePlan {
             return Ok(Err(self.broken(position, Some(known.size.saturating_sub(1)), None, why)));
         }
         state.tip = end.tip;
-        state.whole = state.tip.size();
+        state.whole = state.tip.clone();
         Ok(Ok(()))
     }
 
@@ -374,14 +395,17 @@ impl LanePlan {
                 .end_of(&walk, tail)
                 .map_err(|why| self.broken(position, Some(walk.proven.size()), None, why))?;
         }
-        state.packs.push((self.segments.get(position).copied().unwrap_or(0), walk.pack_bytes));
+        let first = self.segments.get(position).copied().unwrap_or(0);
+        let (recorded, found) = (walk.pack_bytes, walk.pack_bytes_found);
+        state.packs.push(PackState { first, recorded, found });
+        state.unvouched += walk.unvouched;
         state.clock_steps_back += walk.clock_steps_back;
         // They stand in a lane's first batch: without a checkpoint after them they settle nothing.
         if walk.proven.size() > 0 {
             state.recoveries.extend(walk.recoveries);
         }
         state.erasures.extend(walk.erasures);
-        state.whole = walk.proven.size() + walk.unproven;
+        state.whole = walk.whole;
         state.tip = walk.proven;
         Ok(())
     }

@@ -11,7 +11,7 @@
 use std::io;
 
 use crate::LaneId;
-use crate::storage::Storage;
+use crate::storage::{Appender, Existing, Lock, Storage};
 
 pub(crate) const LANES: &str = "lanes";
 pub(crate) const INDEX: &str = "index";
@@ -53,4 +53,41 @@ fn first_of(stem: &str) -> Option<u64> {
     let digits = stem.len() >= 12 && stem.bytes().all(|byte| byte.is_ascii_digit());
     let first = digits.then(|| stem.parse().ok())??;
     (format!("{first:012}") == stem).then_some(first)
+}
+
+/// Makes a file, or takes one that was made and never written to.
+pub(crate) fn new_file(storage: &dyn Storage, path: &str) -> io::Result<Box<dyn Appender>> {
+    match storage.appender(path, Existing::Refused) {
+        Err(error)
+            if error.kind() == io::ErrorKind::AlreadyExists
+                && storage.stat(path)?.is_some_and(|stat| stat.bytes == 0) =>
+        {
+            storage.appender(path, Existing::Required)
+        }
+        file => file,
+    }
+}
+
+/// Takes the first lane that has a folder and nothing in it, or makes the next folder.
+pub(crate) fn vacant_lane(storage: &dyn Storage, lane_min: u16) -> io::Result<(LaneId, Box<dyn Lock>)> {
+    let existing = lanes(storage)?;
+    for lane in existing.iter().filter(|lane| lane.get() >= lane_min) {
+        if segments(storage, *lane)?.is_empty()
+            && let Some(lock) = storage.lock(&lane_lock(*lane))?
+            && segments(storage, *lane)?.is_empty()
+        {
+            return Ok((*lane, lock));
+        }
+    }
+    let mut number = existing.last().map_or(0, |lane| lane.get() + 1).max(lane_min);
+    while let Some(lane) = LaneId::new(number) {
+        storage.create_folder(&lane_folder(lane))?;
+        if let Some(lock) = storage.lock(&lane_lock(lane))?
+            && segments(storage, lane)?.is_empty()
+        {
+            return Ok((lane, lock));
+        }
+        number += 1;
+    }
+    Err(io::Error::other(format!("all {} lanes are in use", LaneId::MAX.get())))
 }

@@ -91,6 +91,23 @@ impl Ledger {
         }
     }
 
+    /// The same without a signature of its own: the draft is durable and known to the witness when the future resolves, and under
+    /// a signature with the next entry that has one. For what is soon followed by such an entry; a crash before that leaves it
+    /// without proof, and whoever goes on treats it as recorded.
+    pub fn append_unsigned(&self, draft: Draft) -> Appending {
+        match prepare(draft) {
+            Err(error) => Appending::ready(Err(error)),
+            Ok(item) => self.append_item(Item { signed: false, ..item }),
+        }
+    }
+
+    /// Has a draft recorded with the next one that is appended, right before it. If none comes, it isn't recorded.
+    pub fn announce(&self, draft: Draft) -> Result<(), AppendError> {
+        let item = prepare(draft)?;
+        self.shared.lane.with_writer(|writer| writer.announce(item));
+        Ok(())
+    }
+
     pub(crate) fn append_item(&self, item: Item) -> Appending {
         if self.shared.inline {
             Appending::ready(self.shared.lane.append_inline(item))
@@ -188,7 +205,7 @@ fn prepare(draft: Draft) -> Result<Item, AppendError> {
     if largest > PAYLOAD_BYTES_MAX {
         return Err(AppendError::TooLarge { bytes: largest, bytes_max: PAYLOAD_BYTES_MAX });
     }
-    Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads })
+    Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads, signed: true })
 }
 
 /// Why a draft is not recorded. Whatever was to follow from it must not happen.

@@ -16,10 +16,14 @@ pub struct Line<'a> {
     pub body: &'a [u8],
     /// What it is about.
     pub kind: Kind,
+    /// How long the segment's pack is with its payloads, if it has any.
+    pub pack: Option<u64>,
     /// Hash of the line before.
     pub prev: Digest,
     /// Its place in the lane.
     pub seq: u64,
+    /// Version of its form.
+    pub version: u64,
     /// The whole line, without its newline.
     pub bytes: &'a [u8],
 }
@@ -50,7 +54,16 @@ impl<'a> Line<'a> {
             cursor.at += 1;
         }
         let kind = Kind::from_bytes(cursor.since(kind_start)).ok_or(Flaw::Invalid { at: kind_start })?;
-        cursor.literal(b"\",\"prev\":\"")?;
+        cursor.literal(b"\",\"p")?;
+        let mut pack = None;
+        if cursor.peek()? == b'a' {
+            cursor.literal(b"ack\":")?;
+            let pack_start = cursor.at;
+            let bytes = u64::try_from(cursor.integer()?).map_err(|_| Flaw::Invalid { at: pack_start })?;
+            pack = Some(bytes);
+            cursor.literal(b",\"p")?;
+        }
+        cursor.literal(b"rev\":\"")?;
         let prev_start = cursor.at;
         let hex = cursor.exactly(64, |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))?;
         let prev = Digest::from_hex(hex).ok_or(Flaw::Invalid { at: prev_start })?;
@@ -59,7 +72,8 @@ impl<'a> Line<'a> {
         let seq = u64::try_from(cursor.integer()?).map_err(|_| Flaw::Invalid { at: seq_start })?;
         cursor.literal(b",\"v\":")?;
         let version_start = cursor.at;
-        if cursor.integer()?.unsigned_abs() != FORMAT {
+        let version = u64::try_from(cursor.integer()?).unwrap_or(0);
+        if !(1..=FORMAT).contains(&version) || (pack.is_some() && version == 1) {
             return Err(Flaw::Invalid { at: version_start });
         }
         cursor.literal(b"}")?;
@@ -68,7 +82,7 @@ impl<'a> Line<'a> {
         if whole.len() > LINE_BYTES_MAX {
             return Err(Flaw::Invalid { at: LINE_BYTES_MAX });
         }
-        Ok(Line { at_ms, body, kind, prev, seq, bytes: whole })
+        Ok(Line { at_ms, body, kind, pack, prev, seq, version, bytes: whole })
     }
 
     /// The hash of the line: chain link and tree leaf.
@@ -87,12 +101,13 @@ mod tests {
     use crate::entry::Prepared;
 
     fn line(kind: Kind, at_ms: i64, body: &serde_json::Value) -> (Vec<u8>, Digest) {
+        packed_line(kind, at_ms, body, None)
+    }
+
+    fn packed_line(kind: Kind, at_ms: i64, body: &serde_json::Value, pack: Option<u64>) -> (Vec<u8>, Digest) {
         let mut out = Vec::new();
-        let hash = Prepared::new(kind, at_ms, &CanonicalJson::of(body).unwrap()).finish(
-            &Digest::of(b"before"),
-            7,
-            &mut out,
-        );
+        let prepared = Prepared::new(kind, at_ms, &CanonicalJson::of(body).unwrap());
+        let hash = prepared.finish(&Digest::of(b"before"), 7, pack, &mut out);
         (out, hash)
     }
 
@@ -100,9 +115,10 @@ mod tests {
     fn what_is_prepared_scans_back_and_is_canonical_as_a_whole() {
         for kind in Kind::ALL {
             for at_ms in [0, 1, -5, crate::entry::AT_MS_MAX] {
-                let (bytes, hash) = line(*kind, at_ms, &json!({"z": [1, 2.5], "a": "é\n\""}));
+                let pack = (at_ms > 0).then_some(900);
+                let (bytes, hash) = packed_line(*kind, at_ms, &json!({"z": [1, 2.5], "a": "é\n\""}), pack);
                 let read = Line::parse(&bytes).unwrap();
-                assert_eq!((read.kind, read.at_ms, read.seq), (*kind, at_ms, 7));
+                assert_eq!((read.kind, read.at_ms, read.seq, read.pack), (*kind, at_ms, 7, pack));
                 assert_eq!(read.prev, Digest::of(b"before"));
                 assert_eq!(read.hash(), hash);
                 canonical::check(read.bytes).unwrap();
@@ -114,9 +130,13 @@ mod tests {
     fn adv_093b_unknown_kinds_and_versions_are_errors() {
         let (bytes, _) = line(Kind::Intent, 1, &json!({}));
         let text = String::from_utf8(bytes).unwrap();
-        for (from, to) in [("intent", "intend"), ("\"v\":1", "\"v\":2"), ("\"v\":1", "\"v\":1,\"w\":1")] {
+        for (from, to) in [("intent", "intend"), ("\"v\":2", "\"v\":3"), ("\"v\":2", "\"v\":2,\"w\":1")] {
             assert_eq!(Line::parse(text.replace(from, to).as_bytes()), None, "{to}");
         }
+        assert_eq!(Line::parse(text.replace("\"v\":2", "\"v\":1").as_bytes()).unwrap().version, 1);
+        let (packed, _) = packed_line(Kind::Intent, 1, &json!({}), Some(9));
+        let old = String::from_utf8(packed).unwrap().replace("\"v\":2", "\"v\":1");
+        assert_eq!(Line::parse(old.as_bytes()), None, "format 1 has no pack in its lines");
     }
 
     proptest! {

@@ -157,7 +157,7 @@ fn take_lane(home: Home, found: Found) -> Result<LaneWriter, OpenError> {
     let at_ms = home.options.opened_at_ms;
     let Found { taken, recoveries, locks, unknown, .. } = found;
     let mut writer = match taken {
-        Some(taken) if recoveries.is_empty() => LaneWriter::resume(home, taken)?,
+        Some(taken) if recoveries.is_empty() => taken,
         Some(_) | None => {
             drop(taken);
             let beginning = Beginning { recoveries: &recoveries, ..Beginning::default() };

@@ -11,8 +11,8 @@ pub struct Options {
     pub opened_at_ms: i64,
     /// A segment that reached this size is followed by a new one.
     pub segment_bytes_max: u64,
-    /// Whether every batch ends in a checkpoint, so that all that is acknowledged is under a
-    /// signature. If not, a crash leaves acknowledged entries in an unproven tail.
+    /// Whether every batch ends in a checkpoint, unless all of it was appended without a signature. If not, a crash leaves
+    /// acknowledged entries in an unproven tail.
     pub checkpoint_every_batch: bool,
     /// Otherwise a checkpoint follows after this many entries.
     pub checkpoint_entries_max: u64,

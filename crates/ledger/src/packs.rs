@@ -8,7 +8,7 @@ use crate::internal::EraseBody;
 use crate::lane::{SEGMENT_BYTES_CAP, last_checkpoint};
 use crate::layout::{lane_lock, lanes, pack_path, segment_path, segments};
 use crate::line::Line;
-use crate::payload::{HEADER_BYTES, Header, PayloadKey};
+use crate::payload::{HEADER_BYTES_MAX, HEADER_BYTES_MIN, Header, PayloadKey};
 use crate::read::{ReadError, Reader};
 use crate::storage::Storage;
 use crate::writer::Item;
@@ -29,7 +29,8 @@ pub(crate) struct Packs {
 struct Place {
     path: String,
     at: u64,
-    stored_bytes: u64,
+    /// Header and stored bytes.
+    bytes: u64,
 }
 
 impl Packs {
@@ -48,9 +49,9 @@ impl Packs {
         let mut at = self.scanned.get(&path).copied().unwrap_or(0);
         let mut window = Vec::new();
         let mut window_at = at;
-        while at + HEADER_BYTES as u64 <= stat.bytes {
+        while at + HEADER_BYTES_MIN as u64 <= stat.bytes {
             let offset = usize::try_from(at - window_at).unwrap_or(usize::MAX);
-            let header = match window.get(offset..).filter(|rest| rest.len() >= HEADER_BYTES) {
+            let header = match window.get(offset..).filter(|rest| rest.len() >= HEADER_BYTES_MAX) {
                 Some(rest) => Header::read(rest),
                 None => {
                     storage.read(&path, at, WINDOW_BYTES, &mut window)?;
@@ -60,11 +61,12 @@ impl Packs {
             };
             // What isn't a whole record is on its way, or stray: nothing names it yet.
             let Some(header) = header else { break };
-            let end = at + HEADER_BYTES as u64 + header.stored_bytes;
+            let bytes = header.header_bytes() as u64 + header.stored_bytes;
+            let end = at + bytes;
             if end > stat.bytes {
                 break;
             }
-            let place = Place { path: path.clone(), at, stored_bytes: header.stored_bytes };
+            let place = Place { path: path.clone(), at, bytes };
             self.places.entry(header.digest).or_default().push(place);
             at = end;
         }
@@ -106,7 +108,10 @@ impl Reader {
     /// The bytes of a payload, without taking a lane; `None` if it was erased or never there.
     pub fn payload(&self, digest: &Digest, key: Option<&PayloadKey>) -> Result<Option<Vec<u8>>, ReadError> {
         let storage = self.storage.as_ref();
-        let places = Packs::default().places(storage, digest)?;
+        let places = {
+            let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+            packs.places(storage, digest)?
+        };
         open_first(storage, places, digest, key)
     }
 }
@@ -121,7 +126,7 @@ fn open_first(
     let mut rotten = false;
     for place in places {
         let mut bytes = Vec::new();
-        match storage.read(&place.path, place.at, HEADER_BYTES as u64 + place.stored_bytes, &mut bytes) {
+        match storage.read(&place.path, place.at, place.bytes, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             read => read?,
         }
@@ -132,7 +137,7 @@ fn open_first(
         if header.is_erased() {
             continue;
         }
-        let stored = bytes.split_off(HEADER_BYTES);
+        let stored = bytes.split_off(header.header_bytes());
         match header.open(stored, key) {
             Some(plain) if header.digest == *digest => return Ok(Some(plain)),
             Some(_) | None => rotten = true,
@@ -170,14 +175,15 @@ impl Ledger {
         let mut erased = 0;
         for place in places {
             let mut bytes = Vec::new();
-            storage.read(&place.path, place.at, HEADER_BYTES as u64, &mut bytes).map_err(failed)?;
+            storage.read(&place.path, place.at, HEADER_BYTES_MAX as u64, &mut bytes).map_err(failed)?;
             let Some(header) = Header::read(&bytes).filter(|header| header.digest == *digest) else {
                 continue;
             };
             // Bytes first, mark second: a record marked as erased has no bytes left.
-            let zeros = vec![0; usize::try_from(place.stored_bytes).unwrap_or(0)];
-            storage.overwrite(&place.path, place.at + HEADER_BYTES as u64, &zeros).map_err(failed)?;
-            let mut marked = Vec::with_capacity(HEADER_BYTES);
+            let zeros = vec![0; usize::try_from(header.stored_bytes).unwrap_or(0)];
+            let stored_at = place.at + header.header_bytes() as u64;
+            storage.overwrite(&place.path, stored_at, &zeros).map_err(failed)?;
+            let mut marked = Vec::with_capacity(HEADER_BYTES_MAX);
             header.erased().write(&mut marked);
             storage.overwrite(&place.path, place.at, &marked).map_err(failed)?;
             erased += 1;

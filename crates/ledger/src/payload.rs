@@ -5,10 +5,13 @@
 //! place and marks it; the ledger keeps the digest and says that the bytes are gone.
 //!
 //! ```text
-//! "RGPK" · flags · 3 zeros · plain length u64 · stored length u64 · digest 32 · nonce 12 · check 32 · bytes
+//! "RGP2" · flags · 3 zeros · plain length u64 · digest 32 · bytes
+//! "RGP2" · flags · 3 zeros · plain length u64 · digest 32 · nonce 12 · check 32 · bytes       encrypted
+//! "RGPK" · flags · 3 zeros · plain length u64 · stored length u64 · digest 32 · nonce 12 · check 32 · bytes   format 1
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload as Sealed};
 use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
@@ -19,8 +22,14 @@ use crate::Digest;
 
 /// Longest payload.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
-pub(crate) const HEADER_BYTES: usize = 100;
-const MAGIC: &[u8; 4] = b"RGPK";
+/// The shortest header, and the longest.
+pub(crate) const HEADER_BYTES_MIN: usize = 48;
+pub(crate) const HEADER_BYTES_MAX: usize = FIRST_HEADER_BYTES;
+const SEALED_HEADER_BYTES: usize = 92;
+const FIRST_HEADER_BYTES: usize = 100;
+const MAGIC: &[u8; 4] = b"RGP2";
+/// Format 1.
+const FIRST_MAGIC: &[u8; 4] = b"RGPK";
 const ENCRYPTED: u8 = 1;
 const ERASED: u8 = 2;
 const SEAL_BYTES: u64 = 16;
@@ -29,12 +38,18 @@ const SEAL_BYTES: u64 = 16;
 #[derive(Debug, Clone)]
 pub struct Payload {
     digest: Digest,
-    bytes: Vec<u8>,
+    /// Shared, because a draft may be kept until it is written.
+    bytes: Arc<Vec<u8>>,
 }
 
 impl Payload {
     /// Takes the bytes and their digest.
     pub fn new(bytes: Vec<u8>) -> Payload {
+        Payload::shared(Arc::new(bytes))
+    }
+
+    /// The same for bytes that others hold too; they are not copied.
+    pub fn shared(bytes: Arc<Vec<u8>>) -> Payload {
         Payload { digest: Digest::of(&bytes), bytes }
     }
 
@@ -87,6 +102,8 @@ impl fmt::Debug for PayloadKey {
 /// What stands before the stored bytes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// Written in format 1.
+    first_format: bool,
     flags: u8,
     plain_bytes: u64,
     pub(crate) stored_bytes: u64,
@@ -100,23 +117,27 @@ impl Header {
     /// Reads a header strictly: what has no meaning must be zero.
     pub(crate) fn read(bytes: &[u8]) -> Option<Header> {
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
+        let first_format = magic == FIRST_MAGIC;
         let ([flags, zeros @ ..], rest) = rest.split_first_chunk::<4>()?;
-        let (plain_bytes, rest) = rest.split_first_chunk::<8>()?;
-        let (stored_bytes, rest) = rest.split_first_chunk::<8>()?;
+        let seal = if flags & ENCRYPTED != 0 { SEAL_BYTES } else { 0 };
+        let (plain_bytes, mut rest) = rest.split_first_chunk::<8>()?;
+        let plain_bytes = u64::from_le_bytes(*plain_bytes);
+        let mut stored_bytes = plain_bytes.checked_add(seal)?;
+        if first_format {
+            let (stored, after) = rest.split_first_chunk::<8>()?;
+            (stored_bytes, rest) = (u64::from_le_bytes(*stored), after);
+        }
         let (digest, rest) = rest.split_first_chunk::<32>()?;
-        let (nonce, rest) = rest.split_first_chunk::<12>()?;
-        let (check, _) = rest.split_first_chunk::<32>()?;
-        let header = Header {
-            flags: *flags,
-            plain_bytes: u64::from_le_bytes(*plain_bytes),
-            stored_bytes: u64::from_le_bytes(*stored_bytes),
-            digest: Digest::from_bytes(*digest),
-            nonce: *nonce,
-            check: *check,
-        };
+        let (mut nonce, mut check) = ([0; 12], [0; 32]);
+        if first_format || seal > 0 {
+            let (own_nonce, rest) = rest.split_first_chunk::<12>()?;
+            let (own_check, _) = rest.split_first_chunk::<32>()?;
+            (nonce, check) = (*own_nonce, *own_check);
+        }
+        let digest = Digest::from_bytes(*digest);
+        let header = Header { first_format, flags: *flags, plain_bytes, stored_bytes, digest, nonce, check };
         let blank = header.nonce == [0; 12] && header.check == [0; 32];
-        let seal = if header.is_encrypted() { SEAL_BYTES } else { 0 };
-        let sound = magic == MAGIC
+        let sound = (first_format || magic == MAGIC)
             && zeros == &[0; 3]
             && header.flags & !(ENCRYPTED | ERASED) == 0
             && (blank || (header.is_encrypted() && !header.is_erased()))
@@ -125,14 +146,27 @@ impl Header {
         sound.then_some(header)
     }
 
+    /// Its own length.
+    pub(crate) fn header_bytes(&self) -> usize {
+        match (self.first_format, self.is_encrypted()) {
+            (true, _) => FIRST_HEADER_BYTES,
+            (false, true) => SEALED_HEADER_BYTES,
+            (false, false) => HEADER_BYTES_MIN,
+        }
+    }
+
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(if self.first_format { FIRST_MAGIC } else { MAGIC });
         out.extend_from_slice(&[self.flags, 0, 0, 0]);
         out.extend_from_slice(&self.plain_bytes.to_le_bytes());
-        out.extend_from_slice(&self.stored_bytes.to_le_bytes());
+        if self.first_format {
+            out.extend_from_slice(&self.stored_bytes.to_le_bytes());
+        }
         out.extend_from_slice(self.digest.as_bytes());
-        out.extend_from_slice(&self.nonce);
-        out.extend_from_slice(&self.check);
+        if self.first_format || self.is_encrypted() {
+            out.extend_from_slice(&self.nonce);
+            out.extend_from_slice(&self.check);
+        }
     }
 
     pub(crate) fn is_erased(&self) -> bool {
@@ -195,6 +229,7 @@ pub(crate) fn write_record(
     out: &mut Vec<u8>,
 ) -> Result<(), SealError> {
     let mut header = Header {
+        first_format: false,
         flags: 0,
         plain_bytes: payload.bytes.len() as u64,
         stored_bytes: payload.bytes.len() as u64,
@@ -249,8 +284,8 @@ impl<'a> Records<'a> {
     fn record(&self) -> Option<(Header, &'a [u8])> {
         let rest = self.bytes.get(self.at..)?;
         let header = Header::read(rest)?;
-        let end = HEADER_BYTES.checked_add(usize::try_from(header.stored_bytes).ok()?)?;
-        Some((header, rest.get(HEADER_BYTES..end)?))
+        let end = header.header_bytes().checked_add(usize::try_from(header.stored_bytes).ok()?)?;
+        Some((header, rest.get(header.header_bytes()..end)?))
     }
 }
 
@@ -266,7 +301,7 @@ impl<'a> Iterator for Records<'a> {
             self.at = usize::MAX;
             return Some(Err(start));
         };
-        self.at += HEADER_BYTES + stored.len();
+        self.at += header.header_bytes() + stored.len();
         Some(Ok((start, header, stored)))
     }
 }
@@ -300,11 +335,31 @@ mod tests {
         }
     }
 
+    /// The same records as format 1 had them.
+    fn first_format(pack: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for record in Records::new(pack) {
+            let (_, header, stored) = record.unwrap();
+            Header { first_format: true, ..header }.write(&mut out);
+            out.extend_from_slice(stored);
+        }
+        out
+    }
+
+    #[test]
+    fn records_of_format_1_are_read() {
+        let old = first_format(&pack(None));
+        assert_eq!(check_pack(&old), Ok(3));
+        assert_eq!(old.len(), 3 * FIRST_HEADER_BYTES + 1005);
+        let (_, header, stored) = Records::new(&old).next().unwrap().unwrap();
+        assert_eq!(header.open(stored.to_vec(), None).unwrap(), b"first");
+    }
+
     #[test]
     fn every_bit_flip_in_a_pack_is_seen() {
         let key = PayloadKey::new([3; 32]);
-        for key in [None, Some(&key)] {
-            let good = pack(key);
+        let plain = pack(None);
+        for good in [plain.clone(), pack(Some(&key)), first_format(&plain)] {
             for at in 0..good.len() * 8 {
                 let mut bad = good.clone();
                 bad[at / 8] ^= 1 << (at % 8);

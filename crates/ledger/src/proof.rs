@@ -1,10 +1,11 @@
 //! Proofs that stand alone: about one entry, between two checkpoints, and of a whole session.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::internal::note_of;
+use crate::internal::{ResumeBody, note_of};
 use crate::layout::{segment_path, segments};
 use crate::line::Line;
 use crate::note::{Checkpoint, NoteError};
@@ -151,6 +152,14 @@ struct Leaves {
     hashes: Vec<Digest>,
     checkpoint: String,
     size: u64,
+    /// Entries that nobody vouches for: they are in the tree, and prove nothing.
+    unvouched: Vec<Range<u64>>,
+}
+
+impl Leaves {
+    fn vouches_for(&self, seq: u64) -> bool {
+        !self.unvouched.iter().any(|range| range.contains(&seq))
+    }
 }
 
 impl Reader {
@@ -163,6 +172,7 @@ impl Reader {
             }
         })?;
         let missing = ReadError::NoEntry { lane, seq };
+        let leaves = leaves.filter(|leaves| leaves.vouches_for(seq));
         let (Some(leaves), Some(line)) = (leaves, wanted.remove(&seq)) else { return Err(missing) };
         let path = Tree::new(leaves.hashes).inclusion(seq, leaves.size).ok_or(missing)?;
         Ok(Proof { line, seq, path, checkpoint: leaves.checkpoint })
@@ -185,9 +195,9 @@ impl Reader {
                     wanted.push((line.seq, String::from_utf8_lossy(line.bytes).into_owned()));
                 }
             })?;
-            let Some(Leaves { hashes, checkpoint, size }) = leaves.filter(|_| !wanted.is_empty()) else {
-                continue;
-            };
+            let Some(leaves) = leaves.filter(|_| !wanted.is_empty()) else { continue };
+            wanted.retain(|(seq, _)| leaves.vouches_for(*seq));
+            let Leaves { hashes, checkpoint, size, .. } = leaves;
             let tree = Tree::new(hashes);
             let entries: Vec<ExportedEntry> = wanted
                 .into_iter()
@@ -208,6 +218,7 @@ impl Reader {
         let settled = self.settled()?.get(&lane).copied();
         let mut hashes = Vec::new();
         let mut last: Option<(u64, String)> = None;
+        let mut unvouched = Vec::new();
         let mut bytes = Vec::new();
         'lane: for first in segments(self.storage.as_ref(), lane)? {
             let path = segment_path(lane, first);
@@ -215,7 +226,7 @@ impl Reader {
             let valid = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
             let mut at = 0;
             while let Ok(line) = Line::scan(bytes.get(at..valid).unwrap_or_default()) {
-                if line.seq != hashes.len() as u64 || settled == Some(line.seq) {
+                if line.seq != hashes.len() as u64 || settled.is_some_and(|end| end.proven == line.seq) {
                     break 'lane;
                 }
                 look(&line);
@@ -223,9 +234,13 @@ impl Reader {
                 at += line.bytes.len() + 1;
                 if line.kind == Kind::Checkpoint {
                     last = note_of(line.body).map(|note| (line.seq, note));
+                } else if line.kind == Kind::Resume
+                    && let Ok(body) = serde_json::from_slice::<ResumeBody>(line.body)
+                {
+                    unvouched.push(body.proven..line.seq);
                 }
             }
         }
-        Ok(last.map(|(size, checkpoint)| Leaves { hashes, checkpoint, size }))
+        Ok(last.map(|(size, checkpoint)| Leaves { hashes, checkpoint, size, unvouched }))
     }
 }

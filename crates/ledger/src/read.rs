@@ -3,16 +3,21 @@
 //! Readers see what is on disk, also while others write. Within a lane the order is that of the
 //! chain, whatever the clocks said; lanes are merged by time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memchr::memmem;
 
 use crate::chain::Known;
 use crate::index::{Index, IndexError};
+use crate::internal::{RecoveryBody, ResumeBody};
 use crate::lane::{SEGMENT_BYTES_CAP, read_head};
 use crate::layout::{lanes, segment_path, segments};
 use crate::line::Line;
+use crate::packs::Packs;
 use crate::storage::{Files, Storage};
 use crate::witness::Witnessed;
 use crate::{Digest, Entry, Kind, LaneId};
@@ -90,6 +95,24 @@ impl Iterator for Either {
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) storage: Arc<dyn Storage>,
+    settled: Arc<Mutex<SettledLanes>>,
+    pub(crate) packs: Arc<Mutex<Packs>>,
+}
+
+/// Which lanes' ends were settled, as far as lanes were asked.
+#[derive(Debug, Default)]
+struct SettledLanes {
+    read: BTreeSet<LaneId>,
+    ends: Arc<BTreeMap<LaneId, Settled>>,
+}
+
+/// How a recovery entry settled the end of a lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settled {
+    /// Entries that stand.
+    pub(crate) proven: u64,
+    /// The writer reported the rest as not recorded.
+    pub(crate) refused: bool,
 }
 
 impl Reader {
@@ -100,7 +123,7 @@ impl Reader {
 
     /// Reads the ledger in a storage.
     pub fn on(storage: Arc<dyn Storage>) -> Reader {
-        Reader { storage }
+        Reader { storage, settled: Arc::default(), packs: Arc::default() }
     }
 
     /// The lanes there are.
@@ -126,17 +149,11 @@ impl Reader {
     }
 
     /// The entries of one lane from a place on.
-    pub fn lane_since(
-        &self,
-        lane: LaneId,
-        seq: u64,
-    ) -> Result<impl Iterator<Item = Result<Entry, ReadError>> + use<>, ReadError> {
+    pub fn lane_since(&self, lane: LaneId, seq: u64) -> Result<LaneEntries, ReadError> {
         let firsts = segments(self.storage.as_ref(), lane)?;
         let position = firsts.partition_point(|first| *first <= seq).saturating_sub(1);
         let settled = self.settled()?.get(&lane).copied();
-        let before =
-            move |entry: &Result<Entry, ReadError>| entry.as_ref().is_ok_and(|entry| entry.seq < seq);
-        Ok(self.lane_from(lane, position, settled)?.skip_while(before))
+        Ok(LaneEntries { since: seq, ..self.lane_from(lane, position, settled)? })
     }
 
     /// The last entries of the whole ledger that aren't the ledger's own, oldest first.
@@ -170,21 +187,29 @@ impl Reader {
     }
 
     /// Where recovery entries settled the ends of lanes.
-    pub(crate) fn settled(&self) -> Result<BTreeMap<LaneId, u64>, ReadError> {
-        let mut settled = BTreeMap::new();
-        for lane in self.lanes()? {
-            for recovery in read_head(self.storage.as_ref(), lane)?.recoveries {
-                settled.insert(recovery.lane, recovery.proven);
+    pub(crate) fn settled(&self) -> Result<Arc<BTreeMap<LaneId, Settled>>, ReadError> {
+        let lanes = self.lanes()?;
+        let mut known = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        // A lane is settled in the first batch of a newer one, so what was read of the older ones stays true.
+        for lane in lanes.into_iter().filter(|lane| !known.read.contains(lane)).collect::<Vec<_>>() {
+            let head = read_head(self.storage.as_ref(), lane)?;
+            // A lane whose first batch isn't there yet is looked at again.
+            if head.key.is_some() {
+                known.read.insert(lane);
+            }
+            let ends = Arc::make_mut(&mut known.ends);
+            for RecoveryBody { lane, proven, refused, .. } in head.recoveries {
+                ends.insert(lane, Settled { proven, refused });
             }
         }
-        Ok(settled)
+        Ok(known.ends.clone())
     }
 
     fn lane_from(
         &self,
         lane: LaneId,
         position: usize,
-        settled: Option<u64>,
+        settled: Option<Settled>,
     ) -> Result<LaneEntries, ReadError> {
         Ok(LaneEntries {
             storage: self.storage.clone(),
@@ -196,7 +221,10 @@ impl Reader {
             at: 0,
             line: 0,
             proven_bytes: 0,
+            unvouched: Vec::new(),
             before: None,
+            since: 0,
+            kinds: None,
             done: false,
         })
     }
@@ -210,38 +238,42 @@ pub struct LaneEntries {
     segments: Vec<u64>,
     /// The next segment to load.
     position: usize,
-    settled: Option<u64>,
+    settled: Option<Settled>,
     bytes: Vec<u8>,
     at: usize,
     line: u64,
     proven_bytes: usize,
+    /// Entries of the segment that nobody vouches for.
+    unvouched: Vec<Range<u64>>,
     /// Place and hash of the entry before.
     before: Option<(u64, Digest)>,
+    /// Entries before are passed over.
+    since: u64,
+    /// Entries of other kinds are passed over.
+    kinds: Option<&'static [Kind]>,
     done: bool,
 }
 
 impl LaneEntries {
+    /// Passes over all other kinds of entries, which costs less than reading them. Their links are checked all the same.
+    #[must_use]
+    pub fn only(self, kinds: &'static [Kind]) -> LaneEntries {
+        LaneEntries { kinds: Some(kinds), ..self }
+    }
+
     /// Loads the next segment; `false` if there is none.
     fn load(&mut self) -> io::Result<bool> {
         let Some(first) = self.segments.get(self.position) else { return Ok(false) };
         self.storage.read(&segment_path(self.lane, *first), 0, SEGMENT_BYTES_CAP, &mut self.bytes)?;
-        let valid = std::str::from_utf8(&self.bytes).map_or_else(|error| error.valid_up_to(), str::len);
         (self.position, self.at, self.line) = (self.position + 1, 0, 0);
-        self.proven_bytes = 0;
-        let mut at = 0;
-        while let Ok(line) = Line::scan(self.bytes.get(at..valid).unwrap_or_default()) {
-            at += line.bytes.len() + 1;
-            if line.kind == Kind::Checkpoint {
-                self.proven_bytes = at;
-            }
-        }
+        (self.proven_bytes, self.unvouched) = ends(&self.bytes);
         Ok(true)
     }
 
-    fn read(&mut self) -> Result<Option<Entry>, ReadError> {
+    fn read(&mut self) -> Result<Read, ReadError> {
         while self.at >= self.bytes.len() {
             if !self.load()? {
-                return Ok(None);
+                return Ok(Read::End);
             }
         }
         self.line += 1;
@@ -250,30 +282,84 @@ impl LaneEntries {
             ReadError::Broken { file: segment_path(self.lane, first), line: self.line }
         };
         let in_tail = self.at >= self.proven_bytes
-            || self.settled.zip(self.before).is_some_and(|(proven, (seq, _))| seq + 1 >= proven);
+            || self.settled.zip(self.before).is_some_and(|(settled, (seq, _))| seq + 1 >= settled.proven);
         let Some(line) = Line::parse(self.bytes.get(self.at..).unwrap_or_default()) else {
             // What a crash left of an entry is no entry.
-            return if in_tail { Ok(None) } else { Err(broken()) };
+            return if in_tail { Ok(Read::End) } else { Err(broken()) };
         };
         if self.before.is_some_and(|(seq, hash)| line.seq != seq + 1 || line.prev != hash) {
-            return if in_tail { Ok(None) } else { Err(broken()) };
+            return if in_tail { Ok(Read::End) } else { Err(broken()) };
         }
         let hash = line.hash();
-        let proven = self.at < self.proven_bytes && self.settled.is_none_or(|proven| line.seq < proven);
-        let entry = Entry {
-            lane: self.lane,
+        let (at, length) = (self.at, line.bytes.len() + 1);
+        let passed_over =
+            line.seq < self.since || self.kinds.is_some_and(|kinds| !kinds.contains(&line.kind));
+        if passed_over {
+            (self.at, self.before) = (at + length, Some((line.seq, hash)));
+            return Ok(Read::PassedOver);
+        }
+        let ends = Ends { settled: self.settled, proven: at < self.proven_bytes, unvouched: &self.unvouched };
+        let entry = ends.entry(self.lane, &line, hash).ok_or_else(broken)?;
+        (self.at, self.before) = (at + length, Some((entry.seq, hash)));
+        Ok(Read::Entry(Box::new(entry)))
+    }
+}
+
+/// What comes next in a lane.
+enum Read {
+    Entry(Box<Entry>),
+    PassedOver,
+    End,
+}
+
+/// What decides whether an entry is proven.
+pub(crate) struct Ends<'a> {
+    pub(crate) settled: Option<Settled>,
+    /// A checkpoint follows in its segment.
+    pub(crate) proven: bool,
+    pub(crate) unvouched: &'a [Range<u64>],
+}
+
+impl Ends<'_> {
+    /// The entry in a line; `None` if its body isn't JSON.
+    pub(crate) fn entry(&self, lane: LaneId, line: &Line<'_>, hash: Digest) -> Option<Entry> {
+        // What a recovery entry settles stands up to there, under a checkpoint or not; without one, up to the last checkpoint.
+        let stands = self.settled.map_or(self.proven, |settled| line.seq < settled.proven);
+        let refused = self.settled.is_some_and(|settled| settled.refused && line.seq >= settled.proven);
+        Some(Entry {
+            lane,
             seq: line.seq,
             at_ms: line.at_ms,
             kind: line.kind,
             prev: line.prev,
             hash,
-            body: serde_json::from_slice(line.body).map_err(|_| broken())?,
-            proven,
-        };
-        self.at += line.bytes.len() + 1;
-        self.before = Some((entry.seq, hash));
-        Ok(Some(entry))
+            body: serde_json::from_slice(line.body).ok()?,
+            proven: stands && !self.unvouched.iter().any(|range| range.contains(&line.seq)),
+            refused,
+        })
     }
+}
+
+/// Where a segment's last checkpoint ends, and which of its entries nobody vouches for.
+pub(crate) fn ends(bytes: &[u8]) -> (usize, Vec<Range<u64>>) {
+    let line_at = |at: usize| {
+        let start =
+            bytes.get(..at).and_then(|before| memchr::memrchr(b'\n', before)).map_or(0, |end| end + 1);
+        Line::parse(bytes.get(start..).unwrap_or_default()).map(|line| (start, line))
+    };
+    let mut proven = 0;
+    for at in memmem::rfind_iter(bytes, br#""kind":"checkpoint""#) {
+        if let Some((start, line)) = line_at(at).filter(|(_, line)| line.kind == Kind::Checkpoint) {
+            proven = start + line.bytes.len() + 1;
+            break;
+        }
+    }
+    let resumed = memmem::find_iter(bytes, br#""kind":"resume""#).filter_map(|at| {
+        let (_, line) = line_at(at).filter(|(_, line)| line.kind == Kind::Resume)?;
+        let body = serde_json::from_slice::<ResumeBody>(line.body).ok()?;
+        Some(body.proven..line.seq)
+    });
+    (proven, resumed.collect())
 }
 
 impl Iterator for LaneEntries {
@@ -283,9 +369,20 @@ impl Iterator for LaneEntries {
         if self.done {
             return None;
         }
-        let entry = self.read().transpose();
-        self.done = !matches!(entry, Some(Ok(_)));
-        entry
+        loop {
+            match self.read() {
+                Ok(Read::PassedOver) => {}
+                Ok(Read::Entry(entry)) => return Some(Ok(*entry)),
+                Ok(Read::End) => {
+                    self.done = true;
+                    return None;
+                }
+                Err(error) => {
+                    self.done = true;
+                    return Some(Err(error));
+                }
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::index::{Anchor, Index};
 use crate::internal::{LostLane, RecoveryBody};
 use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, Tail, last_checkpoint, read_head};
 use crate::layout::{lane_folder, lane_lock, lanes, pack_path, segment_path};
+use crate::note::Checkpoint;
 use crate::open::OpenError;
 use crate::packs::removed_packs;
 use crate::read::known;
@@ -16,7 +17,7 @@ use crate::storage::{Existing, Lock, Storage};
 use crate::verify::missing_lane;
 use crate::why::{Break, Why};
 use crate::witness::{LaneHead, LaneWitness, Witnessed};
-use crate::writer::{Home, Resumed};
+use crate::writer::{Home, LaneWriter, Resumed};
 use crate::{Digest, LaneId};
 
 /// What opening finds in the lanes.
@@ -39,7 +40,7 @@ pub(crate) struct Survey<'a> {
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) seen: Seen,
-    pub(crate) taken: Option<Resumed>,
+    pub(crate) taken: Option<LaneWriter>,
     pub(crate) recoveries: Vec<RecoveryBody>,
     /// Locks of the lanes to be settled, until they are.
     pub(crate) locks: Vec<Box<dyn Lock>>,
@@ -48,6 +49,15 @@ pub(crate) struct Found {
     pub(crate) heads: BTreeMap<LaneId, LaneHead>,
     /// Heads that the witness knows and that aren't there.
     pub(crate) lost: Vec<LostLane>,
+}
+
+/// Whether a lane was taken to go on with.
+enum Taken {
+    Yes,
+    /// It belongs to another key, or a crash tore it.
+    NotOurs(Box<dyn Lock>),
+    /// Nothing can be written after its end.
+    Stuck(Box<dyn Lock>),
 }
 
 impl<'a> Survey<'a> {
@@ -104,20 +114,7 @@ impl<'a> Survey<'a> {
         plan.known = known(self.index, self.witnessed, lane);
         // The lane that we may take is verified to its end, whatever it looks like from outside.
         let candidate = lock.is_some() && self.found.taken.is_none() && plan.settled.is_none();
-        let mut state = self.walk(&plan, candidate)?;
-        let mut lost = false;
-        if let LaneEnd::Broken(broken) = &state.end
-            && self.decided
-            && broken.is_witnessed()
-        {
-            plan.known = known(self.index, None, lane);
-            state = self.walk(&plan, candidate)?;
-            lost = true;
-            self.lose(&state);
-        }
-        if let LaneEnd::Broken(broken) = &state.end {
-            return Err(OpenError::Broken(Box::new(broken.clone())));
-        }
+        let (mut state, lost) = self.compare(&mut plan, candidate)?;
         let head = LaneHead { size: state.tip.size(), root: state.tip.frontier.root() };
         if head.size > 0 {
             self.found.heads.insert(lane, head);
@@ -129,34 +126,86 @@ impl<'a> Survey<'a> {
             let key = read_head(self.storage, lane)?.key.unwrap_or(self.home.key.public());
             self.found.unknown.push((lane, Anchor { key, size: head.size, root: head.root }));
         }
-        match (&state.end, lock) {
-            (LaneEnd::Unproven(tail), Some(lock)) => {
-                self.make_durable(&plan)?;
-                let body = RecoveryBody::of_tail(lane, &state.tip, tail);
-                self.found.recoveries.push(body);
-                self.found.locks.push(lock);
-            }
-            // Going on with a lane that lost entries would give places to others a second time.
-            (LaneEnd::Clean, Some(lock)) if lost => {
-                let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
-                self.found.recoveries.push(RecoveryBody::of_tail(lane, &state.tip, &none));
-                self.found.locks.push(lock);
-            }
-            (LaneEnd::Clean, Some(lock)) if candidate => {
-                self.make_durable(&plan)?;
-                self.consider(&plan, state, lock)?;
-            }
-            (
-                LaneEnd::Empty
-                | LaneEnd::Clean
-                | LaneEnd::Live
-                | LaneEnd::Settled
-                | LaneEnd::Unproven(_)
-                | LaneEnd::Broken(_),
-                _,
-            ) => {}
+        let Some(lock) = lock else { return Ok(()) };
+        let stray = plan.settled.is_none() && self.has_strays(&plan, &state)?;
+        if stray && !candidate {
+            // What the entries say of the pack has to be known to the byte.
+            state = self.walk(&plan, true)?;
         }
+        if let LaneEnd::Broken(broken) = &state.end {
+            return Err(OpenError::Broken(Box::new(broken.clone())));
+        }
+        if lost {
+            // Going on with a lane that lost entries would give places to others a second time.
+            return self.close(&plan, &state, lock);
+        }
+        match &state.end {
+            LaneEnd::Unproven(tail) => {
+                self.make_durable(&plan)?;
+                let torn = self.decided || tail.torn_bytes > 0 || plan.settled.is_some();
+                let refused =
+                    if torn { Taken::NotOurs(lock) } else { self.sign(&plan, &state, tail.entries, lock)? };
+                match refused {
+                    Taken::Yes => Ok(()),
+                    Taken::NotOurs(lock) | Taken::Stuck(lock) => self.close(&plan, &state, lock),
+                }
+            }
+            LaneEnd::Clean if (candidate || stray) && !self.decided => {
+                self.make_durable(&plan)?;
+                match self.sign(&plan, &state, 0, lock)? {
+                    // A lane of an older key is left alone.
+                    Taken::Yes | Taken::NotOurs(_) => Ok(()),
+                    Taken::Stuck(lock) => self.close(&plan, &state, lock),
+                }
+            }
+            LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Broken(_) => Ok(()),
+        }
+    }
+
+    /// Walks a lane and compares it with what is known of it. Where someone decided to go on although the witness knows more, says
+    /// whether it does.
+    fn compare(&mut self, plan: &mut LanePlan, candidate: bool) -> Result<(LaneState, bool), OpenError> {
+        let mut state = self.walk(plan, candidate)?;
+        let mut lost = false;
+        if let LaneEnd::Broken(broken) = &state.end
+            && self.decided
+            && broken.is_witnessed()
+        {
+            plan.known = known(self.index, None, plan.lane);
+            state = self.walk(plan, candidate)?;
+            lost = true;
+            self.lose(&state);
+        }
+        match &state.end {
+            LaneEnd::Broken(broken) => Err(OpenError::Broken(Box::new(broken.clone()))),
+            LaneEnd::Empty | LaneEnd::Clean | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Unproven(_) => {
+                Ok((state, lost))
+            }
+        }
+    }
+
+    /// Has a new lane settle the end of this one, which nobody goes on with.
+    fn close(&mut self, plan: &LanePlan, state: &LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
+        let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
+        match &state.end {
+            LaneEnd::Unproven(tail) => self.found.recoveries.push(self.recovery(plan, state, tail)?),
+            LaneEnd::Clean => {
+                self.found.recoveries.push(RecoveryBody::of_tail(plan.lane, &state.tip, &none));
+            }
+            LaneEnd::Empty | LaneEnd::Live | LaneEnd::Settled | LaneEnd::Broken(_) => return Ok(()),
+        }
+        self.found.locks.push(lock);
         Ok(())
+    }
+
+    /// Whether the last pack of a lane holds more than its entries say.
+    fn has_strays(&self, plan: &LanePlan, state: &LaneState) -> io::Result<bool> {
+        let Some(first) = plan.segments.last().copied() else { return Ok(false) };
+        let walked = state.packs.last().filter(|pack| pack.first == first);
+        let seen = || self.before.get(plan.lane, first).and_then(|before| before.pack_bytes);
+        let said = walked.map(|pack| pack.found.unwrap_or(pack.recorded)).or_else(seen);
+        let found = self.storage.stat(&pack_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
+        Ok(said.is_some_and(|said| found > said))
     }
 
     /// Has the witness remember the head of a lane whose lock we hold, if it lags behind.
@@ -261,29 +310,102 @@ impl<'a> Survey<'a> {
         Ok(Some(recorded))
     }
 
-    /// Takes a lane that ends cleanly, if it is ours to go on with.
-    fn consider(&mut self, plan: &LanePlan, state: LaneState, lock: Box<dyn Lock>) -> Result<(), OpenError> {
-        let Some(first) = plan.segments.last().copied() else { return Ok(()) };
+    /// Settles the end of a lane whose tail is torn. What the witness knows of the tail stands: its writer was told.
+    fn recovery(&self, plan: &LanePlan, state: &LaneState, tail: &Tail) -> io::Result<RecoveryBody> {
+        let body = RecoveryBody::of_tail(plan.lane, &state.tip, tail);
+        let known = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&plan.lane));
+        let within = |head: &&LaneHead| head.size > body.proven && head.size <= body.proven + body.entries;
+        let Some(head) = known.filter(within) else { return Ok(body) };
+        let mut known = plan.clone();
+        known.settled = Some(RecoveryBody { proven: head.size, ..body.clone() });
+        let position = plan.segments.len().saturating_sub(1);
+        let Some(start) = known.start(self.storage, position)? else { return Ok(body) };
+        let piece = known.walk(self.storage, position, start, &mut Vec::new())?;
+        let none = Tail { entries: 0, torn_bytes: 0, bytes: 0, sha256: Digest::of(b"") };
+        let rest = piece.tail.unwrap_or(none);
+        let entries = body.entries - (head.size - body.proven);
+        Ok(RecoveryBody::of_tail(plan.lane, &piece.walk.proven, &Tail { entries, ..rest }))
+    }
+
+    /// Takes a lane that ends in whole entries, if it is ours to go on with, and signs what no checkpoint covers. The first one
+    /// is the one that we keep.
+    fn sign(
+        &mut self,
+        plan: &LanePlan,
+        state: &LaneState,
+        unsigned: u64,
+        lock: Box<dyn Lock>,
+    ) -> Result<Taken, OpenError> {
+        let Some(first) = plan.segments.last().copied() else { return Ok(Taken::NotOurs(lock)) };
         let bytes = self.storage.stat(&segment_path(plan.lane, first))?.map_or(0, |stat| stat.bytes);
-        let pack_bytes = state.packs.last().map_or(0, |(_, recorded)| *recorded);
+        let pack = state.packs.last().copied().filter(|pack| pack.first == first);
+        let pack_bytes = pack.map_or(0, |pack| pack.recorded);
         let length = |first| -> io::Result<u64> {
             Ok(self.storage.stat(&pack_path(plan.lane, first))?.map_or(0, |stat| stat.bytes))
         };
-        let next = state.tip.size();
-        // Stray payload bytes of a crash are left alone, and so is a lane of an older key.
-        let strays = length(first)? != pack_bytes || (next != first && length(next)? > 0);
-        if strays || state.signer != Some(self.home.key.public()) {
-            return Ok(());
+        let (found, next) = (length(first)?, state.whole.size());
+        if !self.is_ours(plan, state)? {
+            return Ok(Taken::NotOurs(lock));
+        }
+        // There are strays in the pack of a segment that has no entry yet: no segment can be made that has another pack.
+        if (next == first && found > 0) || (next != first && length(next)? > 0) {
+            return Ok(Taken::Stuck(lock));
         }
         // If the last segment was made and nothing written to it, the lane ends in the one before.
         let ends_in = if bytes == 0 { plan.segments.iter().rev().nth(1).copied() } else { Some(first) };
-        let Some(ends_in) = ends_in else { return Ok(()) };
-        let Some(end) = last_checkpoint(self.storage, plan.lane, ends_in, &plan.origin)? else {
-            return Ok(());
+        let Some(ends_in) = ends_in else { return Ok(Taken::NotOurs(lock)) };
+        let end = self.last_signed(plan, state, ends_in)?;
+        let vouched = self.witnessed.and_then(|witnessed| witnessed.lanes.get(&plan.lane));
+        let vouched = vouched.map_or(0, |head| head.size).clamp(state.tip.size(), next);
+        // That the pack is longer was said before, or it was removed on purpose: there is nothing to say about it.
+        let said = pack.is_some_and(|pack| pack.found == Some(found)) || found < pack_bytes;
+        let pack_found = (found != pack_bytes).then_some(if said { pack_bytes } else { found });
+        let resumed = Resumed {
+            lane: plan.lane,
+            lock,
+            first,
+            bytes,
+            pack_bytes,
+            tip: state.whole.clone(),
+            checkpoint: end,
+            unsigned,
+            unvouched: next - vouched,
+            pack_found,
         };
-        let checkpoint = (end.checkpoint, end.note);
-        let (lane, tip) = (plan.lane, end.tip);
-        self.found.taken = Some(Resumed { lane, lock, first, bytes, pack_bytes, tip, checkpoint });
-        Ok(())
+        let writer = LaneWriter::resume(self.home.clone(), resumed)?;
+        self.found.unknown.extend(writer.anchor().filter(|_| unsigned > 0));
+        if self.found.taken.is_none() {
+            self.found.taken = Some(writer);
+        }
+        Ok(Taken::Yes)
+    }
+
+    /// Whether our key signed the last checkpoint. Where the last segment has none, the one before it ends in it.
+    fn is_ours(&self, plan: &LanePlan, state: &LaneState) -> io::Result<bool> {
+        let own = self.home.key.public();
+        if let Some(signer) = state.signer {
+            return Ok(signer == own);
+        }
+        for first in plan.segments.iter().rev().take(2) {
+            if let Some(end) = last_checkpoint(self.storage, plan.lane, *first, &plan.origin)? {
+                return Ok(Checkpoint::open(&end.note, &[own]).is_ok());
+            }
+        }
+        Ok(false)
+    }
+
+    /// The last checkpoint of a lane whose last segment with entries is this one.
+    fn last_signed(
+        &self,
+        plan: &LanePlan,
+        state: &LaneState,
+        ends_in: u64,
+    ) -> io::Result<(Checkpoint, String)> {
+        if let Some(end) = last_checkpoint(self.storage, plan.lane, ends_in, &plan.origin)? {
+            return Ok((end.checkpoint, end.note));
+        }
+        // It is followed by entries that no checkpoint covers yet; one that covers them is about to be written.
+        let (size, root) = (state.tip.size(), state.tip.frontier.root());
+        Ok((Checkpoint { origin: plan.origin.clone(), size, root }, String::new()))
     }
 }

@@ -5,6 +5,8 @@ mod crash;
 mod lanes;
 mod payloads;
 mod proofs;
+mod reading;
+mod resume;
 mod tamper;
 mod witness;
 
@@ -16,6 +18,19 @@ use serde_json::json;
 use crate::storage::Storage;
 use crate::verify::verify_on;
 use crate::*;
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
 
 fn key() -> LedgerKey {
     LedgerKey::from_seed(&[1; 32])

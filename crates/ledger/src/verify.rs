@@ -16,8 +16,10 @@ use crate::chain::Known;
 use crate::entry::lane_origin;
 use crate::index::{Index, IndexError, check_witness, index_break};
 use crate::internal::{EraseBody, RecoveryBody, Tip};
-use crate::lane::{KeyRing, LaneEnd, LanePlan, LaneState, Piece, Tail, read_head};
-use crate::layout::{lane_folder, lane_lock, lanes, pack_path};
+use crate::lane::{
+    KeyRing, LaneEnd, LanePlan, LaneState, PackState, Piece, Tail, last_checkpoint, read_head,
+};
+use crate::layout::{lane_folder, lane_lock, lanes, pack_path, segments};
 use crate::note::{Checkpoint, Note};
 use crate::payload::Records;
 use crate::storage::{Files, Storage};
@@ -78,6 +80,10 @@ pub struct LaneReport {
     pub settled: bool,
     /// Bytes after the last checkpoint that nothing accounts for.
     pub tail: Option<Tail>,
+    /// Entries under a checkpoint that a crash left and nobody vouches for.
+    pub unvouched: u64,
+    /// Bytes at the end of the last pack that no entry accounts for: a crash leaves them, and a cut lane too.
+    pub stray_pack_bytes: u64,
     /// Entries older than the one before them, by their own clocks. Order is by place, not time.
     pub clock_steps_back: u64,
 }
@@ -207,6 +213,8 @@ impl LaneReport {
             live: plan.live,
             settled: plan.settled.is_some(),
             tail,
+            unvouched: state.unvouched,
+            stray_pack_bytes: 0,
             clock_steps_back: state.clock_steps_back,
         }
     }
@@ -389,21 +397,29 @@ fn check_packs(storage: &dyn Storage, states: &[LaneState], report: &mut Report)
         erasures.iter().filter_map(|erase| erase.lane.zip(erase.segment)).collect();
     let mut bytes = Vec::new();
     for state in states {
-        for (first, recorded) in state.packs.iter().filter(|(_, recorded)| *recorded > 0) {
+        let last = state.packs.last().map(|pack| pack.first);
+        for PackState { first, recorded, found: noted } in &state.packs {
             let file = pack_path(state.lane, *first);
             if dropped.contains(&(state.lane, *first)) {
                 continue;
             }
-            match storage.stat(&file)? {
-                Some(stat) if stat.bytes >= *recorded => {
-                    storage.read(&file, 0, (*recorded).min(PACK_BYTES_CAP), &mut bytes)?;
-                }
-                _shorter_or_missing => {
-                    let found = storage.stat(&file)?.map_or(0, |stat| stat.bytes);
-                    report.find(state.lane, file, Why::PackShort { expected: *recorded, found });
-                    return Ok(());
-                }
+            let found = storage.stat(&file)?.map_or(0, |stat| stat.bytes);
+            if found < *recorded {
+                report.find(state.lane, file, Why::PackShort { expected: *recorded, found });
+                return Ok(());
             }
+            let allowed = noted.unwrap_or(*recorded);
+            if found > allowed && last != Some(*first) && state.end != LaneEnd::Settled {
+                report.find(state.lane, file, Why::PackLong { expected: allowed, found });
+                return Ok(());
+            }
+            if found > allowed {
+                report.stray(storage, state, found - allowed)?;
+            }
+            if *recorded == 0 {
+                continue;
+            }
+            storage.read(&file, 0, (*recorded).min(PACK_BYTES_CAP), &mut bytes)?;
             if let Err(at) = check_pack(&bytes, &erased, report) {
                 report.find(state.lane, file, Why::Payload { at });
                 return Ok(());
@@ -429,6 +445,31 @@ fn check_pack(bytes: &[u8], erased: &BTreeSet<Digest>, report: &mut Report) -> R
 }
 
 impl Report {
+    /// A pack is longer than its lane's entries say. Someone may be writing; a recovery entry accounts for it; if not, the end
+    /// of the lane is unproven.
+    fn stray(&mut self, storage: &dyn Storage, state: &LaneState, bytes: u64) -> io::Result<()> {
+        if state.end == LaneEnd::Settled || storage.is_locked(&lane_lock(state.lane))? {
+            return Ok(());
+        }
+        // A writer may have ended in between: what was on its way has arrived by now.
+        let last = segments(storage, state.lane)?.last().copied().unwrap_or(0);
+        let origin = lane_origin(&self.ledger, state.lane);
+        let now = last_checkpoint(storage, state.lane, last, &origin)?;
+        if now.is_some_and(|now| now.tip.size() > state.whole.size()) {
+            return Ok(());
+        }
+        self.lanes
+            .iter_mut()
+            .filter(|lane| lane.lane == state.lane)
+            .for_each(|lane| lane.stray_pack_bytes = bytes);
+        match &mut self.verdict {
+            LedgerVerdict::Ok => self.verdict = LedgerVerdict::Unproven { lanes: vec![state.lane] },
+            LedgerVerdict::Unproven { lanes } if !lanes.contains(&state.lane) => lanes.push(state.lane),
+            LedgerVerdict::Unproven { .. } | LedgerVerdict::Broken(_) => {}
+        }
+        Ok(())
+    }
+
     fn find(&mut self, lane: LaneId, file: String, why: Why) {
         self.verdict = LedgerVerdict::Broken(Break { lane: Some(lane), seq: None, file, line: None, why });
     }

@@ -45,6 +45,7 @@ impl Break {
             | Why::SettledTail
             | Why::Index(_)
             | Why::PackShort { .. }
+            | Why::PackLong { .. }
             | Why::Payload { .. }
             | Why::UnknownLane(_) => false,
         }
@@ -162,6 +163,14 @@ pub enum Why {
     #[error("the pack should have {expected} bytes and has {found}")]
     PackShort {
         /// Bytes recorded.
+        expected: u64,
+        /// Bytes there.
+        found: u64,
+    },
+    /// A pack of a segment that is over is longer than the entries say.
+    #[error("the pack should have {expected} bytes and has {found}: entries that named the rest are gone")]
+    PackLong {
+        /// Bytes accounted for.
         expected: u64,
         /// Bytes there.
         found: u64,

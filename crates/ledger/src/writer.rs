@@ -4,10 +4,11 @@
 //!
 //! | when | on disk | then |
 //! |---|---|---|
-//! | before the write | the lane ends in a checkpoint | the lane is taken again |
+//! | before the write | the lane ends in a checkpoint, or in entries that are to be signed later | the lane is taken again, and signed |
 //! | a new segment is made, nothing in it yet | an empty last segment | the same; the empty file is used |
-//! | payloads are packed, entries not yet | stray bytes at the end of a pack | they name nothing; the lane is left alone, a new one starts |
-//! | during the write | whole entries, perhaps a torn one, no checkpoint | the lane is left alone, a new one starts and settles the tail |
+//! | payloads are packed, entries not yet | stray bytes at the end of a pack | a `resume` entry says so; the lane goes on in a new segment |
+//! | during the write, whole entries | entries that no checkpoint covers and the witness doesn't know | a `resume` entry says that nobody vouches for them; the lane goes on |
+//! | during the write, a torn entry | the same, then a part of a line | the lane is left alone, a new one starts and settles the tail |
 //! | after the write, before the sync returns | any of these, or all of the batch | as above, or the batch stands |
 //!
 //! If there is no room, the batch fails, and the next append starts a new lane that settles what
@@ -21,11 +22,12 @@ use crate::canonical::CanonicalJson;
 use crate::chain::{Route, Walk};
 use crate::entry::{Prepared, lane_origin};
 use crate::index::{Anchor, Index, IndexError, PATIENT_TRIES};
-use crate::internal::{KeyBody, LaneBody, PackBody, RecoveryBody, ReplacesBody, Tip, sign_checkpoint};
-use crate::layout::{LANES, lane_folder, lane_lock, lanes, pack_path, segment_path, segments};
+use crate::internal::{KeyBody, LaneBody, RecoveryBody, ReplacesBody, ResumeBody, Tip, sign_checkpoint};
+use crate::layout::{LANES, lane_folder, new_file, pack_path, segment_path, segments, vacant_lane};
 use crate::note::Checkpoint;
 use crate::options::Options;
 use crate::payload::{Payload, write_record};
+use crate::seen::{Seen, Sight};
 use crate::storage::{Appender, Existing, Lock, Storage, is_full};
 use crate::witness::{LaneHead, LaneWitness};
 use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
@@ -34,11 +36,13 @@ use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
 const PACK_BYTES_MAX: u64 = 256 << 20;
 
 /// A draft on its way to disk.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) prepared: Prepared,
     pub(crate) at_ms: i64,
     pub(crate) payloads: Vec<Payload>,
+    /// Whether the commit must end in a checkpoint.
+    pub(crate) signed: bool,
 }
 
 impl Item {
@@ -50,7 +54,7 @@ impl Item {
     /// An entry that the ledger writes about itself.
     pub(crate) fn internal<T: serde::Serialize>(kind: Kind, at_ms: i64, body: &T) -> io::Result<Item> {
         let body = CanonicalJson::of(body).map_err(io::Error::other)?;
-        Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads: Vec::new() })
+        Ok(Item { prepared: Prepared::new(kind, at_ms, &body), at_ms, payloads: Vec::new(), signed: true })
     }
 }
 
@@ -80,6 +84,12 @@ pub(crate) struct LaneWriter {
     origin: String,
     lock: Option<Box<dyn Lock>>,
     segment: Option<Segment>,
+    /// To be written with the next commit, before its own entries; if none comes, never.
+    announced: Vec<Item>,
+    /// The segment isn't left for another, however long it is.
+    stay: bool,
+    /// Segments that were left since the index was renewed, and how long their packs are.
+    left: Vec<(u64, u64)>,
     /// Where the lane's head is remembered elsewhere.
     witness: Option<LaneWitness>,
     /// Segment and length up to which everything was acknowledged.
@@ -99,6 +109,8 @@ struct Segment {
     bytes: u64,
     pack: Option<Box<dyn Appender>>,
     pack_bytes: u64,
+    /// The pack isn't as long as the entries say, by a crash or because it was removed on purpose: it takes no more.
+    pack_closed: bool,
     /// Its name isn't durable yet.
     fresh: bool,
 }
@@ -114,7 +126,7 @@ pub(crate) struct Beginning<'a> {
     pub(crate) lane_min: u16,
 }
 
-/// A lane that ends cleanly, as found on disk.
+/// A lane that ends in whole entries, as found on disk.
 pub(crate) struct Resumed {
     pub(crate) lane: LaneId,
     pub(crate) lock: Box<dyn Lock>,
@@ -123,6 +135,12 @@ pub(crate) struct Resumed {
     pub(crate) pack_bytes: u64,
     pub(crate) tip: Tip,
     pub(crate) checkpoint: (Checkpoint, String),
+    /// Whole entries after the last checkpoint.
+    pub(crate) unsigned: u64,
+    /// How many of those nobody vouches for.
+    pub(crate) unvouched: u64,
+    /// How long the pack is, if that isn't what the entries say.
+    pub(crate) pack_found: Option<u64>,
 }
 
 impl LaneWriter {
@@ -135,6 +153,9 @@ impl LaneWriter {
             origin,
             lock,
             segment: None,
+            announced: Vec::new(),
+            stay: false,
+            left: Vec::new(),
             witness: None,
             acknowledged: (0, 0),
             checkpoint: None,
@@ -162,11 +183,13 @@ impl LaneWriter {
         })
     }
 
-    /// Goes on with a lane that ends cleanly.
+    /// Goes on with a lane that ends in whole entries. Those that no checkpoint covers are signed first; that nobody vouches for
+    /// some of them is said.
     pub(crate) fn resume(home: Home, found: Resumed) -> io::Result<LaneWriter> {
         let storage = home.storage.clone();
         let file = storage.appender(&segment_path(found.lane, found.first), Existing::Required)?;
         let pack = match found.pack_bytes {
+            _ if found.pack_found.is_some() => None,
             0 => None,
             _ => Some(storage.appender(&pack_path(found.lane, found.first), Existing::Required)?),
         };
@@ -176,6 +199,7 @@ impl LaneWriter {
             bytes: found.bytes,
             pack,
             pack_bytes: found.pack_bytes,
+            pack_closed: false,
             fresh: false,
         };
         let bare = LaneWriter::bare(home, found.lane, Some(found.lock));
@@ -184,9 +208,26 @@ impl LaneWriter {
             acknowledged: (found.first, found.bytes),
             tip: found.tip,
             checkpoint: Some(found.checkpoint),
-            index_due: false,
+            entries_since_checkpoint: found.unsigned,
+            index_due: found.unsigned > 0,
             ..bare
         };
+        let pack_bytes = found.pack_found.filter(|bytes| *bytes > found.pack_bytes);
+        if found.unvouched > 0 || pack_bytes.is_some() {
+            let proven = writer.tip.size() - found.unvouched;
+            let body = ResumeBody { entries: found.unvouched, pack_bytes, proven };
+            let item = Item::internal(Kind::Resume, writer.home.options.opened_at_ms, &body)?;
+            // What it says is about this segment, however long that is.
+            writer.stay = true;
+            writer.write_batch(vec![item], true, &mut Vec::new())?;
+            writer.stay = false;
+        } else if found.unsigned > 0 {
+            writer.write_batch(Vec::new(), true, &mut Vec::new())?;
+        }
+        if let Some(segment) = &mut writer.segment {
+            segment.pack_closed = found.pack_found.is_some();
+        }
+        // Only now: the witness must not know what nobody vouches for before an entry says so.
         writer.attach_witness()?;
         Ok(writer)
     }
@@ -247,8 +288,18 @@ impl LaneWriter {
             Health::Closed => return Err(AppendError::Closed),
             Health::Full => self.leave_lane(items.first().map_or(0, |item| item.at_ms))?,
         }
-        let force = self.home.options.checkpoint_every_batch;
-        self.write_batch(items, force, receipts).map_err(|error| self.fail(&error))
+        let force = self.home.options.checkpoint_every_batch && items.iter().any(|item| item.signed);
+        let announced = self.announced.len();
+        let items = if announced > 0 { self.announced.iter().cloned().chain(items).collect() } else { items };
+        self.write_batch(items, force, receipts).map_err(|error| self.fail(&error))?;
+        receipts.drain(..announced.min(receipts.len()));
+        self.announced.clear();
+        Ok(())
+    }
+
+    /// Has something written with the next commit, before its own entries.
+    pub(crate) fn announce(&mut self, item: Item) {
+        self.announced.push(item);
     }
 
     fn fail(&mut self, error: &io::Error) -> AppendError {
@@ -267,20 +318,15 @@ impl LaneWriter {
         receipts: &mut Vec<Receipt>,
     ) -> io::Result<()> {
         self.ensure_segment()?;
-        let packed = self.write_payloads(&items)?;
+        let mut packed = self.write_payloads(&items)?.into_iter();
         let mut tip = self.tip.clone();
         let mut buffer =
             Vec::with_capacity(items.iter().map(|item| item.prepared.len()).sum::<usize>() + 2048);
         for item in items {
             let seq = tip.size();
-            let hash = item.prepared.finish(&tip.prev, seq, &mut buffer);
+            let hash = item.prepared.finish(&tip.prev, seq, packed.next().flatten(), &mut buffer);
             receipts.push(Receipt { lane: self.lane, seq, hash });
             tip.push(hash, item.at_ms);
-        }
-        if let Some(bytes) = packed {
-            let item = Item::internal(Kind::Pack, tip.at_ms, &PackBody { bytes })?;
-            let hash = item.prepared.finish(&tip.prev, tip.size(), &mut buffer);
-            tip.push(hash, tip.at_ms);
         }
         let entries = self.entries_since_checkpoint + (tip.size() - self.tip.size());
         let ends_segment = self.segment_bytes() + buffer.len() as u64 >= self.home.options.segment_bytes_max;
@@ -302,7 +348,7 @@ impl LaneWriter {
     fn push_checkpoint(&self, tip: &mut Tip, buffer: &mut Vec<u8>) -> (Checkpoint, String) {
         let (body, checkpoint, note) = sign_checkpoint(&tip.frontier, &self.origin, &self.home.key);
         let prepared = Prepared::new(Kind::Checkpoint, tip.at_ms, &body);
-        let hash = prepared.finish(&tip.prev, tip.size(), buffer);
+        let hash = prepared.finish(&tip.prev, tip.size(), None, buffer);
         tip.push(hash, tip.at_ms);
         (checkpoint, note)
     }
@@ -315,8 +361,8 @@ impl LaneWriter {
     fn ensure_segment(&mut self) -> io::Result<()> {
         let bytes_max = self.home.options.segment_bytes_max;
         if let Some(segment) = &self.segment
-            && segment.bytes < bytes_max
-            && segment.pack_bytes < PACK_BYTES_MAX
+            && (self.stay
+                || (segment.bytes < bytes_max && segment.pack_bytes < PACK_BYTES_MAX && !segment.pack_closed))
         {
             return Ok(());
         }
@@ -328,23 +374,35 @@ impl LaneWriter {
         let path = segment_path(self.lane, first);
         let storage = &self.home.storage;
         let file = new_file(storage.as_ref(), &path)?;
-        self.index_due |= self.segment.is_some();
-        self.segment = Some(Segment { first, file, bytes: 0, pack: None, pack_bytes: 0, fresh: true });
+        if let Some(segment) = &self.segment {
+            self.index_due = true;
+            self.left.push((segment.first, segment.pack_bytes));
+        }
+        let pack = None;
+        let segment = Segment { first, file, bytes: 0, pack, pack_bytes: 0, pack_closed: false, fresh: true };
+        self.segment = Some(segment);
         Ok(())
     }
 
-    /// Packs the payloads of a batch, durably, and tells how long the pack is now.
-    fn write_payloads(&mut self, items: &[Item]) -> io::Result<Option<u64>> {
+    /// Packs the payloads of a batch, durably, and tells for each item how long the pack is with its payloads.
+    fn write_payloads(&mut self, items: &[Item]) -> io::Result<Vec<Option<u64>>> {
         if items.iter().all(|item| item.payloads.is_empty()) {
-            return Ok(None);
-        }
-        let mut buffer = Vec::new();
-        for payload in items.iter().flat_map(|item| &item.payloads) {
-            write_record(payload, self.home.options.payload_key.as_ref(), &mut buffer)
-                .map_err(io::Error::other)?;
+            return Ok(Vec::new());
         }
         let (storage, lane) = (self.home.storage.clone(), self.lane);
-        let Some(segment) = &mut self.segment else { return Ok(None) };
+        let Some(segment) = &mut self.segment else { return Err(io::Error::other("no segment")) };
+        if segment.pack_closed {
+            return Err(io::Error::other("the pack takes no more payloads"));
+        }
+        let mut buffer = Vec::new();
+        let mut lengths = Vec::with_capacity(items.len());
+        for item in items {
+            for payload in &item.payloads {
+                write_record(payload, self.home.options.payload_key.as_ref(), &mut buffer)
+                    .map_err(io::Error::other)?;
+            }
+            lengths.push((!item.payloads.is_empty()).then_some(segment.pack_bytes + buffer.len() as u64));
+        }
         let new = segment.pack.is_none();
         let pack = match &mut segment.pack {
             Some(pack) => pack,
@@ -358,7 +416,7 @@ impl LaneWriter {
             storage.sync_folder(&lane_folder(lane))?;
         }
         segment.pack_bytes += buffer.len() as u64;
-        Ok(Some(segment.pack_bytes))
+        Ok(lengths)
     }
 
     fn write_out(&mut self, buffer: &[u8]) -> io::Result<()> {
@@ -411,6 +469,7 @@ impl LaneWriter {
             tail_bytes: tail.len() as u64,
             tail_sha256: Digest::of(&tail),
             torn_bytes: (tail.len() - walk.whole_bytes) as u64,
+            refused: true,
         })
     }
 
@@ -442,10 +501,22 @@ impl LaneWriter {
 
     fn renew_index(&mut self, lock_tries: u32) -> Result<(), IndexError> {
         let Some((lane, anchor)) = self.anchor() else { return Ok(()) };
-        let Home { storage, key, options, .. } = &self.home;
+        let Home { storage, key, options, ledger } = &self.home;
         Index::update(storage.as_ref(), key, options.witness.as_deref(), lock_tries, |index| {
             index.anchor(lane, anchor);
+            // We wrote these segments ourselves: the next one to open the ledger need not read them again.
+            let sight = |(first, pack): &(u64, u64)| -> Option<(u64, Sight)> {
+                let stat = storage.stat(&segment_path(lane, *first)).ok().flatten()?;
+                Some((*first, Sight { stat, pack_bytes: Some(*pack) }))
+            };
+            let sights: Vec<(u64, Sight)> = self.left.iter().filter_map(sight).collect();
+            if !sights.is_empty() {
+                let mut seen = Seen::load(storage.as_ref(), ledger, key.public());
+                sights.into_iter().for_each(|(first, sight)| seen.set(lane, first, sight));
+                seen.store(storage.as_ref(), ledger, key);
+            }
         })?;
+        self.left.clear();
         self.checkpoints_since_index = 0;
         self.index_due = false;
         Ok(())
@@ -499,41 +570,4 @@ impl LaneWriter {
     pub(crate) fn note(&self) -> Option<String> {
         self.checkpoint.as_ref().map(|(_, note)| note.clone())
     }
-}
-
-/// Makes a file, or takes one that was made and never written to.
-fn new_file(storage: &dyn Storage, path: &str) -> io::Result<Box<dyn Appender>> {
-    match storage.appender(path, Existing::Refused) {
-        Err(error)
-            if error.kind() == io::ErrorKind::AlreadyExists
-                && storage.stat(path)?.is_some_and(|stat| stat.bytes == 0) =>
-        {
-            storage.appender(path, Existing::Required)
-        }
-        file => file,
-    }
-}
-
-/// Takes the first lane that has a folder and nothing in it, or makes the next folder.
-fn vacant_lane(storage: &dyn Storage, lane_min: u16) -> io::Result<(LaneId, Box<dyn Lock>)> {
-    let existing = lanes(storage)?;
-    for lane in existing.iter().filter(|lane| lane.get() >= lane_min) {
-        if segments(storage, *lane)?.is_empty()
-            && let Some(lock) = storage.lock(&lane_lock(*lane))?
-            && segments(storage, *lane)?.is_empty()
-        {
-            return Ok((*lane, lock));
-        }
-    }
-    let mut number = existing.last().map_or(0, |lane| lane.get() + 1).max(lane_min);
-    while let Some(lane) = LaneId::new(number) {
-        storage.create_folder(&lane_folder(lane))?;
-        if let Some(lock) = storage.lock(&lane_lock(lane))?
-            && segments(storage, lane)?.is_empty()
-        {
-            return Ok((lane, lock));
-        }
-        number += 1;
-    }
-    Err(io::Error::other(format!("all {} lanes are in use", LaneId::MAX.get())))
 }

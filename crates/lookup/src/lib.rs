@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
+use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 pub use costs::{By, Cost};
@@ -22,9 +22,12 @@ pub use query::{Hit, Query};
 pub use tasks::Span;
 
 /// Raised when the columns change; an index of another version is made anew.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// How long a refresh waits for another process that is at it.
 const BUSY_MS_MAX: u64 = 10_000;
+/// The ledger's own entries (checkpoints and the like) are nobody's to look for.
+const INDEXED: &[Kind] =
+    &[Kind::Intent, Kind::Outcome, Kind::Answer, Kind::Agent, Kind::Policy, Kind::Kernel];
 const TABLES: &str = "
     CREATE TABLE lane (lane INTEGER PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL) STRICT;
     CREATE TABLE entry (
@@ -190,7 +193,7 @@ fn take_in(
     let (mut size, mut tip) = known.map_or((0, String::new()), |known| (known.size, known.hash));
     // Read from the last known entry on, to see that it is still the same.
     let from = size.saturating_sub(1);
-    let mut entries = ledger.lane_since(lane, from)?;
+    let mut entries = ledger.lane_since(lane, from)?.only(INDEXED);
     let mut taken = 0;
     if size > 0 {
         match entries.next().transpose()? {
@@ -201,8 +204,9 @@ fn take_in(
     let mut last: Option<Digest> = None;
     for entry in entries {
         let entry: Entry = entry?;
+        // The end of a lane may yet be cut; and a crash may have left entries in its middle that nobody vouches for.
         if !entry.proven {
-            break;
+            continue;
         }
         rows::insert(connection, &entry)?;
         (size, last, taken) = (entry.seq + 1, Some(entry.hash), taken + 1);

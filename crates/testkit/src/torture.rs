@@ -126,6 +126,11 @@ pub(crate) fn audit(folder: &Path) -> PathBuf {
     folder.join("audit")
 }
 
+/// Where a child's ledger is witnessed.
+pub(crate) fn witness(folder: &Path) -> PathBuf {
+    folder.join("witness")
+}
+
 /// Where a child leaves its marks.
 pub(crate) fn effects(folder: &Path) -> PathBuf {
     folder.join("effects")

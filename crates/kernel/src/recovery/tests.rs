@@ -223,3 +223,31 @@ fn what_an_entry_does_not_say_is_taken_for_the_worse() {
     assert_eq!(found.len(), 2);
     assert!(found.iter().all(|call| !call.idempotent));
 }
+
+#[tokio::test]
+async fn f6_a_claim_that_a_dead_process_left_holds_up_no_start() {
+    let site = Site::new();
+    site.crash("crashed", &[(false, "allow")]);
+    let storage = Files::new(&site.audit);
+    // What a killed process leaves of its claim: a file that nobody has locked.
+    drop(storage.lock("lanes/0000/examining").unwrap().unwrap());
+    let claimed = claim(&storage, LaneId::FIRST, false).await.unwrap();
+    assert!(claimed.is_some(), "it is free at once");
+    assert!(
+        claim(&storage, LaneId::FIRST, false).await.unwrap().is_none(),
+        "while one examines it another doesn't"
+    );
+    drop(claimed);
+    let world = site.boot("next").await;
+    assert_eq!(world.kernel.in_doubt().len(), 1);
+}
+
+#[tokio::test]
+async fn f6_a_claim_that_is_never_given_back_delays_a_start_and_no_more() {
+    let site = Site::new();
+    site.crash("crashed", &[(false, "allow")]);
+    let held = Files::new(&site.audit).lock("lanes/0000/examining").unwrap().unwrap();
+    let world = site.boot("next").await;
+    assert_eq!(world.kernel.in_doubt().len(), 1, "a note too many is better than none");
+    drop(held);
+}

@@ -1,5 +1,7 @@
 //! Where bytes came from and how secret they are, carried with them.
 
+use std::sync::Arc;
+
 use regent_ledger::Digest;
 use regent_policy::{Confidentiality, Facts, Integrity, Label, Reason};
 use serde_json::Value;
@@ -14,7 +16,8 @@ use crate::secret::Secrets;
 /// Output that carries its label. Only the kernel makes one; raw bytes can't be read before they are in here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labelled {
-    bytes: Vec<u8>,
+    /// Shared with the outcome that records them.
+    bytes: Arc<Vec<u8>>,
     label: Label,
 }
 
@@ -31,12 +34,17 @@ impl Labelled {
         if masked {
             label.confidentiality = label.confidentiality.max(Confidentiality::Secret);
         }
-        Self { bytes, label }
+        Self { bytes: Arc::new(bytes), label }
     }
 
     /// What the ledger has kept, with the label that it was recorded under.
     pub(crate) fn retold(bytes: Vec<u8>, label: Label) -> Self {
-        Self { bytes, label }
+        Self { bytes: Arc::new(bytes), label }
+    }
+
+    /// The content, shared.
+    pub(crate) fn shared(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.bytes)
     }
 
     /// Where it came from and how secret it is.
@@ -51,7 +59,7 @@ impl Labelled {
 
     /// The content, given up.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        Arc::unwrap_or_clone(self.bytes)
     }
 
     /// The content as text, with what isn't UTF-8 replaced.

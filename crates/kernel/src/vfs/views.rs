@@ -112,6 +112,7 @@ impl Core {
                 | Kind::Key
                 | Kind::Erase
                 | Kind::Pack
+                | Kind::Resume
                 | Kind::Checkpoint => false,
             };
             if own {

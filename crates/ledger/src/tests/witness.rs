@@ -54,19 +54,6 @@ impl Place {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_tree(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 /// Cuts a segment behind its checkpoint number `count`.
 fn cut_after_checkpoint(path: &Path, count: usize) {
     let text = fs::read_to_string(path).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 use regent_ledger::{Digest, Kind, LedgerVerdict, Reader, VerifyError, VerifyOptions};
 use serde_json::{Value, json};
 
-use super::{Broken, audit, effects};
+use super::{Broken, audit, effects, witness};
 
 /// What the ledger says about the marks `ids`.
 #[derive(Debug, Default)]
@@ -110,7 +110,8 @@ pub fn judge(
     moment: Moment,
 ) -> Result<Journal, Broken> {
     if audit(folder).exists() {
-        match regent_ledger::verify(&audit(folder), &VerifyOptions::default()) {
+        let options = VerifyOptions { witness: Some(witness(folder)), ..VerifyOptions::default() };
+        match regent_ledger::verify(&audit(folder), &options) {
             Ok(report) => {
                 settled(&report.verdict, moment == Moment::Crashed)
                     .map_err(|why| format!("{moment:?}: {why}"))?;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use regent_kernel::{Reply, Status};
+use regent_ledger::Options;
 use serde_json::json;
 
 use super::check::Journal;
-use super::{Broken, effects};
+use super::{Broken, effects, witness};
 use crate::drivers::{Behaviour, World, run};
 use crate::test_kernel::TestKernel;
 
@@ -79,7 +80,13 @@ pub fn obey(orders: &Orders) -> Result<(), Broken> {
 /// A kernel over a folder that other children have left.
 pub async fn boot(folder: &Path) -> Result<TestKernel, Broken> {
     let world = Arc::new(MarkFile(effects(folder)));
-    TestKernel::builder().tool("mark", Behaviour::Mark(world)).folder(folder).durable().boot().await
+    let options = Options { witness: Some(witness(folder)), ..Options::default() };
+    TestKernel::builder()
+        .tool("mark", Behaviour::Mark(world))
+        .folder(folder)
+        .durable_with(options)
+        .boot()
+        .await
 }
 
 async fn work(kernel: Arc<TestKernel>, journal: Arc<Journal>, next: Arc<AtomicU64>, end: u64) {

@@ -1,4 +1,4 @@
-//! Random `kill -9` under load: eight callers, acknowledgements over a pipe, death at any moment.
+//! Random `kill -9` under load: four processes with two callers each, acknowledgements over a pipe, death at any moment.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,7 +12,11 @@ use super::check::{Moment, judge};
 use super::{Broken, Tally, acknowledged_with, finish, program};
 use crate::random::Random;
 
-const CALLERS: u64 = 8;
+/// Processes that write to one ledger at once.
+const WRITERS: u64 = 4;
+const CALLERS: u64 = 2;
+/// A start takes a fraction of a second; on a busy machine some. One that waits for a dead process takes longer.
+const START_MAX: Duration = Duration::from_secs(12);
 /// A fresh folder after so many deaths, so that the looking doesn't come to cost more than the killing.
 const DEATHS_PER_FOLDER: u64 = 25;
 /// More marks than a child can make before it is killed.
@@ -37,14 +41,38 @@ pub fn kill(child: &Path, deaths: u64, seed: u64) -> Result<Tally, Broken> {
         let folder = tempfile::tempdir()?;
         let mut acks = BTreeSet::new();
         let mut end = 0;
-        for _ in 0..DEATHS_PER_FOLDER.min(deaths - total.cases) {
+        for _ in 0..DEATHS_PER_FOLDER.min(deaths - total.cases).div_ceil(WRITERS) {
             // Some of the last life's range again: what was left undone is done now, what was done must not be done twice.
             let first = end - (end.min(random.below(MARKS_PER_LIFE / 2)));
-            let life_ms = random.below(LIFE_MS_MAX);
-            let death = if random.once_in(4) { Death::Young } else { Death::AtWork };
-            acks.extend(one_life(child, folder.path(), first..first + MARKS_PER_LIFE, (death, life_ms))?);
+            let lives: Vec<(Range<u64>, Death, u64)> = (0..WRITERS)
+                .map(|writer| {
+                    let death = if random.once_in(4) { Death::Young } else { Death::AtWork };
+                    let share = MARKS_PER_LIFE / WRITERS;
+                    let own = first + writer * share;
+                    (own..own + share, death, random.below(LIFE_MS_MAX))
+                })
+                .collect();
+            let place = folder.path();
+            let lived: Vec<Result<BTreeSet<u64>, Broken>> = std::thread::scope(|scope| {
+                let started: Vec<_> = lives
+                    .into_iter()
+                    .map(|(ids, death, life_ms)| {
+                        scope.spawn(move || one_life(child, place, ids, (death, life_ms)))
+                    })
+                    .collect();
+                let join = |life: std::thread::ScopedJoinHandle<'_, _>| {
+                    life.join().unwrap_or_else(|_| Err("a life's thread broke".into()))
+                };
+                started.into_iter().map(join).collect()
+            });
             end = end.max(first + MARKS_PER_LIFE);
-            total.cases += 1;
+            for life in lived {
+                total.cases += 1;
+                match life {
+                    Ok(own) => acks.extend(own),
+                    Err(broken) => total.breaches.push(format!("kill -9, seed {seed}: {broken}")),
+                }
+            }
             if let Err(broken) = judge(folder.path(), 0..end, &acks, Moment::Crashed) {
                 total.breaches.push(format!("kill -9, seed {seed}, death {}: {broken}", total.cases));
                 break;
@@ -79,16 +107,22 @@ fn one_life(
         let at_work = Arc::clone(&at_work);
         move || acknowledged_with(output, || at_work.store(true, Ordering::Relaxed))
     });
+    let mut stalled = false;
     if death == Death::AtWork {
         let started = Instant::now();
         while !at_work.load(Ordering::Relaxed) && started.elapsed() < BOOT_MAX && !reader.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
+        stalled = started.elapsed() > START_MAX;
     }
     std::thread::sleep(Duration::from_millis(life_ms));
     process.kill()?;
     process.wait()?;
-    reader.join().map_err(|_| "the reader of acknowledgements broke".into())
+    let acks = reader.join().map_err(|_| "the reader of acknowledgements broke")?;
+    if stalled {
+        return Err(format!("a start took longer than {} s", START_MAX.as_secs()).into());
+    }
+    Ok(acks)
 }
 
 /// A last child that finds nothing left to do and goes down well.

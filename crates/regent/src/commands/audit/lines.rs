@@ -19,12 +19,17 @@ pub(super) fn one(screen: &Screen, entry: &Entry) -> String {
                 term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
             )
         }
-        Kind::Lane | Kind::Recovery | Kind::Key | Kind::Erase | Kind::Pack | Kind::Checkpoint => screen
-            .faint(&format!(
-                "{} {}",
-                entry.kind,
-                term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
-            )),
+        Kind::Lane
+        | Kind::Recovery
+        | Kind::Key
+        | Kind::Erase
+        | Kind::Pack
+        | Kind::Resume
+        | Kind::Checkpoint => screen.faint(&format!(
+            "{} {}",
+            entry.kind,
+            term::short(&entry.body.to_string(), screen.width.saturating_sub(44))
+        )),
     };
     let unproven = if entry.proven { "" } else { " (unproven)" };
     format!("{head} {rest}{unproven}\n")

@@ -74,6 +74,7 @@ pub(super) fn each(
             | Kind::Key
             | Kind::Erase
             | Kind::Pack
+            | Kind::Resume
             | Kind::Checkpoint => {}
         }
     }

@@ -1,0 +1,67 @@
+//! Finding the few entries of a lane that contain a text, without parsing all the others.
+
+use memchr::memmem;
+
+use crate::lane::SEGMENT_BYTES_CAP;
+use crate::layout::{segment_path, segments};
+use crate::line::Line;
+use crate::read::{Ends, ReadError, Reader, ends};
+use crate::{Entry, LaneId};
+
+/// How much is looked through in one go; where nothing is found, no line is told from the next.
+const PIECE_BYTES: usize = 64 << 10;
+
+impl Reader {
+    /// Shows the entries of a lane whose lines contain one of these texts, in order. Whoever sees them may add texts to look for
+    /// from there on, or take some away.
+    ///
+    /// The chain isn't followed from entry to entry: that was done when the ledger was opened, or is for `verify` to do.
+    pub fn search(
+        &self,
+        lane: LaneId,
+        texts: &mut Vec<String>,
+        mut show: impl FnMut(&Entry, &mut Vec<String>),
+    ) -> Result<(), ReadError> {
+        let settled = self.settled()?.get(&lane).copied();
+        let contains = |bytes: &[u8], texts: &[String]| {
+            texts.iter().any(|text| memmem::find(bytes, text.as_bytes()).is_some())
+        };
+        let mut bytes = Vec::new();
+        for first in segments(self.storage.as_ref(), lane)? {
+            let file = segment_path(lane, first);
+            self.storage.read(&file, 0, SEGMENT_BYTES_CAP, &mut bytes)?;
+            let (proven_bytes, unvouched) = ends(&bytes);
+            let mut at = 0;
+            while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+                let end = memchr::memchr(b'\n', rest.get(PIECE_BYTES..).unwrap_or_default());
+                let end = end.map_or(rest.len(), |newline| PIECE_BYTES + newline + 1);
+                let piece = rest.get(..end).unwrap_or_default();
+                let (start, mut line_at) = (at, at);
+                at += end;
+                if !contains(piece, texts) {
+                    continue;
+                }
+                for text in piece.split_inclusive(|byte| *byte == b'\n') {
+                    let here = line_at;
+                    line_at += text.len();
+                    let Some(line) = contains(text, texts).then(|| Line::parse(text)).flatten() else {
+                        continue;
+                    };
+                    let ends = Ends { settled, proven: here < proven_bytes, unvouched: &unvouched };
+                    let number = || piece.get(..here - start).unwrap_or_default();
+                    let entry = ends.entry(lane, &line, line.hash()).ok_or_else(|| ReadError::Broken {
+                        file: file.clone(),
+                        line: memchr::memchr_iter(b'\n', number()).count() as u64 + 1,
+                    })?;
+                    show(&entry, texts);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a lane was left by its own writer, so that calls which began there may have ended in another lane.
+    pub fn was_left(&self, lane: LaneId) -> Result<bool, ReadError> {
+        Ok(self.settled()?.get(&lane).is_some_and(|settled| settled.refused))
+    }
+}

@@ -1,0 +1,134 @@
+//! What reading costs: segments before a place are not opened, each lane's head is read once, and few lines are parsed.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::storage::{Appender, Existing, Lock, Memory, Stat};
+
+/// A storage that counts what is read.
+#[derive(Debug, Default)]
+struct Counting {
+    inner: Memory,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Storage for Counting {
+    fn read(&self, path: &str, from: u64, bytes_max: u64, into: &mut Vec<u8>) -> io::Result<()> {
+        self.inner.read(path, from, bytes_max, into)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn stat(&self, path: &str) -> io::Result<Option<Stat>> {
+        self.inner.stat(path)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.inner.list(folder)
+    }
+
+    fn create_folder(&self, path: &str) -> io::Result<bool> {
+        self.inner.create_folder(path)
+    }
+
+    fn appender(&self, path: &str, existing: Existing) -> io::Result<Box<dyn Appender>> {
+        self.inner.appender(path, existing)
+    }
+
+    fn sync_folder(&self, path: &str) -> io::Result<()> {
+        self.inner.sync_folder(path)
+    }
+
+    fn replace(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        self.inner.replace(path, bytes)
+    }
+
+    fn overwrite(&self, path: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.inner.overwrite(path, at, bytes)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+
+    fn lock(&self, path: &str) -> io::Result<Option<Box<dyn Lock>>> {
+        self.inner.lock(path)
+    }
+
+    fn is_locked(&self, path: &str) -> io::Result<bool> {
+        self.inner.is_locked(path)
+    }
+}
+
+fn counted(storage: &Counting) -> (u64, u64) {
+    (storage.reads.swap(0, Ordering::Relaxed), storage.bytes.swap(0, Ordering::Relaxed))
+}
+
+#[test]
+fn f7_a_lane_is_read_from_its_mark_and_not_from_its_start() {
+    let storage = Arc::new(Counting::default());
+    let ledger = Ledger::open_on(storage.clone(), key(), small_segments()).unwrap();
+    append(&ledger, 0..200);
+    let size = ledger.head().size;
+    ledger.close().unwrap();
+    let reader = Reader::on(storage.clone());
+    assert_eq!(reader.lane(LaneId::FIRST).unwrap().count() as u64, size);
+    let (_, all) = counted(&storage);
+    let late = reader.lane_since(LaneId::FIRST, size - 4).unwrap().only(&[Kind::Intent]);
+    assert_eq!(late.map(|entry| entry.unwrap().body["n"].as_u64().unwrap()).collect::<Vec<_>>(), [198, 199]);
+    let (reads, bytes) = counted(&storage);
+    assert!(reads <= 2 && bytes < all / 10, "{reads} reads, {bytes} of {all} bytes");
+}
+
+#[test]
+fn f7_reading_every_lane_reads_each_head_once() {
+    let storage = Arc::new(Counting::default());
+    let ledgers: Vec<Ledger> = (0..30u64)
+        .map(|number| {
+            let ledger = Ledger::open_on(storage.clone(), key(), Options::default()).unwrap();
+            append(&ledger, number..number + 1);
+            ledger
+        })
+        .collect();
+    ledgers.iter().for_each(|ledger| ledger.close().unwrap());
+    counted(&storage);
+    let reader = Reader::on(storage.clone());
+    let lanes = reader.lanes().unwrap();
+    for lane in &lanes {
+        assert_eq!(reader.lane(*lane).unwrap().filter(Result::is_ok).count(), 4);
+    }
+    let (reads, _) = counted(&storage);
+    assert_eq!((lanes.len(), reads), (30, 60), "one head and one segment a lane");
+}
+
+#[test]
+fn f7_a_search_finds_what_a_text_is_in_and_what_was_added_on_the_way() {
+    let storage = Arc::new(Memory::default());
+    let ledger = Ledger::open_on(storage.clone(), key(), small_segments()).unwrap();
+    append(&ledger, 0..100);
+    let unsigned = ledger.append_unsigned(draft(41)).wait().unwrap();
+    let mut texts = vec!["\"n\":40,".to_owned()];
+    let mut found = Vec::new();
+    let search = |texts: &mut Vec<String>, found: &mut Vec<(u64, bool)>| {
+        Reader::on(storage.clone())
+            .search(LaneId::FIRST, texts, |entry, texts| {
+                texts.push("\"n\":41,".to_owned());
+                found.push((entry.body["n"].as_u64().unwrap(), entry.proven));
+            })
+            .unwrap();
+    };
+    search(&mut texts, &mut found);
+    assert_eq!(found, [(40, true), (41, true), (41, false)]);
+    assert!(Reader::on(storage.clone()).get(LaneId::FIRST, unsigned.seq).unwrap().is_some());
+}
+
+#[test]
+fn k4_a_draft_that_is_kept_shares_its_payloads() {
+    let payload = Payload::new(vec![1; 1000]);
+    let kept = Draft { payloads: vec![payload.clone()], ..draft(1) };
+    let again = kept.clone();
+    assert!(std::ptr::eq(payload.bytes(), again.payloads[0].bytes()), "no byte was copied");
+}
