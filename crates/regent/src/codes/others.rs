@@ -272,12 +272,12 @@ pub(super) const OTHERS: &[Code] = &[
     code("process.signal", exit::ERROR, "A signal ended the program."),
     code("process.terminal", exit::USAGE, "Only a person at a terminal can lend it to a program."),
     code("process.timeout", exit::SANDBOX, "The program's time was over, and it was stopped."),
+    code("process.unknown", exit::ERROR, "The processes can't be listed."),
     code(
         "process.unreadable",
         exit::SANDBOX,
         "A folder of the workspace can't be read, so the sandbox can't tell what to guard there. Make it readable, for example with `chmod u+rwx FOLDER`.",
     ),
-    code("process.unknown", exit::ERROR, "The processes can't be listed."),
     code(
         "rate.exceeded",
         exit::DENIED,

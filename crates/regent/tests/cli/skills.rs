@@ -150,8 +150,8 @@ fn a_repository_is_cloned_in_the_sandbox() {
     world.write("work/SKILL.md", head("1.0.0", ""));
     let script = "cd work && git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -qm x && \
         printf '#!/bin/sh\\ntouch /tmp/hooked\\n' > .git/hooks/post-checkout && cd .. && git clone -q --bare work repo.git && rm -rf work";
-    let made = world.run(&["tool", "call", "shell.exec", &json!({"command": script}).to_string()]);
-    assert_eq!(made.code, 0, "{made:?}");
+    // Outside the sandbox, in which no repository can be made in the workspace.
+    assert!(world.host(script), "the repository can't be made");
     let added = world.run(&["--json", "skill", "add", "repo.git"]);
     assert_eq!(added.code, 0, "{added:?}");
     assert!(world.project(".regent/skills/greeter/SKILL.md").is_file());

@@ -64,6 +64,14 @@ impl World {
         self.folder.path().join("project").join(name)
     }
 
+    /// Runs a shell script in the project as its user would, outside Regent; whether it worked.
+    pub(crate) fn host(&self, script: &str) -> bool {
+        let mut shell = program(Path::new("/bin/sh"));
+        let status =
+            shell.args(["-c", script]).current_dir(self.project("")).env("HOME", self.home("")).status();
+        status.is_ok_and(|status| status.success())
+    }
+
     /// Writes a file of the project.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.project(name);
