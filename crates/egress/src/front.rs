@@ -12,7 +12,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use regent_kernel::{
-    BoxFuture, Denial, Fault, Op, Outcome, Permit, Principal, Reply, Status, Ticket, ToolCall, endpoint, tier,
+    BoxFuture, Denial, Digest, Fault, Op, Outcome, Permit, Principal, Reply, Status, Ticket, ToolCall,
+    endpoint, tier,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -137,6 +138,18 @@ impl Front {
             if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
                 fields.insert("body_bytes".to_owned(), bytes.into());
             }
+            match &body {
+                AskedBody::Whole { bytes, .. } if bytes.is_empty() => {}
+                AskedBody::Whole { bytes, .. } => {
+                    fields.insert("body_sha256".to_owned(), json!(Digest::of(bytes)));
+                }
+                // Nobody knows what a stream will hold. The mark makes every attempt a call of its own, so that an approval of one is
+                // never used for another.
+                AskedBody::Stream(..) => {
+                    let mark = once().ok_or_else(|| bad("there is no randomness to tell requests apart"))?;
+                    fields.insert("body_unbound".to_owned(), mark.into());
+                }
+            }
             if let AskedBody::Whole { json: Some(value), .. } = &body {
                 let mut texts = Vec::new();
                 shown::placeholders(value, &mut texts);
@@ -211,6 +224,13 @@ impl Front {
             }
         }
     }
+}
+
+/// A value that no other request has.
+fn once() -> Option<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// What makes two readers of a request see different requests. Both a length and chunks don't come here: the length is ignored, the

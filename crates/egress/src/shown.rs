@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use regent_kernel::{Failure, Permit, tier};
+use regent_kernel::{Digest, Failure, Permit, tier};
 use serde_json::{Map, Value};
 
 use crate::tally::failure;
@@ -94,13 +94,27 @@ pub(crate) fn shown(headers: &HeaderMap) -> (Map<String, Value>, Option<String>)
 fn shown_value(headers: &HeaderMap, name: &HeaderName) -> String {
     let text = joined(headers, name);
     let opens = CREDENTIALS.iter().any(|part| name.as_str().contains(part));
-    if opens && !text.contains(HANDLE) { format!("({} bytes, not shown)", text.len()) } else { text }
+    // The digest binds an approval to a value that isn't shown, or isn't text.
+    match (opens && !text.contains(HANDLE), is_text(headers, name)) {
+        (true, _) => format!("({} bytes, not shown, sha256 {})", text.len(), digest(headers, name)),
+        (false, true) => text,
+        (false, false) => format!("{text} (not text, sha256 {})", digest(headers, name)),
+    }
 }
 
 fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     let values: Vec<_> =
         headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
     values.join(", ")
+}
+
+fn is_text(headers: &HeaderMap, name: &HeaderName) -> bool {
+    headers.get_all(name).iter().all(|value| std::str::from_utf8(value.as_bytes()).is_ok())
+}
+
+fn digest(headers: &HeaderMap, name: &HeaderName) -> Digest {
+    let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    Digest::of(&values.join(&b", "[..]))
 }
 
 fn basic_with_handle(headers: &HeaderMap) -> Option<String> {
@@ -220,8 +234,9 @@ mod tests {
         assert!(text.contains("secret://api") && text.contains("Basic ada:secret://git/token"), "{text}");
         assert_eq!(decoded.as_deref(), Some("ada:secret://git/token"));
         let plain = format!("Basic {}", STANDARD.encode("ada:hunter2"));
+        let hidden = format!("(22 bytes, not shown, sha256 {})", Digest::of(plain.as_bytes()));
         let (fields, decoded) = shown(&headers(&[("authorization", &plain)]));
-        assert_eq!((fields["authorization"].as_str(), decoded), (Some("(22 bytes, not shown)"), None));
+        assert_eq!((fields["authorization"].as_str(), decoded), (Some(hidden.as_str()), None));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub fn specs() -> Vec<ToolSpec> {
         "method": {"type": "string", "pattern": "^[A-Z][A-Z-]*$", "maxLength": 32},
         "headers": {"type": "object", "maxProperties": 100, "additionalProperties": {"type": "string", "maxLength": 65_536}},
         "body_bytes": {"type": "integer", "minimum": 0, "maximum": (1_u64 << 53) - 1},
+        "body_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "what the body is, so that an approval is for this one"},
+        "body_unbound": {"type": "string", "maxLength": 64, "description": "set where the body is streamed: an approval can't be bound to it, so a rule has to allow it"},
         "placeholders": {"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 4096}},
     });
     vec![

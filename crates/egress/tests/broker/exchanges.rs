@@ -1,6 +1,6 @@
 //! What passes: real clients, plain requests, verdicts, budgets, what the ledger says.
 
-use regent_kernel::{Answer, Budget, BudgetScope, Integrity, Op, Reply, Scope, TicketId};
+use regent_kernel::{Answer, Budget, BudgetScope, Integrity, Op, Reply, Scope, Status, TicketId};
 use regent_ledger::Kind;
 use serde_json::{Value, json};
 
@@ -107,6 +107,58 @@ async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
     assert_eq!(server.heard().len(), 1);
 }
 
+/// Approves a question as soon as that counts.
+async fn approve(world: &World, id: &str) {
+    loop {
+        let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+        let answer = Op::Answer { ticket: TicketId(id.to_owned()), answer };
+        let reply = world.kernel.syscall(&world.kernel.operator(), answer).await.unwrap();
+        let Reply::Done(outcome) = reply else { panic!("{reply:?}") };
+        match outcome.status {
+            Status::Ok => return,
+            Status::Failed(failure) if failure.code == "approval.too_soon" => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn question_in(said: &str) -> &str {
+    said.split("regent approve ")
+        .nth(1)
+        .and_then(|rest| rest.split('`').next())
+        .unwrap_or_else(|| panic!("{said}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m2_an_approval_of_one_body_is_not_one_of_another() {
+    let server = Server::new(|_| ok("hello"));
+    let at = server.at();
+    let policy = SOME.replace("effect: deny", "effect: ask");
+    let world = World::new(Setup { policy: &policy, network: reaching(&[&at]), ..Setup::default() }).await;
+    let post = |body: &str, cookie: &str| {
+        format!("curl -sSi -H 'cookie: {cookie}' -d '{body}' http://{at}/asked/transfer")
+    };
+    let said = world.out(&post("to=ada&amount=10", "sid=1234")).await;
+    approve(&world, question_in(&said)).await;
+    // The same lengths, other bytes.
+    for (body, cookie) in [("to=eve&amount=99", "sid=1234"), ("to=ada&amount=10", "sid=9999")] {
+        let said = world.out(&post(body, cookie)).await;
+        assert!(said.contains("x-regent-verdict: ask"), "{body} {cookie}: {said}");
+    }
+    assert!(world.out(&post("to=ada&amount=10", "sid=1234")).await.ends_with("hello"));
+    assert_eq!(server.heard().len(), 1);
+    // What is streamed can't be bound, so no approval of it is ever used for anything.
+    let stream = format!("printf abc | curl -sSi -H 'transfer-encoding: chunked' -T - http://{at}/asked/up");
+    let first = world.out(&stream).await;
+    approve(&world, question_in(&first)).await;
+    let second = world.out(&stream).await;
+    assert!(second.contains("x-regent-verdict: ask"), "{second}");
+    assert_ne!(question_in(&first), question_in(&second));
+    assert_eq!(server.heard().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_agrees_to_passes_the_next_time() {
     let server = Server::new(|_| ok("hello"));
@@ -115,11 +167,7 @@ async fn what_a_person_agrees_to_passes_the_next_time() {
     let line = format!("curl -sSi http://{at}/asked/x");
     let said = world.out(&line).await;
     assert!(said.contains("x-regent-verdict: ask") && said.contains("this needs a look"), "{said}");
-    let id = said.split("regent approve ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
-    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
-    let answer = Op::Answer { ticket: TicketId(id.to_owned()), answer };
-    let reply = world.kernel.syscall(&world.kernel.operator(), answer).await.unwrap();
-    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    approve(&world, question_in(&said)).await;
     let said = world.out(&line).await;
     assert!(said.ends_with("hello"), "{said}");
     let said = world.out(&line).await;
