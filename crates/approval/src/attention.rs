@@ -70,7 +70,9 @@ impl Record {
 
     /// How long the person can have looked at a question: since it was put, or since they answered the one before. They read one at a time.
     pub(crate) fn looked_ms(&self, asked_at_ms: i64, now_ms: i64) -> u64 {
-        let before = self.0.last().map_or(asked_at_ms, |last| last.at_ms.max(asked_at_ms));
+        // An answer that was given while the clock was ahead says nothing about now.
+        let last = self.0.iter().rev().find(|one| one.at_ms <= now_ms);
+        let before = last.map_or(asked_at_ms, |last| last.at_ms.max(asked_at_ms));
         u64::try_from(now_ms.saturating_sub(before)).unwrap_or(0)
     }
 
@@ -139,6 +141,12 @@ pub(crate) fn read_ms(texts: &[&str]) -> u64 {
     let chars: usize = texts.iter().map(|text| text.chars().count()).sum();
     let ms = u64::try_from(chars).unwrap_or(u64::MAX).saturating_mul(1_000) / CHARS_PER_S;
     ms.clamp(READ_MS.0, READ_MS.1)
+}
+
+/// The time before which no approval counts, whoever gives it: a quarter of what reading takes. A key that was pressed before the question
+/// was on the screen falls into it.
+pub fn least_ms(read_ms: u64) -> u64 {
+    read_ms / 4
 }
 
 fn key_of(person: &str) -> String {

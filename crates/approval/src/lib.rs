@@ -9,14 +9,16 @@ mod posed;
 mod questions;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use regent_ledger::{Digest, LaneId};
 use regent_policy::{Cover, RuleRef};
 use serde::{Deserialize, Serialize};
 
-pub use attention::Attention;
-pub use posed::OPEN_MS_MAX;
+pub use attention::{Attention, least_ms};
+pub use posed::{AHEAD_MS_MAX, OPEN_MS_MAX};
 pub use questions::{Consulted, Given, OPEN_MAX, Questions};
+pub use words::{WORDS_MAX, Words};
 
 /// A question's id: short enough to type, random enough not to be guessed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -120,13 +122,34 @@ pub struct Place {
     pub seq: u64,
 }
 
+/// A file that an approval is bound to: if it holds something else when the call is made, the approval doesn't count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BoundFile {
+    /// Its path in the workspace, with every link followed.
+    pub path: String,
+    /// The digest of what it held when the question was put.
+    pub sha256: Digest,
+}
+
 /// A question that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenQuestion {
     /// Its id.
     pub id: TicketId,
+    /// What an approval is bound to: the final call with all of its arguments, who makes it, where, and the files below.
+    #[serde(default)]
+    pub digest: Option<Digest>,
+    /// The files that it is bound to.
+    #[serde(default)]
+    pub files: Vec<BoundFile>,
+    /// The call can reach further files by names that a shell makes at run time; those aren't bound.
+    #[serde(default)]
+    pub open_names: bool,
     /// The call in a line.
     pub summary: String,
+    /// The line leaves out a part of the call.
+    #[serde(default)]
+    pub summary_cut: bool,
     /// Why a person is asked.
     pub reason: String,
     /// The rule that asks.
@@ -168,10 +191,14 @@ pub struct OpenQuestion {
 /// A question that is about to be put.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    /// What a yes would be bound to.
+    /// What an approval would be bound to.
     pub digest: Digest,
-    /// The call in a line.
-    pub summary: String,
+    /// The files that are part of it.
+    pub files: Vec<BoundFile>,
+    /// The call can reach further files by names that a shell makes at run time.
+    pub open_names: bool,
+    /// The call in a line, and whether that leaves out a part of it.
+    pub summary: (String, bool),
     /// Why a person is asked.
     pub reason: String,
     /// The rule that asks.

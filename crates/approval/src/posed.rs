@@ -10,6 +10,8 @@ use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId};
 
 /// How long a question waits for its answer.
 pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
+/// How far in the future a question or an approval may lie and still count: time synchronisation steps the clock back by less.
+pub const AHEAD_MS_MAX: i64 = 1_000;
 /// How long a yes can hold.
 const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 /// The longest advice.
@@ -52,14 +54,13 @@ impl Posed {
         }
     }
 
-    /// Who has said yes, and still means it.
+    /// Whose approvals hold now: not one that has expired, nor one that was given while the clock was ahead.
     fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, &Said, Scope)> {
-        self.said.iter().filter(move |(_, said)| now_ms < said.until_ms).filter_map(
-            |(name, said)| match &said.answer {
-                Answer::Approve { scope, .. } => Some((name, said, *scope)),
-                Answer::Deny { .. } => None,
-            },
-        )
+        let holds = move |said: &Said| now_ms < said.until_ms && !is_ahead(said.at_ms, now_ms);
+        self.said.iter().filter(move |(_, said)| holds(said)).filter_map(|(name, said)| match &said.answer {
+            Answer::Approve { scope, .. } => Some((name, said, *scope)),
+            Answer::Deny { .. } => None,
+        })
     }
 
     /// By whom, when, and the narrowest of what they said.
@@ -81,7 +82,7 @@ impl Posed {
 
     /// Neither can it still be answered, nor does an answer still hold.
     pub(crate) fn is_over(&self, now_ms: i64) -> bool {
-        now_ms >= self.keep_until_ms()
+        now_ms >= self.keep_until_ms() || is_ahead(self.question.created_at_ms, now_ms)
     }
 
     fn keep_until_ms(&self) -> i64 {
@@ -122,6 +123,11 @@ impl Said {
             }
         }
     }
+}
+
+/// Whether a time lies in the future, further than clocks are stepped back in ordinary operation.
+fn is_ahead(at_ms: i64, now_ms: i64) -> bool {
+    at_ms > now_ms.saturating_add(AHEAD_MS_MAX)
 }
 
 /// A question that isn't over. Only our own ids are looked up.

@@ -47,6 +47,13 @@ pub enum Given {
         /// How worn down the person is, this answer included.
         attention: Attention,
     },
+    /// The approval came before anyone can have begun to read the question. It doesn't count.
+    TooSoon {
+        /// The least time, from when the person could begin.
+        least_ms: u64,
+        /// How long they had.
+        had_ms: u64,
+    },
     /// The meter is full, and the yes came before the question can have been read. It doesn't count.
     TooFast {
         /// How long it takes to read, from when the person could begin.
@@ -83,14 +90,16 @@ impl Questions {
                 let (asked_at_ms, read_ms) = (posed.question.created_at_ms, posed.question.read_ms);
                 let had_ms = record.looked_ms(asked_at_ms, now_ms);
                 let worn = record.attention(records, now_ms)?.is_worn();
-                if let Answer::Approve { scope, .. } = answer
-                    && worn
-                {
-                    if *scope > Scope::Once {
+                if let Answer::Approve { scope, .. } = answer {
+                    if worn && *scope > Scope::Once {
                         return Ok(Given::TooWide);
                     }
-                    if had_ms < read_ms {
+                    if worn && had_ms < read_ms {
                         return Ok(Given::TooFast { read_ms, had_ms });
+                    }
+                    let least_ms = attention::least_ms(read_ms);
+                    if had_ms < least_ms {
+                        return Ok(Given::TooSoon { least_ms, had_ms });
                     }
                 }
                 record.add(matches!(answer, Answer::Approve { .. }), had_ms, read_ms, now_ms);
@@ -176,15 +185,20 @@ impl Questions {
     }
 
     fn posed(&self, draft: &Draft, now_ms: i64) -> Result<Posed, StateError> {
-        let Draft { digest, summary, reason, rule, origins, cover, approvers, asker, elsewhere } =
-            draft.clone();
+        let Draft { digest, files, open_names, summary, reason, rule, origins, cover, .. } = draft.clone();
+        let Draft { approvers, asker, elsewhere, .. } = draft.clone();
+        let (summary, summary_cut) = summary;
         let froms: Vec<&str> = origins.iter().map(|one| one.from.as_str()).collect();
         let read_ms = attention::read_ms(&[&[summary.as_str(), reason.as_str()], froms.as_slice()].concat());
         Ok(Posed {
             digest,
             question: OpenQuestion {
                 id: fresh_id()?,
+                digest: Some(digest),
+                files,
+                open_names,
                 summary,
+                summary_cut,
                 reason,
                 rule: rule.id.to_string(),
                 rule_at: (rule.line > 0).then_some(rule),

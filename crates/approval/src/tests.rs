@@ -19,7 +19,9 @@ fn questions() -> Questions {
 fn draft(number: u32, elsewhere: bool) -> Draft {
     Draft {
         digest: Digest::of(&number.to_be_bytes()),
-        summary: format!("work number=`{number}`"),
+        files: Vec::new(),
+        open_names: false,
+        summary: (format!("work number=`{number}`"), false),
         reason: "work is asked about".to_owned(),
         rule: RuleRef { id: "ask".into(), layer: Layer::User, line: 3 },
         origins: Vec::new(),
@@ -76,10 +78,60 @@ fn what_another_program_asks_its_own_person_says_nothing_of_ours() {
 }
 
 #[test]
+fn m4_no_approval_counts_before_anyone_can_have_begun_to_read() {
+    let questions = questions();
+    let [first, second] = [0, 1].map(|number| put(&questions, number, false, START_MS));
+    let least_ms = i64::try_from(least_ms(first.read_ms)).unwrap();
+    assert_eq!(least_ms, 250);
+    let soon = |question: &OpenQuestion, now_ms: i64| {
+        let given = questions.answer(&question.id, &yes(Scope::Once), "ada", now_ms).unwrap();
+        matches!(given, Given::TooSoon { .. })
+    };
+    assert!(soon(&first, START_MS) && soon(&first, START_MS + least_ms - 1));
+    assert!(!soon(&first, START_MS + least_ms));
+    // The second question is read after the first: two keys pressed in a row don't answer both.
+    assert!(soon(&second, START_MS + least_ms + 1));
+    assert_eq!(
+        questions.standing(&second.id, START_MS + least_ms + 1).unwrap(),
+        Answered::Waiting { agreed: 0, needed: 1 }
+    );
+    // A denial counts at any time.
+    let given = questions.answer(&second.id, &Answer::Deny { because: None }, "ada", START_MS).unwrap();
+    assert!(matches!(given, Given::Taken { .. }));
+}
+
+#[test]
+fn m6_an_approval_given_while_the_clock_was_ahead_does_not_hold() {
+    const YEAR_MS: i64 = 365 * 24 * 60 * 60 * 1000;
+    let questions = questions();
+    let asker = draft(0, false).asker;
+    let asked = put(&questions, 0, false, START_MS);
+    let given = questions.answer(&asked.id, &yes(Scope::Project), "ada", START_MS + YEAR_MS);
+    assert!(matches!(given.unwrap(), Given::Gone), "the question has expired by then");
+    // Ahead by less than a question waits: it is answered, and the clock is set right again.
+    let ahead_ms = START_MS + OPEN_MS_MAX / 2;
+    let given = questions.answer(&asked.id, &yes(Scope::Project), "ada", ahead_ms);
+    assert!(matches!(given.unwrap(), Given::Taken { .. }));
+    let found = |now_ms| questions.find(&draft(0, false).digest, 1, &asker, now_ms).unwrap();
+    assert!(matches!(found(ahead_ms), Some(Consulted::Approved(_))));
+    assert!(matches!(found(START_MS + 60_000), Some(Consulted::Asked(_))), "asked again");
+    // The answer that was given ahead of time doesn't keep anyone from answering now.
+    let given = questions.answer(&asked.id, &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
+    assert!(matches!(given, Given::Taken { standing: Answered::Approved, .. }), "{given:?}");
+    // A question that was put while the clock was ahead is over.
+    let future = put(&questions, 7, false, START_MS + YEAR_MS);
+    let given = questions.answer(&future.id, &yes(Scope::Project), "ada", START_MS + YEAR_MS + 60_000);
+    assert!(matches!(given.unwrap(), Given::Taken { .. }));
+    assert!(questions.find(&draft(7, false).digest, 1, &asker, START_MS + 120_000).unwrap().is_none());
+}
+
+#[test]
 fn a_longer_question_takes_longer_to_read_within_bounds() {
     let questions = questions();
-    let long =
-        |chars: usize| Draft { summary: "x".repeat(chars), ..draft(u32::try_from(chars).unwrap(), false) };
+    let long = |chars: usize| Draft {
+        summary: ("x".repeat(chars), false),
+        ..draft(u32::try_from(chars).unwrap(), false)
+    };
     let read = |chars: usize| match questions.put(&long(chars), START_MS).unwrap() {
         Consulted::Asked(question) => question.read_ms,
         other @ (Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_)) => panic!("{other:?}"),
@@ -109,22 +161,25 @@ proptest! {
         answers in proptest::collection::vec((any::<bool>(), any::<bool>(), -5_000_i64..20_000), 1..60),
     ) {
         let questions = questions();
-        let (mut now_ms, mut last_ms) = (START_MS, i64::MIN);
+        let (mut now_ms, mut answered) = (START_MS, Vec::new());
         for (number, (agrees, wide, waits_ms)) in answers.into_iter().enumerate() {
             let asked = put(&questions, u32::try_from(number).unwrap(), false, now_ms);
             now_ms += waits_ms;
+            let gone = asked.created_at_ms > now_ms + AHEAD_MS_MAX;
             let worn = questions.attention("ada", now_ms).unwrap().is_worn();
-            let had_ms = now_ms - asked.created_at_ms.max(last_ms);
+            let last_ms = answered.iter().rev().find(|at_ms| **at_ms <= now_ms).copied().unwrap_or(i64::MIN);
+            let had_ms = (now_ms - asked.created_at_ms.max(last_ms)).max(0);
             let scope = if wide { Scope::Session } else { Scope::Once };
             let answer = if agrees { yes(scope) } else { Answer::Deny { because: None } };
             let taken = matches!(questions.answer(&asked.id, &answer, "ada", now_ms).unwrap(), Given::Taken { .. });
             let hasty = had_ms < i64::try_from(asked.read_ms).unwrap();
-            prop_assert_eq!(taken, !(agrees && worn && (wide || hasty)));
-            if taken {
-                last_ms = now_ms;
-            } else {
+            let soon = had_ms < i64::try_from(least_ms(asked.read_ms)).unwrap();
+            prop_assert_eq!(taken, !gone && !(agrees && (soon || worn && (wide || hasty))));
+            if !taken && !gone {
                 questions.answer(&asked.id, &Answer::Deny { because: None }, "ada", now_ms).unwrap();
-                last_ms = now_ms;
+            }
+            if !gone {
+                answered.push(now_ms);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Where the path meets people: a yes that was given makes an ask an allow; else the question is put, within limits.
+//! Where the path meets people: an approval that was given makes an ask an allow; else the question is put, within limits.
 //!
-//! What questions and answers are, and what wears people down, is in `regent-approval`. A yes is for one [`CallDigest`](crate::CallDigest):
-//! who asks (agents by their key), what with which arguments, where, and what the named files hold. If any of that changes it is another
-//! call, and another question.
+//! What questions and answers are, and what wears people down, is in `regent-approval`. An approval is for one
+//! [`CallDigest`](crate::CallDigest): who asks (agents by their key), what with which arguments, where, and what the files hold that the call
+//! names or runs. If any of that changes it is another call, and another question. The files are compared again when the call is about to run.
 
 mod summary;
 #[cfg(test)]
@@ -22,14 +22,15 @@ use tokio::sync::Notify;
 use crate::agent::AgentId;
 use crate::call::{Call, CallDigest, Op};
 use crate::executor::{ExecuteError, RawOutput};
-use crate::facts::Sheet;
+use crate::facts::{Bound, Sheet};
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::rate;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
-    Answer, Answered, Approved, Attention, OpenQuestion, Place as LedgerPlace, Scope, TicketId, Traced,
+    Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, TicketId,
+    Traced,
 };
 
 /// How many questions one session may put within a minute.
@@ -49,8 +50,8 @@ pub struct Asked {
 
 /// What became of asking.
 pub(crate) enum Consent {
-    /// There was an approval for exactly this call; it is used up if it was for one time.
-    Given(Approved),
+    /// There was an approval for exactly this digest; it is used up if it was for one time.
+    Given(Approved, CallDigest),
     /// The question waits.
     Asked(Asked),
     /// It was answered with a denial, or can't be put to anyone.
@@ -139,6 +140,13 @@ impl Core {
                 }
                 RawOutput::json(&told)
             }
+            Given::TooSoon { least_ms, had_ms } => RawOutput::failed(
+                "approval.too_soon",
+                format!(
+                    "the approval came {had_ms} ms after you could begin to read, so it doesn't count: read the question, \
+                     and answer after {least_ms} ms or more"
+                ),
+            ),
             Given::TooFast { read_ms, had_ms } => RawOutput::failed(
                 "approval.too_fast",
                 format!(
@@ -174,8 +182,13 @@ impl Core {
         verdict: &Verdict,
         question: &Question,
     ) -> Result<Consent, Fault> {
-        Ok(match self.consult(call, sheet, verdict, question)? {
-            Ok(Consulted::Approved(approved)) => Consent::Given(approved),
+        let bound = match sheet.bound(&self.workspace) {
+            Ok(bound) => bound,
+            Err(reason) => return Ok(Consent::Refused(reason)),
+        };
+        let digest = sheet.digest(call, &self.workspace, &bound)?;
+        Ok(match self.consult(call, sheet, (verdict, question), (digest, bound))? {
+            Ok(Consulted::Approved(approved)) => Consent::Given(approved, digest),
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
                 question.attention = Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
@@ -194,10 +207,9 @@ impl Core {
         &self,
         call: &Call,
         sheet: &Sheet,
-        verdict: &Verdict,
-        question: &Question,
+        (verdict, question): (&Verdict, &Question),
+        (CallDigest(digest), bound): (CallDigest, Bound),
     ) -> Result<Result<Consulted, Reason>, Fault> {
-        let CallDigest(digest) = sheet.digest(call, &self.workspace)?;
         let (who, now_ms) = (call.principal(), self.clock.now_ms());
         let asker = asker(who);
         if let Some(found) = self.approvals.questions.find(&digest, question.approvers, &asker, now_ms)? {
@@ -213,6 +225,8 @@ impl Core {
         let lifts = || self.with_facts(call, sheet, |_, facts| Cover::of(&facts, verdict));
         let draft = Draft {
             digest,
+            files: bound.files,
+            open_names: bound.is_open,
             summary: summary::of(call, sheet),
             reason: question.reason.clone(),
             rule: question.rule.clone(),
@@ -223,6 +237,16 @@ impl Core {
             elsewhere: matches!(call.op, Op::Elsewhere(_)),
         };
         Ok(Ok(self.approvals.questions.put(&draft, now_ms)?))
+    }
+
+    /// Why an approved call can't run after all: a file that the approval is bound to has changed since it was found.
+    pub(crate) fn stale(&self, call: &Call, sheet: &Sheet) -> Option<RawOutput> {
+        let agreed = sheet.agreed?;
+        let bound = sheet.bound(&self.workspace).ok();
+        let now = bound.and_then(|bound| sheet.digest(call, &self.workspace, &bound).ok());
+        let message =
+            "a file that the approval is bound to has changed since it was checked, so nothing was run";
+        (now != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
     }
 
     /// Notes where the attempt is recorded, so that whoever answers can see the whole of it.
@@ -237,6 +261,8 @@ impl Core {
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let draft = Draft {
             digest: CallDigest::in_doubt(&self.workspace, call.lane, call.seq).0,
+            files: Vec::new(),
+            open_names: false,
             summary: summary::of_doubt(what, args, call),
             reason: "the process ended during this call: it may or may not have happened".to_owned(),
             rule: RuleRef { id: "recovery".into(), layer: Layer::Builtin, line: 0 },

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
-use crate::call::{Call, Op};
+use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, FOR_OPERATOR, Tool};
 use crate::history::Histories;
 use crate::journal::Doubt;
@@ -30,6 +30,7 @@ use crate::request::ruled;
 use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
+pub(crate) use bound::Bound;
 use regent_workspace::{PathError, Workspace};
 pub(crate) use target::Target;
 
@@ -72,8 +73,8 @@ pub(crate) struct Sheet {
     pub(crate) recorded: Option<Payload>,
     /// The call at this step that may have happened already; a person is asked whether to make it again.
     pub(crate) doubt: Option<Doubt>,
-    /// Words that may name files. An approval is bound to what those files hold; nobody else needs to read them.
-    named: Vec<String>,
+    /// What the approval was given for, so that it can be compared again when the call is about to run.
+    pub(crate) agreed: Option<CallDigest>,
 }
 
 impl Core {
@@ -101,7 +102,7 @@ impl Core {
             approved: None,
             recorded: None,
             doubt: None,
-            named: Vec::new(),
+            agreed: None,
         };
         if let Op::RunTool(run) | Op::Elsewhere(run) = &call.op {
             let tool = if matches!(call.op, Op::RunTool(_)) {
@@ -371,11 +372,9 @@ impl Sheet {
             (ArgumentKind::Url, Value::String(text)) => self.resolve_url(pointer, text),
             (ArgumentKind::Argv, Value::Array(items)) => {
                 let argv: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-                self.named.extend(argv.iter().cloned());
                 self.resources.push(Target::Argv(argv));
             }
             (ArgumentKind::Shell, Value::String(line)) => {
-                self.named.extend(line.split_whitespace().map(str::to_owned));
                 self.resources.push(Target::Argv(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]));
             }
             (ArgumentKind::Path(_) | ArgumentKind::Url | ArgumentKind::Argv | ArgumentKind::Shell, _) => {
@@ -397,7 +396,6 @@ impl Sheet {
                 if let Some(reason) = rules::guarded_path(workspace, &path, access) {
                     self.refusal = Some(reason);
                 }
-                self.named.push(path.clone());
                 self.resources.push(Target::Path { path, access });
             }
             Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),

@@ -224,8 +224,8 @@ impl Core {
         let mut asked = None;
         if let Verdict::Ask(question) = &verdict {
             match self.ask(call, facts, &verdict, question)? {
-                Consent::Given(approved) => {
-                    facts.approved = Some(approved);
+                Consent::Given(approved, digest) => {
+                    (facts.approved, facts.agreed) = (Some(approved), Some(digest));
                     verdict = Verdict::Allow(question.grant.clone());
                 }
                 Consent::Asked(question) => asked = Some(question),
@@ -270,6 +270,8 @@ impl Core {
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.calls.enter(call.principal(), intent.seq);
         facts.slot.keep();
+        // Writing the intent took time: the files that an approval is bound to are compared once more.
+        let stale = self.stale(&call, &facts);
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
@@ -277,7 +279,10 @@ impl Core {
         let held = Mutex::new(reservation);
         let tool = facts.tool.clone();
         let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
-        let ended = effect::perform(&frame, grant.tier).await;
+        let ended = match stale {
+            Some(refused) => effect::Ended::Itself(Ok(refused)),
+            None => effect::perform(&frame, grant.tier).await,
+        };
 
         // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
         let (mut status, mut raw) = ended.into_parts();

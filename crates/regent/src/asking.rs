@@ -1,13 +1,13 @@
 //! Asking a person at the terminal while a task waits. One question at a time, and only a plain yes is a yes.
 
-use std::io::BufRead as _;
 use std::sync::Arc;
 
 use regent_kernel::{Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, Reply, Scope, Status, Ticket};
 use regent_runtime::door::{Asker, Asking};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 
-use crate::question;
+use crate::prompt::Keyboard;
+use crate::question::{self, Length};
 use crate::stage::Stage;
 use crate::term;
 
@@ -30,7 +30,10 @@ impl Terminal {
         let kernel = &self.host;
         // Calls side by side may all be asked about; a person reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
-        self.stage.ask(&shown(&self.stage, kernel, ticket));
+        let (text, cut) = shown(&self.stage, kernel, ticket, Length::Cut);
+        // What was left out has to be looked at before it can be agreed to.
+        let mut unseen = cut;
+        self.ask(&mut keyboard, &text);
         loop {
             let line = tokio::select! {
                 line = keyboard.line() => line,
@@ -41,10 +44,22 @@ impl Terminal {
             };
             // Whoever closes the terminal has not answered.
             let Some(line) = line else { return Asking::Later };
+            if unseen && matches!(line.trim(), "a" | "all") {
+                unseen = false;
+                self.ask(&mut keyboard, &shown(&self.stage, kernel, ticket, Length::Whole).0);
+                continue;
+            }
             let Some(answer) = meant(line.trim(), self.valid_ms) else {
-                self.stage.ask("  y, s or n: ");
+                self.ask(&mut keyboard, "  y, s or n: ");
                 continue;
             };
+            if unseen && matches!(answer, Answer::Approve { .. }) {
+                self.ask(
+                    &mut keyboard,
+                    "  parts of the call were left out above: a shows all of it · N no: ",
+                );
+                continue;
+            }
             match given(kernel, ticket, answer).await {
                 Given::Taken => {
                     self.stage.go_on("");
@@ -55,7 +70,9 @@ impl Terminal {
                     self.stage.go_on("another person has to agree as well: `regent approve`");
                     return over(kernel.answered(&ticket.id).await.ok().as_ref());
                 }
-                Given::Refused(why) => self.stage.ask(&format!("  {}\n  y or n: ", term::inline(&why))),
+                Given::Refused(why) => {
+                    self.ask(&mut keyboard, &format!("  {}\n  y or n: ", term::inline(&why)))
+                }
                 Given::Nobody => {
                     self.stage.go_on("");
                     return Asking::Later;
@@ -65,12 +82,20 @@ impl Terminal {
     }
 }
 
-/// The question and its prompt. Nothing in it is marked as what comes of a bare Enter but the no.
-fn shown(stage: &Stage, kernel: &Host, ticket: &Ticket) -> String {
-    let text = question::inline(stage.screen(), kernel, ticket);
+impl Terminal {
+    fn ask(&self, keyboard: &mut Keyboard, text: &str) {
+        self.stage.ask(text);
+        keyboard.asked();
+    }
+}
+
+/// The question and its prompt, and whether it leaves out a part of the call. Only the no is marked as what comes of a bare Enter.
+fn shown(stage: &Stage, kernel: &Host, ticket: &Ticket, length: Length) -> (String, bool) {
+    let question::View { text, cut } = question::inline(stage.screen(), kernel, ticket, length);
     let worn = ticket.question.attention.as_ref().is_some_and(Attention::is_worn);
     let wide = if worn { "" } else { " · s as often as wanted in this session" };
-    format!("\n{text}  Allow? y once{wide} · N no · n ADVICE no, and what to do instead: ")
+    let all = if cut { " · a show all of it first" } else { "" };
+    (format!("\n{text}  Allow? y once{wide}{all} · N no · n ADVICE no, and what to do instead: "), cut)
 }
 
 /// What came of an answer.
@@ -122,42 +147,6 @@ fn meant(line: &str, valid_ms: u64) -> Option<Answer> {
 impl Asker for Terminal {
     fn ask<'a>(&'a self, _kernel: &'a Kernel, ticket: &'a Ticket) -> BoxFuture<'a, Asking> {
         Box::pin(self.put(ticket))
-    }
-}
-
-/// Lines from stdin, read by a thread of its own: a read can't be called off, so one that nobody waits for any more is kept for the
-/// next question.
-#[derive(Debug)]
-struct Keyboard {
-    wanted: std::sync::mpsc::Sender<()>,
-    lines: mpsc::UnboundedReceiver<String>,
-    reading: bool,
-}
-
-impl Keyboard {
-    fn start() -> Self {
-        let (wanted, wants) = std::sync::mpsc::channel::<()>();
-        let (told, lines) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            while wants.recv().is_ok() {
-                let mut line = String::new();
-                match std::io::stdin().lock().read_line(&mut line) {
-                    Ok(1..) if told.send(line).is_ok() => {}
-                    Ok(_) | Err(_) => return,
-                }
-            }
-        });
-        Self { wanted, lines, reading: false }
-    }
-
-    async fn line(&mut self) -> Option<String> {
-        if !self.reading {
-            self.wanted.send(()).ok()?;
-            self.reading = true;
-        }
-        let line = self.lines.recv().await;
-        self.reading = false;
-        line
     }
 }
 

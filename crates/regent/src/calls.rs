@@ -1,7 +1,5 @@
 //! Making a call for a person: policy's questions are asked on the terminal, an interrupt stops the call and is recorded.
 
-use std::io::{BufRead, Write};
-
 use regent_kernel::{Answer, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
 use serde_json::{Value, json};
 
@@ -9,7 +7,8 @@ use crate::codes;
 use crate::compose::Running;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::question;
+use crate::prompt;
+use crate::question::{self, Length, View};
 use crate::term;
 
 /// Makes one call. "No" and "not yet" are failures to the person who wanted it done.
@@ -27,8 +26,7 @@ pub(crate) async fn call(
             if !context.screen.can_ask {
                 return Err(pending(&ticket));
             }
-            let answer = ask(context, host, &ticket)?;
-            settle(host, &ticket, answer).await?;
+            ask(context, host, &ticket).await?;
             match interruptible(host, caller, op).await? {
                 Reply::Done(outcome) => outcome,
                 Reply::Denied(denial) => return Err(denial.into()),
@@ -96,22 +94,40 @@ fn pending(ticket: &Ticket) -> Failure {
         .data(data)
 }
 
-/// Shows exactly what would be done and by which rule it is asked. Only a plain yes is a yes.
-fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<Answer, Failure> {
-    let text = question::inline(&context.screen.aside(), host, ticket);
-    context.screen.say(&format!("\n{text}  Allow this once? [y/N] "));
-    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
-    let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
-    Ok(if matches!(line.trim(), "y" | "Y" | "yes") {
-        Answer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() }
-    } else {
-        Answer::Deny { because: None }
-    })
+/// Shows exactly what would be done and by which rule it is asked, until it is answered. Only a plain yes is a yes.
+async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Failure> {
+    const AGAIN: &str = "  Allow this once? [y/N] ";
+    let screen = context.screen.aside();
+    let View { text, cut: mut unseen } = question::inline(&screen, host, ticket, Length::Cut);
+    let choice = if unseen { "[y/N, a shows all of it first]" } else { "[y/N]" };
+    let mut asked = format!("\n{text}  Allow this once? {choice} ");
+    loop {
+        let typed = prompt::line(&context.screen, &asked)?.unwrap_or_default();
+        if unseen && matches!(typed.trim(), "a" | "all") {
+            unseen = false;
+            let View { text, .. } = question::inline(&screen, host, ticket, Length::Whole);
+            asked = format!("\n{text}{AGAIN}");
+            continue;
+        }
+        let answer = match prompt::is_yes(&typed) {
+            true if unseen => {
+                asked = "  parts of the call were left out above: a shows all of it [a/N] ".to_owned();
+                continue;
+            }
+            true => Answer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() },
+            false => Answer::Deny { because: None },
+        };
+        match settle(host, ticket, answer).await {
+            Err(failure) if failure.code == TOO_SOON => {
+                asked = format!("  {}\n{AGAIN}", term::inline(&failure.message));
+            }
+            settled => return settled,
+        }
+    }
 }
+
+/// The kernel's word for an approval that came before anyone can have begun to read.
+pub(crate) const TOO_SOON: &str = "approval.too_soon";
 
 async fn settle(host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
     let refused = matches!(answer, Answer::Deny { .. });

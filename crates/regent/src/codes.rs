@@ -78,6 +78,12 @@ codes! {
     APPROVAL_REFUSED = "approval.refused", exit::DENIED, "A person was asked whether this call may be made, and said no.";
     APPROVAL_UNKNOWN = "approval.unknown", exit::NOT_FOUND, "There is no open question with this id: it may have been answered, or have expired. \
         `regent approve list` shows the open ones.";
+    APPROVAL_ELSEWHERE = "approval.elsewhere", exit::USAGE, "The question belongs to another project. All projects of a user keep their questions in one place, so they are \
+        listed together; but the call, its files and its ledger are in the other project. Answer it there, with `regent -C DIR approve ID`.";
+    APPROVAL_UNSEEN = "approval.unseen", exit::USAGE, "The call is longer than the short form of its question, so a part of it was not shown. `regent approve show ID --all` \
+        shows all of it and ends with a digest; give that with `--digest`, or `--unseen` to approve without having seen all of it.";
+    APPROVAL_WAITING = "approval.waiting", exit::APPROVAL, "Your approval is recorded, but the rule wants more people than have agreed so far. One person counts once, whatever \
+        session they answer in. The call can be made when the others have agreed.";
     AGENT_UNKNOWN = "agent.unknown", exit::NOT_FOUND, "No running kernel of yours knows an agent with this id. `regent agent ps` shows those that run.";
     AUDIT_BROKEN = "audit.broken", exit::LEDGER, "The ledger on disk is not what was written: an entry was changed, removed, added or reordered, or a \
         signature doesn't match. The message names the first bad entry. Nothing is repaired: keep the folder as it is, compare it with a \

@@ -20,7 +20,8 @@ pub(crate) enum Line<'a> {
 
 /// How one text becomes another. Nothing if they are the same.
 pub(crate) fn lines<'a>(old: &'a str, new: &'a str) -> Vec<Line<'a>> {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (old.split_terminator('\n').collect(), new.split_terminator('\n').collect());
     let before = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
     let rest = |lines: &[&'a str]| lines.get(before..).unwrap_or_default().to_vec();
     let (old_rest, new_rest) = (rest(&old), rest(&new));

@@ -1,4 +1,5 @@
-//! What a person is shown before they agree: the exact call, what it would change, and the smallest rule that would have covered it.
+//! What a reviewer is shown before they agree: the final call with every argument, the files that an approval is bound to, what the call would
+//! change, and the smallest rule that would have covered it.
 
 use std::io::Read as _;
 
@@ -10,30 +11,53 @@ use crate::diff::{self, Line};
 use crate::output::Screen;
 use crate::term;
 
-/// Lines of a difference, or of a command, that are shown.
+/// Lines of a difference, or of a value, that are shown of a cut question.
 const SHOWN_LINES_MAX: usize = 40;
 const SHOWN_CHARS_MAX: usize = 4_000;
+/// Files that a cut question lists.
+const SHOWN_FILES_MAX: usize = 20;
 /// Files that a difference is made of.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Everything but the prompt: the call, where its values come from, the rule, the exception, and how much attention there is left.
-pub(crate) fn text(
+/// How much of a question is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// What fits on a screen or two.
+    Cut,
+    /// All of it.
+    Whole,
+}
+
+/// A question as it is shown.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// Everything but the prompt.
+    pub(crate) text: String,
+    /// A part of the call is left out of it.
+    pub(crate) cut: bool,
+}
+
+/// The call, where its values come from, what an approval is bound to, the rule, the exception, and how much attention there is left.
+pub(crate) fn view(
     screen: &Screen,
     kernel: &Host,
     question: &OpenQuestion,
     covered: Option<&Covered>,
-) -> String {
-    let asked = Asked::read(kernel, question);
-    let mut text = String::new();
-    let call = asked.as_ref().and_then(|asked| asked.call(screen, kernel));
+    length: Length,
+) -> View {
+    let mut page = Page { screen, length, text: String::new(), cut: false };
     // One about a call that may have happened already says so in its line.
-    match call {
-        Some(call) if !question.summary.starts_with("repeat") => text.push_str(&call),
-        Some(_) | None => text.push_str(&indented(&term::block(&question.summary))),
+    match Asked::read(kernel, question) {
+        Some(asked) if !question.summary.starts_with("repeat") => asked.show(&mut page, kernel),
+        Some(_) | None => {
+            page.block(&question.summary);
+            page.cut |= question.summary_cut;
+        }
     }
-    text.push_str(&origins(screen, &question.origins));
+    page.text.push_str(&origins(screen, &question.origins));
+    page.files(question);
     let place = question.rule_at.as_ref().map(|at| format!(" ({} policy, line {})", at.layer, at.line));
-    text.push_str(&format!(
+    page.text.push_str(&format!(
         "  asked by rule {}{}: {}\n",
         screen.strong(&term::inline(&question.rule)),
         place.unwrap_or_default(),
@@ -42,29 +66,179 @@ pub(crate) fn text(
     if question.approvers > 1 {
         let agreed = term::inline(&question.agreed.join(", ")).into_owned();
         let so_far = if agreed.is_empty() { String::new() } else { format!("; so far: {agreed}") };
-        text.push_str(&format!("  {} different people have to agree{so_far}\n", question.approvers));
+        page.text.push_str(&format!("  {} different people have to agree{so_far}\n", question.approvers));
     }
     if let Some(cover) = &question.cover {
         let lines: String = cover.lines.lines().map(|line| format!("    {}\n", term::inline(line))).collect();
-        text.push_str(&screen.faint(&format!("  not asked again with\n{lines}")));
+        page.text.push_str(&screen.faint(&format!("  not asked again with\n{lines}")));
         if let Some(covered) = covered {
-            text.push_str(&screen.faint(&format!("    {}\n", covered.line())));
+            page.text.push_str(&screen.faint(&format!("    {}\n", covered.line())));
         }
     }
+    page.digest(question);
     if let Some(attention) = &question.attention {
-        text.push_str(&meter(screen, attention, question.read_ms));
+        page.text.push_str(&meter(screen, attention, question.read_ms));
     }
-    text
+    View { text: page.text, cut: page.cut }
 }
 
 /// A question that has just been put to this person.
-pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket) -> String {
+pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket, length: Length) -> View {
     let place = LedgerPlace { lane: ticket.intent.lane, seq: ticket.intent.seq };
     // The first attempt is the one that the question was put for.
     let question = (*ticket.question).clone();
     let question = OpenQuestion { intent: question.intent.or(Some(place)), ..question };
     let covered = covered::count(&Reader::on(kernel.ledger().storage()), &[&question]);
-    text(screen, kernel, &question, covered.first().and_then(Option::as_ref))
+    view(screen, kernel, &question, covered.first().and_then(Option::as_ref), length)
+}
+
+/// The text as it grows, and whether anything of the call was left out.
+struct Page<'s> {
+    screen: &'s Screen,
+    length: Length,
+    text: String,
+    cut: bool,
+}
+
+impl Page<'_> {
+    fn head(&mut self, tool: &str, what: &str) {
+        let line = format!("  {} {}\n", self.screen.strong(&term::inline(tool)), term::inline(what));
+        self.text.push_str(&line);
+    }
+
+    /// Text of several lines.
+    fn block(&mut self, text: &str) {
+        let shown = self.shortened(text);
+        let shown = term::block(&shown);
+        let lines_max = if self.length == Length::Whole { usize::MAX } else { SHOWN_LINES_MAX };
+        for line in shown.lines().take(lines_max) {
+            self.text.push_str(&format!("    {line}\n"));
+        }
+        let more = shown.lines().count().saturating_sub(lines_max);
+        if more > 0 {
+            self.cut = true;
+            let digest = Digest::of(text.as_bytes());
+            self.text.push_str(&format!("    … {more} more lines (all of it: sha256 {digest})\n"));
+        }
+    }
+
+    /// An argument that is shown nowhere else, with the names on the way to it.
+    fn argument(&mut self, name: &str, value: &Value) {
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                for (field, value) in fields {
+                    self.argument(&format!("{name}.{field}"), value);
+                }
+            }
+            Value::String(text) if text.contains('\n') => {
+                self.text.push_str(&format!("    {}:\n", term::inline(name)));
+                self.block(text);
+            }
+            Value::String(text) => self.line(name, text),
+            other
+            @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                self.line(name, &other.to_string());
+            }
+        }
+    }
+
+    fn line(&mut self, name: &str, value: &str) {
+        let value = self.shortened(value);
+        self.text.push_str(&format!("    {}: {}\n", term::inline(name), term::inline(&value)));
+    }
+
+    /// So much of a text as is shown; what was left out is named by the digest of the whole.
+    fn shortened(&mut self, text: &str) -> String {
+        if self.length == Length::Whole {
+            return text.to_owned();
+        }
+        let mut short: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+        if short.len() < text.len() {
+            self.cut = true;
+            let more = text.len().saturating_sub(short.len());
+            short.push_str(&format!(
+                "… ({more} bytes more; all of it: sha256 {})",
+                Digest::of(text.as_bytes())
+            ));
+        }
+        short
+    }
+
+    fn difference(&mut self, old: &str, new: &str) {
+        let lines = diff::lines(old, new);
+        let (lines_max, width) = match self.length {
+            Length::Cut => (SHOWN_LINES_MAX, self.screen.width.saturating_sub(8)),
+            Length::Whole => (usize::MAX, usize::MAX),
+        };
+        for line in lines.iter().take(lines_max) {
+            let (mark, text) = match line {
+                Line::Same(text) => ("  ", *text),
+                Line::Old(text) => ("- ", *text),
+                Line::New(text) => ("+ ", *text),
+                Line::Skipped(count) => {
+                    let skipped = self.screen.faint(&format!("… {count} lines that stay"));
+                    self.text.push_str(&format!("    {skipped}\n"));
+                    continue;
+                }
+            };
+            // A line that stays is context; it isn't part of the call.
+            self.cut |= mark != "  " && text.chars().count() > width;
+            let shown = format!("{mark}{}", term::short(text, width));
+            let shown = match mark {
+                "- " => self.screen.bad(&shown),
+                "+ " => self.screen.good(&shown),
+                _same => shown,
+            };
+            self.text.push_str(&format!("    {shown}\n"));
+        }
+        let more = lines.len().saturating_sub(lines_max);
+        if more > 0 {
+            self.cut = true;
+            self.text.push_str(&format!("    … {more} more lines of this\n"));
+        }
+        if lines.is_empty() {
+            let what = if old == new { "no change" } else { "only the line end of the last line changes" };
+            self.text.push_str(&format!("    {what}\n"));
+        }
+    }
+
+    /// What an approval is bound to besides the arguments.
+    fn files(&mut self, question: &OpenQuestion) {
+        let files_max = if self.length == Length::Whole { usize::MAX } else { SHOWN_FILES_MAX };
+        if !question.files.is_empty() {
+            self.text.push_str("  an approval is bound to what these files hold now\n");
+        }
+        for file in question.files.iter().take(files_max) {
+            let digest = file.sha256.to_string();
+            let digest =
+                if self.length == Length::Whole { digest } else { digest.chars().take(16).collect() };
+            self.text.push_str(&format!("    {}  sha256 {digest}\n", term::inline(&file.path)));
+        }
+        let more = question.files.len().saturating_sub(files_max);
+        if more > 0 {
+            self.cut = true;
+            self.text.push_str(&format!("    … {more} more files\n"));
+        }
+        if question.open_names {
+            let open = "  it is not bound to files whose names the shell makes at run time ($NAME, *, ~)\n";
+            self.text.push_str(&self.screen.warn(open));
+        }
+    }
+
+    /// The digest stands below a question that was shown whole, and only there: who can type it has come to the end of it.
+    fn digest(&mut self, question: &OpenQuestion) {
+        let line = match (&question.digest, self.cut) {
+            (_, true) => {
+                let id = term::inline(&question.id.0);
+                self.screen.warn(&format!(
+                    "  parts of the call are left out: `regent approve show {id} --all` shows all of it\n"
+                ))
+            }
+            (Some(digest), false) => self.screen.faint(&format!("  digest {digest}\n")),
+            (None, false) => String::new(),
+        };
+        self.text.push_str(&line);
+    }
 }
 
 /// Where each value comes from. What chooses who is affected comes first.
@@ -126,33 +300,54 @@ impl Asked {
         self.args.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The call as a person knows it: a difference for writes, the command for programs. None where there is no better form than a line.
-    fn call(&self, screen: &Screen, kernel: &Host) -> Option<String> {
-        let head =
-            |what: &str| format!("  {} {}\n", screen.strong(&term::inline(&self.tool)), term::inline(what));
-        match self.tool.as_str() {
+    /// The call as a reviewer knows it: a difference for writes, the command for programs; then every argument that isn't in that.
+    fn show(&self, page: &mut Page<'_>, kernel: &Host) {
+        let shown: &[&str] = match self.tool.as_str() {
             // What isn't given as text is no difference to look at.
-            "fs.write" if self.arg("encoding") == "base64" => None,
-            "fs.write" => {
+            "fs.write" if self.arg("encoding") != "base64" => {
                 let path = self.arg("path");
-                let append = self.arg("mode") == "append";
-                let old = if append { String::new() } else { present(kernel, path)? };
-                Some(head(path) + &difference(screen, &old, self.arg("content")))
+                let old =
+                    if self.arg("mode") == "append" { Some(String::new()) } else { present(kernel, path) };
+                page.head(&self.tool, path);
+                match old {
+                    Some(old) => {
+                        page.difference(&old, self.arg("content"));
+                        &["path", "content"]
+                    }
+                    None => &["path"],
+                }
             }
-            "fs.edit" => Some(head(self.arg("path")) + &difference(screen, self.arg("old"), self.arg("new"))),
-            "shell.exec" => Some(head("") + &indented(&term::block(&cut(self.arg("command"))))),
+            "fs.edit" => {
+                page.head(&self.tool, self.arg("path"));
+                page.difference(self.arg("old"), self.arg("new"));
+                &["path", "old", "new"]
+            }
+            "shell.exec" => {
+                page.head(&self.tool, "");
+                page.block(self.arg("command"));
+                &["command"]
+            }
             "process.exec" => {
-                let argv = self.args.get("argv").and_then(Value::as_array)?;
+                page.head(&self.tool, "");
+                let argv =
+                    self.args.get("argv").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
                 let words: Vec<String> = argv.iter().filter_map(Value::as_str).map(quoted).collect();
-                Some(head("") + &indented(&term::block(&cut(&words.join(" ")))))
+                page.block(&words.join(" "));
+                &["argv"]
             }
-            "http.fetch" => {
+            "http.fetch" | "net.request" => {
                 let method = if self.arg("method").is_empty() { "GET" } else { self.arg("method") };
-                let body = indented(&term::block(&cut(self.arg("body"))));
-                let body = if self.arg("body").is_empty() { String::new() } else { body };
-                Some(head(&format!("{method} {}", self.arg("url"))) + &body)
+                page.head(&self.tool, &format!("{method} {}", self.arg("url")));
+                &["method", "url"]
             }
-            _other => None,
+            _other => {
+                page.head(&self.tool, "");
+                &[]
+            }
+        };
+        let Value::Object(fields) = &self.args else { return page.argument("arguments", &self.args) };
+        for (name, value) in fields.iter().filter(|(name, _)| !shown.contains(&name.as_str())) {
+            page.argument(name, value);
         }
     }
 }
@@ -163,49 +358,6 @@ fn present(kernel: &Host, path: &str) -> Option<String> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
     (text.len() as u64 <= FILE_BYTES_MAX).then_some(text)
-}
-
-fn difference(screen: &Screen, old: &str, new: &str) -> String {
-    let lines = diff::lines(old, new);
-    let mut text = String::new();
-    for line in lines.iter().take(SHOWN_LINES_MAX) {
-        let line = match line {
-            Line::Same(line) => format!("  {}", short(screen, line)),
-            Line::Old(line) => screen.bad(&format!("- {}", short(screen, line))),
-            Line::New(line) => screen.good(&format!("+ {}", short(screen, line))),
-            Line::Skipped(count) => screen.faint(&format!("… {count} lines")),
-        };
-        text.push_str(&format!("    {line}\n"));
-    }
-    let more = lines.len().saturating_sub(SHOWN_LINES_MAX);
-    if more > 0 {
-        text.push_str(&format!("    … {more} more lines of this\n"));
-    }
-    if lines.is_empty() {
-        text.push_str("    no change\n");
-    }
-    text
-}
-
-fn short(screen: &Screen, line: &str) -> String {
-    term::short(line, screen.width.saturating_sub(8))
-}
-
-fn cut(text: &str) -> String {
-    let mut cut: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-    if cut.len() < text.len() {
-        cut.push_str(&format!("… ({} bytes more)", text.len().saturating_sub(cut.len())));
-    }
-    cut
-}
-
-fn indented(text: &str) -> String {
-    let mut out: String = text.lines().take(SHOWN_LINES_MAX).map(|line| format!("    {line}\n")).collect();
-    let more = text.lines().count().saturating_sub(SHOWN_LINES_MAX);
-    if more > 0 {
-        out.push_str(&format!("    … {more} more lines\n"));
-    }
-    out
 }
 
 /// A word as a shell would need it, so that borders between arguments are seen.
@@ -263,6 +415,58 @@ mod tests {
         assert!(shown.ends_with("a yes is for one call now, and counts after 1.5 s\n"), "{shown}");
     }
 
+    fn page(screen: &Screen, length: Length) -> Page<'_> {
+        Page { screen, length, text: String::new(), cut: false }
+    }
+
+    #[test]
+    fn m2_every_argument_is_shown() {
+        let (screen, args) = (
+            screen(),
+            serde_json::json!({
+                "argv": ["./deploy", "--dry-run"], "cwd": "scripts", "network": true, "stdin": "secret://github/token\nmore",
+                "env": {"DRY_RUN": "0", "AWS_ENDPOINT_URL": "https://evil.example"}, "empty": {}, "list": [1, "\u{202e}"],
+            }),
+        );
+        let mut page = page(&screen, Length::Cut);
+        for (name, value) in args.as_object().unwrap() {
+            page.argument(name, value);
+        }
+        for line in [
+            "    cwd: scripts\n",
+            "    network: true\n",
+            "    env.DRY_RUN: 0\n",
+            "    env.AWS_ENDPOINT_URL: https://evil.example\n",
+            "    stdin:\n    secret://github/token\n    more\n",
+            "    empty: {}\n",
+            "    list: [1,\"\\u{202e}\"]\n",
+        ] {
+            assert!(page.text.contains(line), "{line:?} is not in {}", page.text);
+        }
+        assert!(!page.cut);
+    }
+
+    #[test]
+    fn m3_what_is_cut_says_so_and_is_there_in_the_whole_view() {
+        let screen = screen();
+        let long = format!("{}END", "x".repeat(SHOWN_CHARS_MAX));
+        let many = format!("{}END", "line\n".repeat(SHOWN_LINES_MAX));
+        let wide = format!("{}END", "y".repeat(1_000));
+        for (length, has_end) in [(Length::Cut, false), (Length::Whole, true)] {
+            let shows: [&dyn Fn(&mut Page<'_>); 4] = [
+                &|page| page.line("body", &long),
+                &|page| page.block(&many),
+                &|page| page.difference("", &wide),
+                &|page| page.difference("", &many),
+            ];
+            for show in shows {
+                let mut page = page(&screen, length);
+                show(&mut page);
+                assert_eq!((page.text.contains("END"), page.cut), (has_end, !has_end), "{}", page.text);
+            }
+        }
+    }
+
     #[test]
     fn borders_between_arguments_are_seen() {
         for (word, shown) in [
@@ -275,7 +479,5 @@ mod tests {
         ] {
             assert_eq!(quoted(word), shown);
         }
-        let long = "x".repeat(SHOWN_CHARS_MAX + 5);
-        assert!(cut(&long).ends_with("(5 bytes more)"));
     }
 }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use regent_guard::invisible::is_invisible;
+
 /// Escapes everything that could move a cursor, reorder text, hide itself or start a new line.
 pub(crate) fn inline(text: &str) -> Cow<'_, str> {
     escape(text, Lines::Escaped)
@@ -98,12 +100,9 @@ fn push_hex(out: &mut String, byte: u8) {
     let _infallible = write!(out, "\\x{byte:02x}");
 }
 
-/// Control characters (C0, C1), direction marks, and characters that show as nothing.
+/// Control characters (C0, C1), and what shows as nothing or turns the text around it.
 fn is_harmful(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{061C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
-            | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
+    c.is_control() || is_invisible(c)
 }
 
 #[cfg(test)]
@@ -135,6 +134,18 @@ mod tests {
     fn adv_009_a_name_cannot_forge_a_line() {
         assert_eq!(inline("a\n12:00 allow"), "a\\n12:00 allow");
         assert_eq!(block_of_bytes(b"ok \xff\xfe\n"), "ok \\xff\\xfe\n");
+    }
+
+    #[test]
+    fn m3_nothing_that_hides_is_shown_as_it_is() {
+        // A prompt in variation selectors, and the fillers that other lists forgot.
+        for hidden in
+            ["\u{e0100}", "\u{e01ef}", "\u{fe0f}", "\u{ad}", "\u{3164}", "\u{115f}", "\u{34f}", "\u{2800}"]
+        {
+            let shown = inline(hidden).into_owned();
+            assert!(shown.starts_with("\\u{") && shown.is_ascii(), "{shown:?}");
+            assert_eq!(block(&format!("a{hidden}b")), format!("a{shown}b"));
+        }
     }
 
     #[test]

@@ -152,6 +152,44 @@ impl Workspace {
         Some(Digest::of(&content))
     }
 
+    /// The file inside the workspace that a name leads to, by its resolved spelling, and a digest of what it holds now; none where the
+    /// name leads to no file in here. Anything but "there is no such file" is an error: what can't be looked at isn't absent.
+    pub fn held(&self, name: &str) -> Result<Option<(String, Digest)>, PathError> {
+        let spelling = match self.resolve(name) {
+            Ok(spelling) if is_inside(&spelling) => spelling,
+            // Outside nothing is ours to look at, and programs in the sandbox can't write there.
+            Err(error @ (PathError::NotPermitted | PathError::Os(_))) if !name.starts_with('/') => {
+                return Err(error);
+            }
+            Ok(_) | Err(_) => return Ok(None),
+        };
+        let looked = match self.reach(&spelling, OFlags::PATH, Mode::empty()) {
+            Ok(looked) => looked,
+            Err(PathError::NotFound | PathError::NotFolder) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let stat = rustix::fs::fstat(&looked)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        let opened = match self.reach(&spelling, flags, Mode::empty()) {
+            Ok(opened) if bytes <= DIGEST_BYTES_MAX => opened,
+            // Too large, or not readable before a program changes its mode. Nobody but root can set back the time of the last change.
+            Ok(_) | Err(PathError::NotPermitted) => {
+                let marks = format!("{bytes} {} {} {}", stat.st_ctime, stat.st_ctime_nsec, stat.st_ino);
+                return Ok(Some((spelling, Digest::of(marks.as_bytes()))));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut content = Vec::new();
+        let mut bounded =
+            std::io::Read::take(std::fs::File::from(opened), DIGEST_BYTES_MAX.saturating_add(1));
+        std::io::Read::read_to_end(&mut bounded, &mut content).map_err(|error| PathError::of_io(&error))?;
+        Ok(Some((spelling, Digest::of(&content))))
+    }
+
     /// The common case in one system call: a relative path without any link in it needs only its dots taken out.
     fn without_links(&self, text: &str) -> Option<String> {
         if text.starts_with('/') {

@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use regent_approval::Traced;
+use regent_guard::invisible::is_invisible;
 
 use crate::call::{Call, Op};
 use crate::facts::{Sheet, Target};
@@ -20,15 +21,18 @@ const LAST_CHARS_MAX: usize = 300;
 /// Arguments whose origin is told.
 const ORIGINS_MAX: usize = 32;
 
-pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
+/// The line, and whether it leaves out a part of the call.
+pub(super) fn of(call: &Call, sheet: &Sheet) -> (String, bool) {
     if let Op::Infer(inference) = &call.op {
-        return shorten(&of_inference(inference), CHARS_MAX);
+        // What was said before the last message is never in it.
+        return (shorten(&of_inference(inference), CHARS_MAX).0, true);
     }
+    let mut cut = false;
     let mut line = match &sheet.tool {
         Some(tool) => plain(&tool.spec().name, ARGUMENT_CHARS_MAX),
         None => call.op.name().to_owned(),
     };
-    line.push_str(&arguments(&sheet.args));
+    line.push_str(&arguments(&sheet.args, &mut cut));
     for target in &sheet.resources {
         let text = match target {
             Target::Path { path, access } => format!("{access:?} {path}").to_lowercase(),
@@ -40,7 +44,8 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> String {
         };
         line.push_str(&format!(" → {}", plain(&text, ARGUMENT_CHARS_MAX)));
     }
-    shorten(&line, CHARS_MAX)
+    let (line, shortened) = shorten(&line, CHARS_MAX);
+    (line, cut | shortened)
 }
 
 /// Where each argument comes from, those that choose who is affected first. Fields are named by whoever made the output.
@@ -66,13 +71,16 @@ fn of_inference(inference: &Inference) -> String {
 }
 
 /// A call of which nobody knows whether it happened.
-pub(super) fn of_doubt(what: &str, args: &Value, call: &InDoubt) -> String {
+pub(super) fn of_doubt(what: &str, args: &Value, call: &InDoubt) -> (String, bool) {
+    let mut cut = false;
     let what = plain(what, ARGUMENT_CHARS_MAX);
-    let line = format!("repeat `{what}`{} (entry {} of lane {})", arguments(args), call.seq, call.lane);
-    shorten(&line, CHARS_MAX)
+    let line =
+        format!("repeat `{what}`{} (entry {} of lane {})", arguments(args, &mut cut), call.seq, call.lane);
+    let (line, shortened) = shorten(&line, CHARS_MAX);
+    (line, cut | shortened)
 }
 
-fn arguments(args: &Value) -> String {
+fn arguments(args: &Value, cut: &mut bool) -> String {
     let Value::Object(fields) = args else { return String::new() };
     let shown = fields.iter().map(|(name, value)| {
         let text = match value {
@@ -81,6 +89,7 @@ fn arguments(args: &Value) -> String {
                 value.to_string()
             }
         };
+        *cut |= name.chars().count() > 40 || text.chars().count() > ARGUMENT_CHARS_MAX;
         format!(" {}=`{}`", plain(name, 40), plain(&text, ARGUMENT_CHARS_MAX))
     });
     shown.collect()
@@ -97,14 +106,12 @@ fn plain(text: &str, chars_max: usize) -> String {
 }
 
 fn escape(letter: char) -> Vec<char> {
-    // Beside control characters: what reorders or hides text on a screen.
-    let hidden = matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-    if letter.is_control() || hidden { letter.escape_unicode().collect() } else { vec![letter] }
+    if letter.is_control() || is_invisible(letter) { letter.escape_unicode().collect() } else { vec![letter] }
 }
 
-fn shorten(line: &str, chars_max: usize) -> String {
+fn shorten(line: &str, chars_max: usize) -> (String, bool) {
     if line.chars().count() <= chars_max {
-        return line.to_owned();
+        return (line.to_owned(), false);
     }
-    line.chars().take(chars_max).chain(['…']).collect()
+    (line.chars().take(chars_max).chain(['…']).collect(), true)
 }

@@ -34,6 +34,8 @@ fn yes(scope: Scope) -> Answer {
 }
 
 async fn answer(world: &World, ticket: &TicketId, answer: Answer) -> Value {
+    // Long enough to begin to read, too short to have read.
+    world.clock.advance_ms(500);
     match world.as_operator(Op::Answer { ticket: ticket.clone(), answer }).await {
         Reply::Done(outcome) if outcome.status == Status::Ok => {
             let mut told: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
@@ -208,6 +210,135 @@ async fn c2_a_change_that_leads_to_a_question_is_asked_about() {
     assert_eq!(world.runs(), 0);
 }
 
+/// A program that runs in a folder, as far as the kernel is concerned.
+fn programs() -> crate::ToolSpec {
+    crate::ToolSpec {
+        name: "exec".to_owned(),
+        description: "Runs a program.".to_owned(),
+        input: json!({"type": "object", "properties": {
+            "argv": {"type": "array", "items": {"type": "string"}}, "command": {"type": "string"}, "cwd": {"type": "string"},
+        }, "additionalProperties": false}),
+        arguments: [
+            ("/argv".to_owned(), crate::ArgumentKind::Argv),
+            ("/command".to_owned(), crate::ArgumentKind::Shell),
+            ("/cwd".to_owned(), crate::ArgumentKind::Path(regent_policy::Access::Read)),
+        ]
+        .into(),
+        tiers: vec![regent_policy::Tier::Host],
+        ..crate::ToolSpec::default()
+    }
+}
+
+async fn with_programs() -> World {
+    let policy =
+        "version: 1\nmode: permissive\nrules:\n  - { id: ask, effect: ask, match: { tool: exec } }\n";
+    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    world.kernel.0.catalogue.admit(programs()).unwrap();
+    for folder in ["scripts", "sub/deep"] {
+        std::fs::create_dir_all(world.folder.path().join(folder)).unwrap();
+    }
+    world
+}
+
+async fn exec(world: &World, args: &Value) -> Reply {
+    let run = crate::ToolCall { tool: "exec".to_owned(), args: args.clone() };
+    world.as_operator(Op::RunTool(run)).await
+}
+
+#[tokio::test]
+async fn h3_an_approval_is_bound_to_what_a_program_runs() {
+    for (file, args) in [
+        ("scripts/deploy.sh", json!({"argv": ["sh", "deploy.sh"], "cwd": "scripts"})),
+        ("scripts/deploy.sh", json!({"argv": ["sh", "scripts/deploy.sh"]})),
+        ("scripts/deploy.sh", json!({"argv": ["bash", "-c", "cd scripts; ./deploy.sh"]})),
+        ("deploy.sh", json!({"command": "sh ./deploy.sh;"})),
+        ("deploy.sh", json!({"command": "sh 'deploy.sh'"})),
+        ("deploy.sh", json!({"command": "sh <deploy.sh"})),
+        ("deploy.sh", json!({"command": "tool --file=deploy.sh"})),
+        ("scripts/deploy.sh", json!({"command": "cd scripts && sh deploy.sh"})),
+        ("scripts/deploy.sh", json!({"command": "D=scripts; sh $D/deploy.sh"})),
+        ("sub/deep/deploy.sh", json!({"command": "sh ../deep/deploy.sh", "cwd": "sub/deep"})),
+        ("Makefile", json!({"command": "make release"})),
+        ("sub/deep/Makefile", json!({"argv": ["make", "-C", "deep"], "cwd": "sub"})),
+        ("sub/deep/package.json", json!({"argv": ["npm", "run", "build"], "cwd": "sub/deep"})),
+        ("build.rs", json!({"argv": ["cargo", "build"]})),
+        ("sub/deep/x.py", json!({"argv": ["python3", "-m", "deep.x"], "cwd": "sub"})),
+    ] {
+        let world = with_programs().await;
+        let path = world.folder.path().join(file);
+        std::fs::write(&path, "harmless").unwrap();
+        let ticket = pending(exec(&world, &args).await);
+        let held = regent_ledger::Digest::of(b"harmless");
+        let bound = BoundFile { path: file.to_owned(), sha256: held };
+        assert!(ticket.question.files.contains(&bound), "{args}: {:?}", ticket.question.files);
+        answer(&world, &ticket.id, yes(Scope::Project)).await;
+        std::fs::write(&path, "harmful!").unwrap();
+        assert_ne!(pending(exec(&world, &args).await).id, ticket.id, "{args}");
+        assert_eq!(world.runs(), 0, "{args}");
+        std::fs::write(&path, "harmless").unwrap();
+        assert!(done(&exec(&world, &args).await), "{args}: exactly what was agreed to");
+    }
+}
+
+#[tokio::test]
+async fn h3_a_file_that_appears_after_the_approval_is_another_call() {
+    let world = with_programs().await;
+    let args = json!({"command": "make release"});
+    let ticket = pending(exec(&world, &args).await);
+    assert!(ticket.question.files.is_empty() && !ticket.question.open_names);
+    answer(&world, &ticket.id, yes(Scope::Project)).await;
+    std::fs::write(world.folder.path().join("GNUmakefile"), "release: ; id").unwrap();
+    assert_ne!(pending(exec(&world, &args).await).id, ticket.id);
+    assert!(pending(exec(&world, &json!({"command": "sh *.sh"})).await).question.open_names);
+}
+
+#[tokio::test]
+async fn h3_a_call_that_names_too_much_is_refused_not_asked() {
+    let world = with_programs().await;
+    let many: Vec<String> = (0..5_000).map(|number| format!("w{number}")).collect();
+    assert_eq!(code_of(exec(&world, &json!({"argv": many})).await), "approval.unbound");
+}
+
+#[tokio::test]
+async fn h3_what_changes_between_the_check_and_the_run_is_not_run() {
+    let world = with_programs().await;
+    let path = world.folder.path().join("deploy.sh");
+    std::fs::write(&path, "harmless").unwrap();
+    let run = crate::ToolCall { tool: "exec".to_owned(), args: json!({"argv": ["sh", "deploy.sh"]}) };
+    let principal = world.kernel.operator();
+    let call =
+        Call { principal, op: Op::RunTool(run), parent: None, depth: 0, within: Vec::new(), listener: None };
+    let core = &world.kernel.0;
+    let mut sheet = core.facts(&call).await.unwrap();
+    let bound = sheet.bound(&core.workspace).unwrap();
+    sheet.agreed = Some(sheet.digest(&call, &core.workspace, &bound).unwrap());
+    assert!(core.stale(&call, &sheet).is_none());
+    std::fs::write(&path, "harmful!").unwrap();
+    let refused = core.stale(&call, &sheet).unwrap();
+    assert_eq!(refused.failure.unwrap().code, "approval.stale");
+}
+
+#[tokio::test]
+async fn m3_a_question_holds_no_character_that_hides() {
+    let world = asking().await;
+    let ticket = pending(world.work(json!({"text": "a\u{e0101}b\u{ad}c\u{3164}d\u{fe0f}"})).await);
+    assert_eq!(ticket.summary, "work text=`a\\u{e0101}b\\u{ad}c\\u{3164}d\\u{fe0f}`");
+    assert!(!ticket.question.summary_cut);
+    let long = pending(world.work(json!({"text": "x".repeat(200)})).await);
+    assert!(long.question.summary_cut && long.question.digest.is_some());
+}
+
+#[tokio::test]
+async fn m6_an_approval_from_a_clock_that_was_ahead_does_not_hold() {
+    let world = asking().await;
+    let ticket = pending(world.work(json!({})).await);
+    world.clock.advance_ms(10 * 60 * 60 * 1000);
+    answer(&world, &ticket.id, yes(Scope::Project)).await;
+    world.clock.advance_ms(-10 * 60 * 60 * 1000);
+    pending(world.work(json!({})).await);
+    assert_eq!(world.runs(), 0);
+}
+
 #[tokio::test]
 async fn a_no_holds_for_the_session_and_gives_its_advice() {
     let world = asking().await;
@@ -282,6 +413,7 @@ async fn whoever_is_worn_down_reads_first_and_agrees_to_one_call_at_a_time() {
     assert_eq!((attention.percent, attention.hasty_hour, attention.asked_hour), (100, 5, 6));
     let refused = |told: Value| told["failed"]["code"].as_str().unwrap_or_default().to_owned();
     assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Session)).await), "approval.once_only");
+    world.clock.advance_ms(-500);
     assert_eq!(refused(answer(&world, &ticket.id, yes(Scope::Once)).await), "approval.too_fast");
     assert_eq!(pending(ask(5).await).id, ticket.id, "neither was an answer");
     world.clock.advance_ms(i64::try_from(ticket.question.read_ms).unwrap());
@@ -313,7 +445,7 @@ async fn the_ledger_says_when_it_was_asked_and_decided() {
     let approved: Vec<Value> = intents.filter_map(|entry| entry.body.get("approved").cloned()).collect();
     let start = crate::tests::shared::START_MS;
     let expected = json!({
-        "asked_at_ms": start, "attention_percent": 5, "by": ["ada"], "decided_at_ms": start + 7_000, "scope": "once", "ticket": ticket.id,
+        "asked_at_ms": start, "attention_percent": 5, "by": ["ada"], "decided_at_ms": start + 7_500, "scope": "once", "ticket": ticket.id,
     });
     assert_eq!(approved, [expected]);
 }
@@ -406,6 +538,9 @@ async fn who_waits_hears_of_an_answer_from_here_and_from_another_process() {
         let (kernel, id) = (world.kernel.clone(), ticket.id.clone());
         let waiting = tokio::spawn(async move { kernel.answered(&id).await });
         tokio::task::yield_now().await;
+        // Two processes on one machine have one clock.
+        world.clock.advance_ms(1_000);
+        other.clock.advance_ms(1_000);
         answer(answerer, &ticket.id, yes(Scope::Once)).await;
         assert_eq!(waiting.await.unwrap(), Ok(Answered::Approved));
     }

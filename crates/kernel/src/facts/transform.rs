@@ -25,7 +25,6 @@ impl Core {
             let before = sheet.take_args();
             sheet.resources.clear();
             sheet.added.clear();
-            sheet.named.clear();
             let tool = sheet.tool.take();
             self.facts_of_tool(sheet, (&run.tool, call.principal.class()), tool, args);
             sheet.fix_args();

@@ -109,6 +109,7 @@ async fn a_no_is_retold_too_and_a_question_is_not() {
     let third = site.boot(ASK, "three").await;
     let Reply::Pending(ticket) = site.call(&third, "1", "b").await.unwrap() else { panic!("not asked") };
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    third.clock.advance_ms(1_000);
     third.as_operator(Op::Answer { ticket: ticket.id, answer }).await;
     drop(third);
     let fourth = site.boot(ASK, "four").await;
@@ -136,6 +137,7 @@ async fn adv_097_a_step_in_doubt_is_made_again_only_if_twice_is_once() {
     );
     assert_eq!(world.runs(), 1);
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    world.clock.advance_ms(2_000);
     world.as_operator(Op::Answer { ticket: ticket.id, answer }).await;
     done(site.call(&world, "1", "pay").await);
     assert_eq!(world.runs(), 2);

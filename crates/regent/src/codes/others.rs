@@ -64,6 +64,21 @@ pub(super) const OTHERS: &[Code] = &[
         "So many questions were answered yes faster than anyone reads that a yes now counts only once the question can have been read. Read it (`regent approve show ID`), and answer again. A no is never too fast.",
     ),
     code(
+        "approval.stale",
+        exit::DENIED,
+        "A file that the approval is bound to changed between the check and the start of the program, so nothing was run. Look at the file, and approve the call again.",
+    ),
+    code(
+        "approval.too_soon",
+        exit::APPROVAL,
+        "The approval came before anyone can have begun to read the question, so it doesn't count. Read the question and answer it again.",
+    ),
+    code(
+        "approval.unbound",
+        exit::DENIED,
+        "The call needs an approval, but names files that can't be looked at, or more of them than an approval can be bound to.",
+    ),
+    code(
         "approval.unasked",
         exit::DENIED,
         "The call would have to be asked about, but no question could be put.",

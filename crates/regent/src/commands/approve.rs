@@ -1,8 +1,10 @@
 //! `regent approve` and `regent deny`: questions that wait for a person.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::{Answer, Op, OpenQuestion, Reader, Scope, TicketId};
+use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, TicketId};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -11,21 +13,36 @@ use crate::compose::Running;
 use crate::context::Context;
 use crate::covered::{self, Covered};
 use crate::failure::Failure;
-use crate::output::{CommandResult, Done};
-use crate::question;
+use crate::output::{CommandResult, Done, Shown};
+use crate::pager;
+use crate::question::{self, Length, View};
 use crate::settings;
 use crate::term;
 
-/// Answer a question with yes, or list the questions that wait
+/// Letters of an id, and of a digest, that have to be typed.
+const ID_LETTERS_MIN: usize = 4;
+const DIGEST_LETTERS_MIN: usize = 8;
+/// How often, and how long, an approval waits that came before its question can have been read.
+const TOO_SOON_TRIES_MAX: u32 = 8;
+const TOO_SOON_WAIT: Duration = Duration::from_millis(250);
+
+/// Approve a call that waits for you; without an id, list the questions that wait
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ApproveArgs {
     #[command(subcommand)]
     look: Option<ApproveCommand>,
-    /// The question's id
+    /// The question's id, or at least four letters of it
     #[arg(add = ArgValueCandidates::new(open_ids))]
     id: Option<String>,
-    /// How far the yes goes; always for exactly the same call
+    /// The digest that stands below the question, or at least eight letters of it: needed where parts of the call were left out of the
+    /// short form (`regent approve show ID --all` shows all of it, and the digest)
+    #[arg(long, value_name = "SHA256", requires = "id")]
+    digest: Option<String>,
+    /// Approve although parts of the call were left out of what you were shown
+    #[arg(long, requires = "id", conflicts_with = "digest")]
+    unseen: bool,
+    /// How far the approval goes; always for exactly the same call
     #[arg(long, value_enum, default_value = "once")]
     scope: ScopeWord,
     /// How long it holds, e.g. 90s, 10m, 2h
@@ -37,11 +54,15 @@ pub(crate) struct ApproveArgs {
 enum ApproveCommand {
     /// List the questions that wait for a person
     List,
-    /// Show a question whole: the call and what it would change, where its values come from, the rule, and the smallest exception to it
+    /// Show a question: the call with every argument and what it would change, where its values come from, the files that an approval is
+    /// bound to, the rule, and the smallest exception to it
     Show {
-        /// The question's id
+        /// The question's id, or at least four letters of it
         #[arg(add = ArgValueCandidates::new(open_ids))]
         id: String,
+        /// Leave nothing out, however long it is; on a terminal through `$PAGER`
+        #[arg(long)]
+        all: bool,
     },
 }
 
@@ -79,7 +100,9 @@ impl ApproveArgs {
 pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResult {
     let id = match (args.look, args.id) {
         (None, Some(id)) => id,
-        (Some(ApproveCommand::Show { id }), _) => return show(context, &id).await,
+        (Some(ApproveCommand::Show { id, all }), _) => {
+            return show(context, &id, if all { Length::Whole } else { Length::Cut }).await;
+        }
         (Some(ApproveCommand::List), _) | (None, None) => return list(context).await,
     };
     let valid_ms = match &args.valid_for {
@@ -94,16 +117,32 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResu
         ScopeWord::Session => Scope::Session,
         ScopeWord::Project => Scope::Project,
     };
-    answer(context, id, Answer::Approve { scope, valid_ms }).await
+    let seen = match (args.digest, args.unseen) {
+        (Some(digest), _) => Seen::Digest(digest),
+        (None, true) => Seen::Unneeded,
+        (None, false) => Seen::AsShown,
+    };
+    answer(context, id, Answer::Approve { scope, valid_ms }, seen).await
+}
+
+/// What shows that the call was looked at.
+enum Seen {
+    /// Nothing beyond the short form.
+    AsShown,
+    /// The digest below the whole of it was typed.
+    Digest(String),
+    /// The reviewer does without, or it is a denial.
+    Unneeded,
 }
 
 pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
-    answer(context, args.id, Answer::Deny { because: args.because }).await
+    answer(context, args.id, Answer::Deny { because: args.because }, Seen::Unneeded).await
 }
 
 async fn list(context: &Context) -> CommandResult {
     let running = Running::boot(context).await?;
     let questions = open(context, &running).await;
+    let here = project_of(&running);
     let reader = Reader::on(running.host.ledger().storage());
     let questions = running.close(context, questions).await?;
     let covered = covered::count(&reader, &questions.iter().collect::<Vec<_>>());
@@ -120,6 +159,10 @@ async fn list(context: &Context) -> CommandResult {
             term::inline(&one.reason),
             term::block(&one.summary).replace('\n', "\n      "),
         ));
+        if one.project != here {
+            let line = format!("      in another project: {}\n", term::inline(&one.project));
+            text.push_str(&context.screen.warn(&line));
+        }
         for traced in one.origins.iter().filter(|traced| traced.sink) {
             let from = format!("{} is from {}", traced.argument, traced.from);
             text.push_str(&format!("      {}\n", term::inline(&from)));
@@ -147,25 +190,42 @@ fn told(question: &OpenQuestion, covered: &Option<Covered>) -> Value {
     told
 }
 
-async fn show(context: &Context, id: &str) -> CommandResult {
+async fn show(context: &Context, id: &str, length: Length) -> CommandResult {
     let running = Running::boot(context).await?;
-    let shown = look(context, &running, id).await;
-    running.close(context, shown).await
+    let shown = look(context, &running, id, length).await;
+    let mut shown = running.close(context, shown).await?;
+    if length == Length::Whole
+        && context.screen.interactive
+        && let Shown::Text(text) = &shown.shown
+        && pager::page(text)
+    {
+        shown.shown = Shown::Already;
+    }
+    Ok(shown)
 }
 
-async fn look(context: &Context, running: &Running, id: &str) -> CommandResult {
+async fn look(context: &Context, running: &Running, id: &str, length: Length) -> CommandResult {
     let one = meant(open(context, running).await?, id)?;
     let covered = covered::count(&Reader::on(running.host.ledger().storage()), &[&one]);
     let covered = covered.into_iter().next().flatten();
-    let whole = question::text(&context.screen, &running.host, &one, covered.as_ref());
-    let text = format!("{}\n{whole}", context.screen.strong(&term::inline(&one.id.0)));
+    let View { text, cut } = question::view(&context.screen, &running.host, &one, covered.as_ref(), length);
+    let elsewhere = match one.project == project_of(running) {
+        true => String::new(),
+        false => format!("  in another project: {}\n", term::inline(&one.project)),
+    };
+    let text = format!("{}\n{elsewhere}{text}", context.screen.strong(&term::inline(&one.id.0)));
     let call = question::Asked::read(&running.host, &one);
     let call = call.map(|call| json!({"tool": call.tool, "args": call.args}));
-    Ok(Done::new(json!({"question": told(&one, &covered), "call": call}), text))
+    Ok(Done::new(json!({"question": told(&one, &covered), "call": call, "cut": cut}), text))
 }
 
-/// The one question whose id begins like this: a prefix will do if it is nobody else's.
+/// The one question whose id begins like this. Four letters at least: fewer are a slip of the finger, not a choice.
 fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure> {
+    if id.chars().filter(char::is_ascii_alphanumeric).count() < ID_LETTERS_MIN {
+        let message = format!("`{}` is too short for a question's id", term::inline(id));
+        return Err(Failure::new(codes::USAGE, message)
+            .help("give at least four letters of it; `regent approve list` shows the questions that wait"));
+    }
     let mut meant = questions.into_iter().filter(|one| one.id.0.starts_with(id));
     match (meant.next(), meant.next()) {
         (Some(question), None) => Ok(question),
@@ -176,32 +236,108 @@ fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure
     }
 }
 
+/// The project that this process works in, as questions name theirs.
+fn project_of(running: &Running) -> String {
+    running.host.workspace().root().to_string_lossy().into_owned()
+}
+
+/// A question of another project is answered there: only there are its call and its ledger to be seen.
+fn is_here(running: &Running, question: &OpenQuestion) -> Result<(), Failure> {
+    if question.project == project_of(running) {
+        return Ok(());
+    }
+    let (id, project) = (term::inline(&question.id.0), term::inline(&question.project));
+    let message = format!("question {id} belongs to another project: {project}");
+    Err(Failure::new(codes::APPROVAL_ELSEWHERE, message)
+        .help(format!("look at it and answer it there: `regent -C '{project}' approve show {id}`")))
+}
+
+/// Whether the reviewer can have seen all of what they approve.
+fn is_seen(context: &Context, running: &Running, one: &OpenQuestion, seen: &Seen) -> Result<(), Failure> {
+    let id = term::inline(&one.id.0);
+    match seen {
+        Seen::Unneeded => Ok(()),
+        Seen::Digest(typed) => {
+            let digest = one.digest.map(|digest| digest.to_string()).unwrap_or_default();
+            if typed.len() >= DIGEST_LETTERS_MIN && digest.starts_with(typed.as_str()) {
+                return Ok(());
+            }
+            let message = format!("`{}` is not the digest of question {id}", term::inline(typed));
+            Err(Failure::new(codes::APPROVAL_UNSEEN, message).help(format!(
+                "`regent approve show {id} --all` ends with it; give at least {DIGEST_LETTERS_MIN} letters"
+            )))
+        }
+        Seen::AsShown => {
+            if !question::view(&context.screen, &running.host, one, None, Length::Cut).cut {
+                return Ok(());
+            }
+            let message =
+                format!("question {id} is longer than its short form, so parts of the call were not shown");
+            Err(Failure::new(codes::APPROVAL_UNSEEN, message).help(format!(
+                "`regent approve show {id} --all` shows all of it; then give `--digest` with the digest below it, or `--unseen`"
+            )))
+        }
+    }
+}
+
 async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>, Failure> {
     let outcome = calls::call(context, running, &running.host.operator(), Op::Questions).await?;
     serde_json::from_value(calls::result_json(&outcome)?)
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the questions can't be read: {error}")))
 }
 
-async fn answer(context: &Context, id: String, answer: Answer) -> CommandResult {
+async fn answer(context: &Context, id: String, answer: Answer, seen: Seen) -> CommandResult {
     let running = Running::boot(context).await?;
-    let result = give(context, &running, &id, answer).await;
+    let result = give(context, &running, &id, answer, &seen).await;
     running.close(context, result).await
 }
 
-async fn give(context: &Context, running: &Running, id: &str, answer: Answer) -> CommandResult {
+async fn give(context: &Context, running: &Running, id: &str, answer: Answer, seen: &Seen) -> CommandResult {
     let question = meant(open(context, running).await?, id)?;
-    let word = if matches!(answer, Answer::Approve { .. }) {
-        context.screen.good("approved")
-    } else {
-        context.screen.bad("denied")
+    is_here(running, &question)?;
+    is_seen(context, running, &question, seen)?;
+    let told = taken(context, running, &question, &answer).await?;
+    let standing: Answered = serde_json::from_value(told.clone())
+        .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))?;
+    let id = term::inline(&question.id.0);
+    let data = json!({"question": question, "answer": answer, "result": told});
+    let word = match standing {
+        Answered::Approved => context.screen.good("approved"),
+        Answered::Denied { .. } => context.screen.bad("denied"),
+        // Not a success: nothing can be done with it yet.
+        Answered::Waiting { agreed, needed } => {
+            let message = format!(
+                "waiting, {agreed} of {needed}: your approval of {id} is recorded, others have to agree too"
+            );
+            return Err(Failure::new(codes::APPROVAL_WAITING, message)
+                .help(format!("another person answers with `regent approve {id}`"))
+                .data(data));
+        }
+        Answered::Gone => {
+            return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("question {id} is over")).data(data));
+        }
     };
-    let ticket = TicketId(question.id.0.clone());
-    let op = Op::Answer { ticket, answer: answer.clone() };
-    let outcome = calls::call(context, running, &running.host.operator(), op).await?;
-    let told: Value = calls::result_json(&outcome)?;
     let summary = term::block(&question.summary).replace('\n', "\n  ");
-    let text = format!("{word} {}\n  {summary}\n", term::inline(&question.id.0));
-    Ok(Done::new(json!({"question": question, "answer": answer, "result": told}), text))
+    Ok(Done::new(data, format!("{word} {id}\n  {summary}\n")))
+}
+
+/// Gives the answer. A command is typed after its question by nature; where it still comes too soon (a script), it waits.
+async fn taken(
+    context: &Context,
+    running: &Running,
+    question: &OpenQuestion,
+    answer: &Answer,
+) -> Result<Value, Failure> {
+    let mut tries_left = TOO_SOON_TRIES_MAX;
+    loop {
+        let op = Op::Answer { ticket: TicketId(question.id.0.clone()), answer: answer.clone() };
+        let outcome = calls::call(context, running, &running.host.operator(), op).await?;
+        match calls::result_json(&outcome) {
+            Err(failure) if failure.code == calls::TOO_SOON && tries_left > 0 => tries_left -= 1,
+            told => return told,
+        }
+        tokio::time::sleep(TOO_SOON_WAIT).await;
+    }
 }
 
 /// Ids of open questions, for completion. What can't be read completes nothing.

@@ -1,6 +1,5 @@
 //! `regent init`: a policy that is visibly on, a ledger with a key, and what is already here that agents could use.
 
-use std::io::{BufRead, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
+use crate::prompt;
 use crate::term;
 use crate::trust::Trust;
 
@@ -124,19 +124,13 @@ fn agree(context: &Context, project: &Project, quick: bool) -> Result<(), Failur
         )
         .help("look at it, then run `regent init --quick`"));
     }
-    context.screen.say(&format!("This folder already has {names}. It can only narrow what your own policy allows.\nTrust it as it is? [y/N] "));
-    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
-    let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
-    match line.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _no => {
-            Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed"))
-        }
+    let question = format!(
+        "This folder already has {names}. It can only narrow what your own policy allows.\nTrust it as it is? [y/N] "
+    );
+    if prompt::agrees(&context.screen, &question)? {
+        return Ok(());
     }
+    Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed"))
 }
 
 /// Writes a file unless there is one. Says whether it did.

@@ -174,3 +174,207 @@ fn adv_081_and_084_agents_neither_approve_nor_loosen_anything() {
     let steps = demo.pointer("/data/steps").and_then(Value::as_array).unwrap();
     assert!(steps.iter().any(|step| step["by"] == "approval.not_a_person" && step["verdict"] == "deny"));
 }
+
+/// Everything is allowed; about programs, requests and writes a person is asked.
+const ASKS: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: [process.exec, shell.exec, fs.write, http.fetch] } }\n";
+
+fn asking(policy: &str) -> World {
+    let world = World::ready();
+    std::fs::write(world.home(".config/regent/policy.yml"), policy).unwrap();
+    world
+}
+
+fn call<'a>(tool: &'a str, args: &'a str) -> [&'a str; 5] {
+    ["--json", "tool", "call", tool, args]
+}
+
+#[test]
+fn c2_a_projects_policy_does_not_change_calls() {
+    let world = World::ready();
+    let policy = r#"version: 1
+rules:
+  - { id: all, effect: allow }
+  - { id: run, effect: allow, match: { tool: shell.exec }, set: { /command: { value: "echo swapped; id" } } }
+"#;
+    world.write(".regent/policy.yml", policy);
+    let ended = world.run(&["--json", "trust"]);
+    assert!(ended.code == 3 && ended.stdout.contains("can only narrow"), "{ended:?}");
+    let ended = world.run(&call("shell.exec", r#"{"command": "echo mine"}"#));
+    assert!(ended.code != 0 && !ended.stdout.contains("swapped"), "{ended:?}");
+}
+
+#[test]
+fn c2_the_question_is_about_the_call_as_the_users_own_rule_changes_it() {
+    let policy = format!(
+        "{ASKS}  - {{ id: swap, effect: transform, match: {{ tool: shell.exec }}, set: {{ /command: {{ value: echo swapped }} }} }}\n"
+    );
+    let world = asking(&policy);
+    let args = call("shell.exec", r#"{"command": "echo mine"}"#);
+    let id = question(&world, &args);
+    let shown = world.run(&["approve", "show", &id]).stdout;
+    assert!(shown.contains("echo swapped") && !shown.contains("echo mine"), "{shown}");
+    assert_eq!(world.run(&["approve", &id]).code, 0);
+    let ended = world.run(&args);
+    assert!(ended.code == 0 && ended.stdout.contains("swapped"), "{ended:?}");
+}
+
+#[test]
+fn h3_a_script_that_is_replaced_after_the_approval_does_not_run() {
+    let world = asking(ASKS);
+    for args in [
+        r#"{"argv": ["sh", "deploy.sh"], "cwd": "scripts"}"#,
+        r#"{"argv": ["sh", "-c", "cd scripts && sh ./deploy.sh;"]}"#,
+    ] {
+        world.write("scripts/deploy.sh", "echo harmless\n");
+        let args = call("process.exec", args);
+        let id = question(&world, &args);
+        let shown = world.run(&["approve", "show", &id]).stdout;
+        assert!(
+            shown.contains("bound to what these files hold") && shown.contains("scripts/deploy.sh"),
+            "{shown}"
+        );
+        assert_eq!(world.run(&["approve", &id]).code, 0);
+        world.write("scripts/deploy.sh", "echo harmful!\n");
+        assert_ne!(question(&world, &args), id, "asked again, not run");
+        world.write("scripts/deploy.sh", "echo harmless\n");
+        let ended = world.run(&args);
+        assert!(ended.code == 0 && ended.stdout.contains("harmless"), "{ended:?}");
+    }
+}
+
+#[test]
+fn m2_a_question_shows_every_argument() {
+    let world = asking(ASKS);
+    world.write("scripts/deploy", "");
+    let program = r#"{"argv": ["./deploy", "--dry-run"], "cwd": "scripts", "stdin": "yes please", "network": true, "timeout_ms": 9000,
+        "env": {"DRY_RUN": "0", "AWS_ENDPOINT_URL": "https://evil.example"}}"#;
+    let fetch = r#"{"url": "http://x.example/a", "method": "POST", "body": "to=eve", "headers": {"x-own": "1", "accept": "text/plain"}}"#;
+    for (tool, args, parts) in [
+        (
+            "process.exec",
+            program,
+            &[
+                "./deploy --dry-run",
+                "cwd: scripts",
+                "env.DRY_RUN: 0",
+                "env.AWS_ENDPOINT_URL: https://evil.example",
+                "stdin: yes please",
+                "network: true",
+                "timeout_ms: 9000",
+                "digest ",
+            ][..],
+        ),
+        (
+            "http.fetch",
+            fetch,
+            &["POST http://x.example/a", "body: to=eve", "headers.x-own: 1", "headers.accept: text/plain"],
+        ),
+    ] {
+        let id = question(&world, &call(tool, args));
+        let shown = world.run(&["approve", "show", &id]).stdout;
+        for part in parts {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
+    }
+}
+
+#[test]
+fn m3_a_cut_question_needs_its_digest_or_a_word() {
+    let world = asking(ASKS);
+    let content: String = (0..60).map(|number| format!("line {number}\n")).collect();
+    let args = serde_json::json!({"path": "a.txt", "content": content}).to_string();
+    let args = call("fs.write", &args);
+    let id = question(&world, &args);
+    let short = world.run(&["approve", "show", &id]).stdout;
+    assert!(!short.contains("line 59") && !short.contains("digest ") && short.contains("--all"), "{short}");
+    let ended = world.run(&["--json", "approve", &id]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (2, "approval.unseen"), "{ended:?}");
+    let whole = world.run(&["approve", "show", &id, "--all"]).stdout;
+    let digest = whole.split("digest ").nth(1).unwrap().split_whitespace().next().unwrap();
+    assert!(whole.contains("line 59") && digest.len() == 64, "{whole}");
+    for wrong in ["", "0", &digest[..7], "00000000"] {
+        let ended = world.run(&["--json", "approve", &id, "--digest", wrong]);
+        assert_eq!(ended.error_code(), "approval.unseen", "{wrong}: {ended:?}");
+    }
+    assert_eq!(world.run(&["approve", &id, "--digest", &digest[..8]]).code, 0);
+    assert_eq!(world.run(&args).code, 0);
+    // Or the reviewer says that they do without.
+    std::fs::remove_file(world.project("a.txt")).unwrap();
+    let id = question(&world, &args);
+    assert_eq!(world.run(&["approve", &id, "--unseen"]).code, 0);
+}
+
+#[test]
+fn l4_an_id_needs_four_letters() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    for short in ["", " ", &id[..1], &id[..3], "----"] {
+        for command in [
+            &["--json", "approve", short][..],
+            &["--json", "deny", short],
+            &["--json", "approve", "show", short],
+        ] {
+            let ended = world.run(command);
+            assert_eq!((ended.code, ended.error_code().as_str()), (2, "usage"), "{command:?}: {ended:?}");
+        }
+    }
+    assert_eq!(world.run(READ).code, 11, "nothing was approved");
+    assert_eq!(world.run(&["approve", &id[..4]]).code, 0);
+}
+
+#[test]
+fn l5_a_question_of_another_project_is_named_and_answered_there() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    let other = world.home("other");
+    std::fs::create_dir(&other).unwrap();
+    let other = other.to_str().unwrap();
+    assert_eq!(world.run(&["-C", other, "init", "--quick"]).code, 0);
+    let project = std::fs::canonicalize(world.project("")).unwrap();
+    let project = project.to_str().unwrap();
+    for look in [&["-C", other, "approve", "list"][..], &["-C", other, "approve", "show", &id]] {
+        let shown = world.run(look).stdout;
+        assert!(shown.contains(&format!("in another project: {project}")), "{shown}");
+    }
+    for answer in ["approve", "deny"] {
+        let ended = world.run(&["--json", "-C", other, answer, &id]);
+        assert_eq!((ended.code, ended.error_code().as_str()), (2, "approval.elsewhere"), "{ended:?}");
+        assert!(ended.stdout.contains(project), "{ended:?}");
+    }
+    assert!(!world.run(&["approve", "list"]).stdout.contains("another project"));
+    assert_eq!(world.run(&["-C", project, "approve", &id]).code, 0);
+    assert_eq!(world.run(READ).code, 0);
+}
+
+#[test]
+fn one_of_two_approvals_is_not_an_approval() {
+    let policy = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: two, effect: ask, match: { tool: fs.list }, approvers: 2 }\n";
+    let world = asking(policy);
+    let args = call("fs.list", r#"{"path": "."}"#);
+    let id = question(&world, &args);
+    // The same person twice is one person.
+    for _again in 0..2 {
+        let ended = world.run(&["--json", "approve", &id]);
+        assert_eq!((ended.code, ended.error_code().as_str()), (11, "approval.waiting"), "{ended:?}");
+        let result = ended.json()["data"]["result"].clone();
+        assert_eq!(
+            (&result["answered"], &result["agreed"], &result["needed"]),
+            (&"waiting".into(), &1.into(), &2.into())
+        );
+    }
+    let ended = world.run(&["approve", &id]);
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(ended.code == 11 && said.contains("waiting, 1 of 2") && !said.contains("approved"), "{ended:?}");
+    assert_eq!(world.run(&args).code, 11);
+}
+
+#[test]
+fn approve_without_an_id_lists() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let id = question(&world, READ);
+    let ended = world.run(&["approve"]);
+    assert!(ended.code == 0 && ended.stdout.contains(&id), "{ended:?}");
+}

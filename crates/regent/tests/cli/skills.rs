@@ -97,7 +97,7 @@ fn adv_070_an_update_that_wants_more_is_asked_about() {
         listed.pointer("/data/skills/0/version").and_then(Value::as_str).unwrap().to_owned()
     };
     assert_eq!(version(), "1.0.0");
-    let (code, shown) = world.at_terminal(&["skill", "update", "greeter"], "n\n");
+    let (code, shown) = world.answering(&["skill", "update", "greeter"], &["n"]);
     assert_eq!(code, 11, "{shown}");
     assert!(shown.contains("network:*") && shown.contains("`SKILL.md` has changed"), "{shown}");
     assert_eq!(world.run(&["skill", "update", "greeter", "--grant", "network:*"]).code, 0);

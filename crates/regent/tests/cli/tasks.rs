@@ -194,12 +194,12 @@ fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
 fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
     let turns = json!([write("asked/a.txt", "hello\n"), finish("tried")]);
     for (typed, written) in
-        [("y\n", true), ("\n", false), ("what\nn\n", false), ("n write b.txt instead\n", false)]
+        [(&["y"][..], true), (&[""], false), (&["what", "n"], false), (&["n write b.txt instead"], false)]
     {
         let world = playing(&[("play", turns.clone())]);
         world.write("asked/a.txt", "before\n");
         ask_about(&world, "asked/**");
-        let (code, shown) = world.at_terminal(&["task", "run", "write it"], typed);
+        let (code, shown) = world.answering(&["task", "run", "write it"], typed);
         assert_eq!(code, 0, "{shown}");
         assert!(shown.contains("asked-in-test") && shown.contains("the test wants to be asked"), "{shown}");
         assert!(shown.contains("- before") && shown.contains("+ hello"), "what it would change: {shown}");
@@ -211,6 +211,20 @@ fn at_a_terminal_the_question_is_put_inline_and_a_no_is_heard_by_the_agent() {
         let content = std::fs::read_to_string(world.project("asked/a.txt")).unwrap();
         assert_eq!(content == "hello\n", written, "{shown}");
     }
+}
+
+#[test]
+fn m4_two_lines_typed_at_one_question_do_not_answer_two() {
+    let mut both = write("asked/a.txt", "a\n");
+    let more = write("asked/b.txt", "b\n")["calls"][0].clone();
+    both["calls"].as_array_mut().unwrap().push(more);
+    let world = playing(&[("play", json!([both, finish("tried")]))]);
+    ask_about(&world, "asked/**");
+    // Both lines are typed at the first question. The second one is still asked, and its answer is the one that counts.
+    let (code, shown) = world.answering(&["task", "run", "write both"], &["y\ny", "n"]);
+    assert_eq!(code, 0, "{shown}");
+    let written = ["a", "b"].map(|name| world.project(&format!("asked/{name}.txt")).exists());
+    assert_eq!(written.iter().filter(|written| **written).count(), 1, "{written:?}: {shown}");
 }
 
 #[test]
@@ -331,7 +345,7 @@ fn the_workspace_is_put_back_and_that_can_be_undone() {
     let task = first_id(&world);
     let unasked = world.run(&["--json", "task", "rollback", &task]);
     assert_eq!((unasked.code, unasked.error_code().as_str()), (2, "terminal.needed"), "{unasked:?}");
-    let (code, shown) = world.at_terminal(&["task", "rollback", &task], "n\n");
+    let (code, shown) = world.answering(&["task", "rollback", &task], &["n"]);
     assert!(code == 10 && shown.contains("a.txt") && shown.contains("b.txt"), "{code} {shown}");
     let read = |name: &str| std::fs::read_to_string(world.project(name)).unwrap_or_default();
     assert_eq!((read("a.txt"), read("b.txt")), ("new\n".to_owned(), "b\n".to_owned()));

@@ -8,8 +8,8 @@ const READ: &[&str] = &["tool", "call", "fs.read", r#"{"path": ".env"}"#];
 fn a_person_is_asked_and_only_a_yes_is_a_yes() {
     let world = World::ready();
     world.write(".env", "KEY=1\n");
-    for (typed, exit) in [("\n", 10), ("n\n", 10), ("sure\n", 10), ("y\n", 0)] {
-        let (code, shown) = world.at_terminal(READ, typed);
+    for (typed, exit) in [("", 10), ("n", 10), ("sure", 10), ("y", 0)] {
+        let (code, shown) = world.answering(READ, &[typed]);
         assert!(
             shown.contains("[y/N]") && shown.contains(".env") && shown.contains("secrets-in-workspace"),
             "{shown}"
@@ -21,6 +21,37 @@ fn a_person_is_asked_and_only_a_yes_is_a_yes() {
     let (code, shown) =
         world.at_terminal(&["--json", "tool", "call", "fs.read", r#"{"path": ".env"}"#], "y\n");
     assert_eq!(code, 11, "with --json nobody is asked: {shown}");
+}
+
+#[test]
+fn m4_what_was_typed_before_a_question_does_not_answer_it() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    // As fast as one can: before the program has even begun. The answer that counts is the one at the prompt.
+    let (code, shown) = world.on_terminal(READ, "y\ny\ny\n", &["n"]);
+    assert_eq!(code, 10, "{shown}");
+    assert!(!shown.contains("KEY=1"), "{shown}");
+    // A file that came with the folder is trusted by the same rule.
+    let world = World::bare();
+    world.write(".regent/policy.yml", "version: 1\nrules: []\n");
+    let (code, shown) = world.on_terminal(&["init"], "y\n", &["n"]);
+    assert_eq!(code, 10, "{shown}");
+}
+
+#[test]
+fn m3_a_call_that_was_cut_is_shown_whole_before_it_can_be_agreed_to() {
+    let world = World::ready();
+    let asks = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: ask, effect: ask, match: { tool: shell.exec } }\n";
+    std::fs::write(world.home(".config/regent/policy.yml"), asks).unwrap();
+    let line = format!("{}echo HIDDEN-PART > made.txt", "true\n".repeat(60));
+    let call = serde_json::json!({"command": line}).to_string();
+    let args = ["tool", "call", "shell.exec", call.as_str()];
+    let (code, shown) = world.answering(&args, &["y", ""]);
+    assert_eq!(code, 10, "{shown}");
+    assert!(!shown.contains("HIDDEN-PART") && !world.project("made.txt").exists(), "{shown}");
+    let (code, shown) = world.answering(&args, &["y", "a", "y"]);
+    assert!(shown.contains("HIDDEN-PART") && shown.contains("digest "), "{shown}");
+    assert_eq!((code, world.project("made.txt").exists()), (0, true), "{shown}");
 }
 
 /// What would drive a terminal, and a part of it that is still to be read when it is shown.
@@ -84,7 +115,7 @@ fn adv_010_a_question_is_inert_and_shows_what_it_is_about() {
         ];
         for (tool, args) in calls {
             let args = args.to_string();
-            let (code, shown) = world.at_terminal(&["tool", "call", tool, &args], "n\n");
+            let (code, shown) = world.answering(&["tool", "call", tool, &args], &["n"]);
             assert_eq!(code, 10, "{what}: {shown:?}");
             assert!(is_inert(&shown), "{what}: {shown:?}");
             assert!(shown.contains("[y/N]") && shown.contains(left), "{what}: {shown:?}");
@@ -126,10 +157,10 @@ fn l9_a_program_at_the_terminal_does_not_reach_the_clipboard_or_the_title() {
 
 #[test]
 fn init_asks_before_it_trusts_what_came_with_the_folder() {
-    for (typed, exit) in [("\n", 10), ("y\n", 0)] {
+    for (typed, exit) in [("", 10), ("y", 0)] {
         let world = World::bare();
         world.write(".regent/policy.yml", "version: 1\nrules: []\n");
-        let (code, shown) = world.at_terminal(&["init"], typed);
+        let (code, shown) = world.answering(&["init"], &[typed]);
         assert_eq!(code, exit, "{shown}");
         assert_eq!(world.home(".config/regent/policy.yml").exists(), exit == 0, "a no changes nothing");
     }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use rustix::pty::OpenptFlags;
 use serde_json::Value;
@@ -136,8 +137,18 @@ impl World {
         command
     }
 
-    /// Runs the program on a terminal at which somebody types; gives its exit code and all that was shown.
+    /// Runs the program on a terminal on which this was typed before it began; gives its exit code and all that was shown.
     pub(crate) fn at_terminal(&self, args: &[&str], typed: &str) -> (i32, String) {
+        self.on_terminal(args, typed, &[])
+    }
+
+    /// Runs the program on a terminal at which somebody answers: each time a prompt is shown, the next of these lines is typed.
+    pub(crate) fn answering(&self, args: &[&str], answers: &[&str]) -> (i32, String) {
+        self.on_terminal(args, "", answers)
+    }
+
+    /// The same; this was typed before.
+    pub(crate) fn on_terminal(&self, args: &[&str], ahead: &str, answers: &[&str]) -> (i32, String) {
         let master =
             rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         rustix::pty::grantpt(&master).unwrap();
@@ -149,14 +160,31 @@ impl World {
         let mut child = command.spawn().unwrap();
         drop(command);
         let mut master = std::fs::File::from(master);
-        master.write_all(typed.as_bytes()).unwrap();
-        let mut shown = Vec::new();
-        let mut piece = [0; 4096];
-        // When the last holder of the other end is gone, reading fails: that is the end.
-        while let Ok(length @ 1..) = master.read(&mut piece) {
-            shown.extend_from_slice(&piece[..length]);
+        master.write_all(ahead.as_bytes()).unwrap();
+        let pieces = pieces_of(master.try_clone().unwrap());
+        let (mut shown, mut answers, mut answer) = (String::new(), answers.iter(), None);
+        let mut seen = 0;
+        loop {
+            match pieces.recv_timeout(std::time::Duration::from_millis(500)) {
+                Ok(piece) => shown.push_str(&piece),
+                Err(RecvTimeoutError::Disconnected) => break,
+                // What is typed in the moment in which a question appears is dropped, so it is typed again.
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if !PROMPTS.iter().any(|prompt| shown.ends_with(prompt)) {
+                continue;
+            }
+            let new = shown.get(seen..).unwrap_or_default();
+            if seen < shown.len() && !new.contains("doesn't count") {
+                answer = answers.next();
+            }
+            seen = shown.len();
+            if let Some(answer) = answer {
+                // A program that has just ended hears nothing more.
+                drop(master.write_all(format!("{answer}\n").as_bytes()));
+            }
         }
-        (child.wait().unwrap().code().unwrap_or(-1), String::from_utf8_lossy(&shown).into_owned())
+        (child.wait().unwrap().code().unwrap_or(-1), shown)
     }
 
     /// The newest entries of the ledger.
@@ -164,6 +192,28 @@ impl World {
         let ended = self.run(&["audit", "tail", "-n", "500", "--json"]);
         ended.json().pointer("/data/entries").and_then(Value::as_array).cloned().unwrap_or_default()
     }
+}
+
+/// How prompts end.
+const PROMPTS: &[&str] = &["[y/N] ", "[a/N] ", " first] ", "instead: ", " n: ", "N no: "];
+
+/// What comes out of a terminal, as it comes. When the last holder of the other end is gone, reading fails: that is the end.
+fn pieces_of(mut master: std::fs::File) -> Receiver<String> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut piece, mut held) = ([0; 4096], Vec::new());
+        while let Ok(length @ 1..) = master.read(&mut piece) {
+            held.extend_from_slice(&piece[..length]);
+            // A character may come in two pieces.
+            let whole = held.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
+            let whole = if held.len() - whole >= 4 { held.len() } else { whole };
+            let text = String::from_utf8_lossy(&held.drain(..whole).collect::<Vec<u8>>()).into_owned();
+            if sender.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// What became of a child.

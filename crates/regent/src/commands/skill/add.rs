@@ -1,6 +1,5 @@
 //! Installing and updating: fetch, look, ask, install. Nothing is written to the project before a person has agreed.
 
-use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use regent_kernel::{Op, Outcome, ToolCall};
@@ -14,6 +13,7 @@ use crate::compose::Running;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
+use crate::prompt;
 use crate::term;
 use crate::trust::Trust;
 
@@ -115,22 +115,16 @@ fn agree(
             }
             let wanted: Vec<String> = plan.new_permissions.iter().map(ToString::to_string).collect();
             let name = &plan.skill.name;
-            if ask(context, &format!("\n  Grant {name} {}? [y/N] ", term::inline(&wanted.join(", "))))? {
+            if prompt::agrees(
+                &context.screen,
+                &format!("\n  Grant {name} {}? [y/N] ", term::inline(&wanted.join(", "))),
+            )? {
                 Ok(plan.skill.permissions.clone())
             } else {
                 Err(Failure::from(error).data(data))
             }
         }
     }
-}
-
-fn ask(context: &Context, question: &str) -> Result<bool, Failure> {
-    context.screen.say(question);
-    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
-    let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
 /// A package where it can be read.

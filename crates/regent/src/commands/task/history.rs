@@ -1,7 +1,5 @@
 //! `task cancel`, `replay`, `diff` and `rollback`: what is done to tasks that don't run here.
 
-use std::io::{BufRead as _, Write as _};
-
 use regent_kernel::{Signal, TaskId};
 use regent_runtime::snapshot::{Restored, Skipped};
 use regent_runtime::task::{self, Brief};
@@ -15,6 +13,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Screen};
 use crate::past::Past;
+use crate::prompt;
 use crate::term;
 
 /// How many paths a preview names.
@@ -198,15 +197,8 @@ fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
         )
         .help("--yes does it without asking"));
     }
-    context.screen.say(&format!("{changes}Put the workspace back? [y/N] "));
-    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
-    let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
-    match line.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _no => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was changed")),
+    if prompt::agrees(&context.screen, &format!("{changes}Put the workspace back? [y/N] "))? {
+        return Ok(());
     }
+    Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was changed"))
 }

@@ -1,0 +1,87 @@
+//! Asking at the terminal. There is one place for it, so that nothing typed before a question can answer it.
+
+use std::io::{BufRead as _, Write as _};
+use std::time::Instant;
+
+use rustix::termios::QueueSelector;
+use tokio::sync::mpsc;
+
+use crate::codes;
+use crate::failure::Failure;
+use crate::output::Screen;
+
+/// Shows a question and reads the line that is typed after it; none at the end of input.
+pub(crate) fn line(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
+    screen.say(question);
+    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
+    forget_typed();
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    let bytes = read.map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
+    Ok((bytes > 0).then_some(line))
+}
+
+/// Asks a question whose answer is yes or no. Only a plain yes is one.
+pub(crate) fn agrees(screen: &Screen, question: &str) -> Result<bool, Failure> {
+    Ok(line(screen, question)?.is_some_and(|line| is_yes(&line)))
+}
+
+/// Whether a line is a plain yes.
+pub(crate) fn is_yes(line: &str) -> bool {
+    matches!(line.trim(), "y" | "Y" | "yes")
+}
+
+/// Drops what the terminal holds: it was typed before the question was shown. Without a terminal there is nothing to drop.
+fn forget_typed() {
+    rustix::termios::tcflush(rustix::stdio::stdin(), QueueSelector::IFlush).ok();
+}
+
+/// Lines from stdin, read by a thread of its own, because a read can't be called off. A line counts for the question that was shown when
+/// it was typed, and for no other.
+#[derive(Debug)]
+pub(crate) struct Keyboard {
+    wanted: std::sync::mpsc::Sender<()>,
+    lines: mpsc::UnboundedReceiver<(Instant, String)>,
+    reading: bool,
+    /// When the question was shown that is open now.
+    asked_at: Instant,
+}
+
+impl Keyboard {
+    /// Starts the thread; it reads when a line is wanted.
+    pub(crate) fn start() -> Self {
+        let (wanted, wants) = std::sync::mpsc::channel::<()>();
+        let (told, lines) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            while wants.recv().is_ok() {
+                let mut line = String::new();
+                match std::io::stdin().lock().read_line(&mut line) {
+                    Ok(1..) if told.send((Instant::now(), line)).is_ok() => {}
+                    Ok(_) | Err(_) => return,
+                }
+            }
+        });
+        Self { wanted, lines, reading: false, asked_at: Instant::now() }
+    }
+
+    /// A question has just been shown: what was typed before it is no answer to it.
+    pub(crate) fn asked(&mut self) {
+        forget_typed();
+        self.asked_at = Instant::now();
+    }
+
+    /// The next line that is typed after the question; none at the end of input.
+    pub(crate) async fn line(&mut self) -> Option<String> {
+        loop {
+            if !self.reading {
+                self.wanted.send(()).ok()?;
+                self.reading = true;
+            }
+            let (typed_at, line) = self.lines.recv().await?;
+            self.reading = false;
+            if typed_at >= self.asked_at {
+                return Some(line);
+            }
+        }
+    }
+}
