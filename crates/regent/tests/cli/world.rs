@@ -162,21 +162,28 @@ impl World {
         let mut master = std::fs::File::from(master);
         master.write_all(ahead.as_bytes()).unwrap();
         let pieces = pieces_of(master.try_clone().unwrap());
-        let (mut shown, mut answers, mut answer) = (String::new(), answers.iter(), None);
+        let (mut shown, mut answers, mut answer): (_, _, Option<&str>) =
+            (String::new(), answers.iter(), None);
         let mut seen = 0;
         loop {
             match pieces.recv_timeout(std::time::Duration::from_millis(500)) {
                 Ok(piece) => shown.push_str(&piece),
                 Err(RecvTimeoutError::Disconnected) => break,
-                // What is typed in the moment in which a question appears is dropped, so it is typed again.
-                Err(RecvTimeoutError::Timeout) => {}
+                // What is typed in the moment in which a question appears is dropped: where nothing but its echo came, it is typed again.
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(answer) =
+                        answer.filter(|answer| is_echo(shown.get(seen..).unwrap_or_default(), answer))
+                    {
+                        drop(master.write_all(format!("{answer}\n").as_bytes()));
+                    }
+                    continue;
+                }
             }
             if !PROMPTS.iter().any(|prompt| shown.ends_with(prompt)) {
                 continue;
             }
-            let new = shown.get(seen..).unwrap_or_default();
-            if seen < shown.len() && !new.contains("doesn't count") {
-                answer = answers.next();
+            if !shown.get(seen..).unwrap_or_default().contains("doesn't count") {
+                answer = answers.next().copied();
             }
             seen = shown.len();
             if let Some(answer) = answer {
@@ -196,6 +203,11 @@ impl World {
 
 /// How prompts end.
 const PROMPTS: &[&str] = &["[y/N] ", "[a/N] ", " first] ", "instead: ", " n: ", "N no: "];
+
+/// Whether the terminal has shown nothing but what was typed.
+fn is_echo(shown: &str, typed: &str) -> bool {
+    shown.lines().all(|line| line.is_empty() || typed.lines().any(|one| one == line))
+}
 
 /// What comes out of a terminal, as it comes. When the last holder of the other end is gone, reading fails: that is the end.
 fn pieces_of(mut master: std::fs::File) -> Receiver<String> {
