@@ -29,7 +29,7 @@ use crate::rate;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
-    Answer, Answered, Approved, Attention, OpenQuestion, Place as LedgerPlace, Scope, TicketId, Traced,
+    Answer, Answered, Approved, Attention, OpenQuestion, Place as LedgerPlace, Scope, TicketId, Traced, Voice,
 };
 
 /// How many questions one session may put within a minute.
@@ -149,6 +149,10 @@ impl Core {
             Given::TooWide => RawOutput::failed(
                 "approval.once_only",
                 "so many answers came one after another that a yes is for one call only now: say `once`, or no",
+            ),
+            Given::NotHosts => RawOutput::failed(
+                "approval.not_hosts",
+                "a host can't report on this question: it was put to people here, and one of them has to answer",
             ),
             Given::Gone => RawOutput::failed(
                 "approval.gone",
