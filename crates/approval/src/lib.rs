@@ -31,7 +31,7 @@ impl std::fmt::Display for TicketId {
     }
 }
 
-/// What a person says.
+/// What is said to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "say")]
 pub enum Answer {
@@ -39,6 +39,12 @@ pub enum Answer {
     Approve {
         /// For what.
         scope: Scope,
+        /// For how long.
+        valid_ms: u64,
+    },
+    /// The application that performs the call reports that it did, so it must have had somebody's agreement. That is the host's word, not
+    /// a person's: it is good for one call, only for a question that the host put to its own user, and it is recorded as what it is.
+    HostSays {
         /// For how long.
         valid_ms: u64,
     },
@@ -61,6 +67,24 @@ pub enum Scope {
     Project,
 }
 
+/// Whose word an approval is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Voice {
+    /// A person answered here.
+    #[default]
+    Person,
+    /// The application that performed the call reports it.
+    HostSays,
+}
+
+impl Voice {
+    /// Whether a person answered here.
+    pub fn is_person(&self) -> bool {
+        matches!(self, Self::Person)
+    }
+}
+
 /// A yes that was found for a call, as the intent records it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Approved {
@@ -68,7 +92,7 @@ pub struct Approved {
     pub asked_at_ms: i64,
     /// How worn down whoever said it was, in per cent of what is borne; of several people the most.
     pub attention_percent: u8,
-    /// Who said it.
+    /// Who said it; nobody, where only the host says so.
     pub by: Vec<String>,
     /// When the last of them said it.
     pub decided_at_ms: i64,
@@ -76,6 +100,9 @@ pub struct Approved {
     pub scope: Scope,
     /// To which question.
     pub ticket: TicketId,
+    /// Whose word it is.
+    #[serde(skip_serializing_if = "Voice::is_person")]
+    pub voice: Voice,
 }
 
 /// Where a question stands.

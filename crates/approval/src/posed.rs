@@ -6,7 +6,7 @@ use regent_ledger::Digest;
 use regent_store::{self as store, Record, Records, StateError};
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId};
+use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId, Voice};
 
 /// How long a question waits for its answer.
 pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
@@ -59,6 +59,7 @@ impl Posed {
         let holds = move |said: &Said| now_ms < said.until_ms && !is_ahead(said.at_ms, now_ms);
         self.said.iter().filter(move |(_, said)| holds(said)).filter_map(|(name, said)| match &said.answer {
             Answer::Approve { scope, .. } => Some((name, said, *scope)),
+            Answer::HostSays { .. } => Some((name, said, Scope::Once)),
             Answer::Deny { .. } => None,
         })
     }
@@ -66,13 +67,16 @@ impl Posed {
     /// By whom, when, and the narrowest of what they said.
     pub(crate) fn yes(&self, now_ms: i64) -> Approved {
         let agreed = || self.agreed(now_ms);
+        let is_host = |said: &Said| matches!(said.answer, Answer::HostSays { .. });
+        let hosts = agreed().any(|(_, said, _)| is_host(said));
         Approved {
             asked_at_ms: self.question.created_at_ms,
             attention_percent: agreed().map(|(_, said, _)| said.attention_percent).max().unwrap_or(0),
-            by: agreed().map(|(name, _, _)| name.clone()).collect(),
+            by: agreed().filter(|(_, said, _)| !is_host(said)).map(|(name, _, _)| name.clone()).collect(),
             decided_at_ms: agreed().map(|(_, said, _)| said.at_ms).max().unwrap_or(now_ms),
             scope: agreed().map(|(_, _, scope)| scope).min().unwrap_or(Scope::Once),
             ticket: self.question.id.clone(),
+            voice: if hosts { Voice::HostSays } else { Voice::Person },
         }
     }
 
@@ -116,6 +120,11 @@ impl Said {
                 let valid_ms = (*valid_ms).min(VALID_MS_MAX);
                 let until_ms = now_ms.saturating_add(i64::try_from(valid_ms).unwrap_or(i64::MAX));
                 (Answer::Approve { scope: *scope, valid_ms }, until_ms)
+            }
+            Answer::HostSays { valid_ms } => {
+                let valid_ms = (*valid_ms).min(VALID_MS_MAX);
+                let until_ms = now_ms.saturating_add(i64::try_from(valid_ms).unwrap_or(i64::MAX));
+                (Answer::HostSays { valid_ms }, until_ms)
             }
             Answer::Deny { because } => {
                 let because = because.as_ref().map(|text| text.chars().take(BECAUSE_CHARS_MAX).collect());

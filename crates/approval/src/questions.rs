@@ -14,6 +14,8 @@ use crate::{Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, P
 pub const OPEN_MAX: usize = 50;
 /// A rule longer than this is no small one, and nobody would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
+/// What a host's reports are kept under. No person has a name with a space.
+const HOST: &str = "host says";
 
 /// The questions of a project, and what was said to them.
 #[derive(Debug)]
@@ -63,6 +65,8 @@ pub enum Given {
     },
     /// The meter is full, and the yes goes further than one call. It doesn't count.
     TooWide,
+    /// A host reported on a question that it wasn't given. It doesn't count.
+    NotHosts,
     /// There is no such question, or not any more.
     Gone,
 }
@@ -83,6 +87,12 @@ impl Questions {
     ) -> Result<Given, StateError> {
         store::change(&*self.state, |records| {
             let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(Given::Gone) };
+            // A host speaks for nobody: neither under a person's name, nor about a question that people here were asked.
+            let is_host = matches!(answer, Answer::HostSays { .. });
+            if is_host && !posed.elsewhere {
+                return Ok(Given::NotHosts);
+            }
+            let by = if is_host { HOST } else { by };
             let mut record = Record::load(records, by)?;
             let attention = if posed.elsewhere {
                 Attention::default()

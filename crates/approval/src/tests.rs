@@ -184,3 +184,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn m1_a_hosts_word_is_not_a_persons_approval() {
+    let questions = questions();
+    let (says, now_ms) = (Answer::HostSays { valid_ms: 60_000 }, START_MS + 10_000);
+    let here = put(&questions, 1, false, START_MS).id;
+    assert_eq!(questions.answer(&here, &says, "ada", now_ms).unwrap(), Given::NotHosts);
+    assert!(matches!(questions.standing(&here, now_ms).unwrap(), Answered::Waiting { .. }));
+
+    let there = put(&questions, 2, true, START_MS).id;
+    assert!(matches!(questions.answer(&there, &says, "ada", now_ms).unwrap(), Given::Taken { .. }));
+    let elsewhere = draft(2, true);
+    let found = questions.find(&elsewhere.digest, 1, &elsewhere.asker, now_ms).unwrap();
+    let Some(Consulted::Approved(approved)) = found else { panic!("{found:?}") };
+    assert_eq!((approved.voice, approved.by.len(), approved.scope), (Voice::HostSays, 0, Scope::Once));
+    assert_eq!(serde_json::to_value(&approved).unwrap()["voice"], "host_says");
+    assert_eq!(serde_json::to_value(&says).unwrap()["say"], "host_says");
+    // Where two have to agree, a host is one voice.
+    let two = Draft { approvers: 2, ..draft(3, true) };
+    let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
+    let Given::Taken { standing, .. } = questions.answer(&asked.id, &says, "ada", now_ms).unwrap() else {
+        panic!("not taken")
+    };
+    assert!(matches!(standing, Answered::Waiting { agreed: 1, needed: 2 }));
+}

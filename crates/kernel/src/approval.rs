@@ -30,7 +30,7 @@ use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
     Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, TicketId,
-    Traced,
+    Traced, Voice,
 };
 
 /// How many questions one session may put within a minute.
@@ -157,6 +157,10 @@ impl Core {
             Given::TooWide => RawOutput::failed(
                 "approval.once_only",
                 "so many answers came one after another that a yes is for one call only now: say `once`, or no",
+            ),
+            Given::NotHosts => RawOutput::failed(
+                "approval.not_hosts",
+                "a host can't report on this question: it was put to people here, and one of them has to answer",
             ),
             Given::Gone => RawOutput::failed(
                 "approval.gone",

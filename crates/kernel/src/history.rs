@@ -4,9 +4,10 @@
 #[cfg(test)]
 mod tests;
 
-use regent_policy::{Awaited, History, Label, Notes, Reason};
+use regent_policy::{Agreed, Awaited, History, Label, Notes, Reason};
 use regent_store::{self as store, StateError};
 
+use crate::approval::Voice;
 use crate::call::Call;
 use crate::facts::Sheet;
 use crate::kernel::Core;
@@ -67,9 +68,13 @@ impl Core {
 
     /// The call is about to be performed: it is counted, or it comes too late and hears why.
     pub(crate) fn note_begin(&self, call: &Call, sheet: &mut Sheet) -> Result<Option<Reason>, Fault> {
-        let approved = sheet.approved.is_some();
+        let agreed = match sheet.approved.as_ref().map(|approved| approved.voice) {
+            Some(Voice::Person) => Agreed::Person,
+            Some(Voice::HostSays) => Agreed::Host,
+            None => Agreed::Nobody,
+        };
         let begun = self.noting(call.principal(), |notes| {
-            self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, approved, notes))
+            self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, agreed, notes))
         })?;
         match begun {
             Ok(awaited) => sheet.awaited = awaited,

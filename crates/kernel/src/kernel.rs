@@ -148,7 +148,8 @@ impl Core {
     /// Now, and by which policy.
     pub(crate) fn stamp(&self) -> record::Stamp {
         let secrets = Arc::clone(&self.secrets);
-        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy(), secrets }
+        let sealed = self.ledger.encrypts();
+        record::Stamp { at_ms: self.clock.now_ms(), policy: self.policy(), secrets, sealed }
     }
 
     /// Lets a call in, or says why not.

@@ -122,6 +122,8 @@ pub(crate) struct Stamp {
     pub(crate) policy: Arc<InForce>,
     /// Free text is recorded as this shows it: an entry can't be erased.
     pub(crate) secrets: Arc<dyn Secrets>,
+    /// Payloads are encrypted, so free text of a call stands in them alone.
+    pub(crate) sealed: bool,
 }
 
 /// The intent of a call, with the verdict on it.
@@ -163,7 +165,7 @@ pub(crate) fn intent(
         provenance: sheet.ruling.as_ref().map(Ruling::words),
         session: call.principal.session(),
         step,
-        targets: shown(&*stamp.secrets, &sheet.resources),
+        targets: shown(stamp, &sheet.resources),
         ticket,
         tier,
         tool: sheet.tool.as_ref().map(|tool| ToolBody { digest: tool.digest_hex(), name: &tool.spec().name }),
@@ -256,8 +258,10 @@ pub(crate) fn note(kind: Kind, at_ms: i64, body: &impl Serialize) -> Canonical<D
 }
 
 /// Targets as an entry shows them: a program's arguments and the path of a URL are free text, which can't be erased here, so it
-/// is redacted; and where there is much, long words are cut, since the payload has the whole.
-fn shown<'a>(secrets: &dyn Secrets, targets: &'a [Target]) -> Cow<'a, [Target]> {
+/// is redacted; and where there is much, long words are cut, since the payload has the whole. Where payloads are encrypted, free text is
+/// left out: the entry says which program and which host, the payload says the rest.
+fn shown<'a>(stamp: &Stamp, targets: &'a [Target]) -> Cow<'a, [Target]> {
+    let secrets = &*stamp.secrets;
     let is_free = |target: &Target| matches!(target, Target::Argv(_) | Target::Endpoint { .. });
     let is_much = targets.iter().map(Target::bytes).sum::<usize>() > TARGETS_BYTES_MAX;
     if !is_much && !targets.iter().any(is_free) {
@@ -271,5 +275,6 @@ fn shown<'a>(secrets: &dyn Secrets, targets: &'a [Target]) -> Cow<'a, [Target]> 
             None => word.into_owned(),
         }
     };
-    Cow::Owned(targets.iter().take(most).map(|target| target.reworded(most, &word)).collect())
+    let reworded = targets.iter().take(most).map(|target| target.reworded(most, &word));
+    Cow::Owned(if stamp.sealed { reworded.map(Target::sealed).collect() } else { reworded.collect() })
 }

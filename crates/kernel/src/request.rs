@@ -145,7 +145,9 @@ impl Core {
         }
         let heard = serde_json::from_slice(output.bytes())
             .unwrap_or_else(|_| Value::String(output.text().into_owned()));
-        let agreed = sheet.approved.as_ref().map(|_| &frame.args);
+        // A host's report vouches for no value: only what a person saw and agreed to counts as theirs.
+        let agreed = sheet.approved.as_ref().filter(|approved| approved.voice.is_person());
+        let agreed = agreed.map(|_| &frame.args);
         let failed = matches!(status, Status::Failed(_));
         let cleared = Cleared {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),

@@ -276,8 +276,7 @@ impl Core {
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let held = Mutex::new(reservation);
-        let tool = facts.tool.clone();
+        let (held, tool) = (Mutex::new(reservation), facts.tool.clone());
         let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),

@@ -170,6 +170,11 @@ impl Ledger {
         self.shared.lane.with_writer(|writer| writer.change_key(key, at_ms))
     }
 
+    /// Whether payloads are encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.shared.home.options.payload_key.is_some()
+    }
+
     /// The storage it lives in.
     pub fn storage(&self) -> Arc<dyn Storage> {
         self.shared.home.storage.clone()

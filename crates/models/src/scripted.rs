@@ -43,7 +43,8 @@ pub struct ScriptedTurn {
     pub calls: Vec<ScriptedCall>,
     /// Why it stops; as usual if it isn't said.
     pub stop: Option<StopReason>,
-    /// What is reported as used; counted if it isn't said.
+    /// What is reported as used; counted if it isn't said. Of `input`, `cached`, `output` and `reasoning`, what isn't named is 0.
+    #[serde(deserialize_with = "usage")]
     pub usage: Option<ModelUsage>,
     /// How long it takes.
     pub delay_ms: u64,
@@ -51,6 +52,24 @@ pub struct ScriptedTurn {
     pub fault: Option<Fault>,
     /// How often, before it goes right; always if it isn't said.
     pub fault_times: Option<u32>,
+}
+
+fn usage<'de, D: serde::Deserializer<'de>>(given: D) -> Result<Option<ModelUsage>, D::Error> {
+    #[derive(Deserialize, Default)]
+    #[serde(default, deny_unknown_fields)]
+    struct Named {
+        input: u64,
+        cached: u64,
+        output: u64,
+        reasoning: u64,
+    }
+    let named = Option::<Named>::deserialize(given)?;
+    Ok(named.map(|Named { input, cached, output, reasoning }| ModelUsage {
+        input,
+        cached,
+        output,
+        reasoning,
+    }))
 }
 
 /// A tool that a turn asks for.
@@ -191,5 +210,20 @@ impl Provider for Scripted {
 
     fn ask<'a>(&'a self, ask: Ask<'a>, events: Events) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(self.play(ask, events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_names_what_it_wants_and_the_rest_is_zero() {
+        let script: Script =
+            serde_json::from_str(r#"{"turns": [{"text": "a", "usage": {"output": 7}}, {"text": "b"}]}"#)
+                .unwrap();
+        assert_eq!(script.turns[0].usage, Some(ModelUsage { output: 7, ..ModelUsage::default() }));
+        assert_eq!(script.turns[1].usage, None);
+        assert!(serde_json::from_str::<Script>(r#"{"turns": [{"usage": {"tokens": 7}}]}"#).is_err());
     }
 }

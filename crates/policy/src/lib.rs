@@ -55,7 +55,7 @@ pub use load::{CallSketch, load};
 pub use policy::{Mode, Outline, Policy};
 pub use replay::{Change, Recorded, Replay, Replayed};
 pub use rule::Effect;
-pub use sequence::{Awaited, Notes, Reach};
+pub use sequence::{Agreed, Awaited, Notes, Reach};
 pub use shadow::{Tallied, Tally};
 pub use transform::{Pattern, Transform};
 pub use tree::read_yaml;

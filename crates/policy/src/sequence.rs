@@ -99,6 +99,23 @@ fn key(bytes: &[u8]) -> u64 {
     Sha256::digest(bytes).iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte))
 }
 
+/// Who has agreed to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agreed {
+    /// Nobody.
+    Nobody,
+    /// The application that performed the call says that it had somebody's agreement.
+    Host,
+    /// A person, here.
+    Person,
+}
+
+impl From<bool> for Agreed {
+    fn from(person: bool) -> Self {
+        if person { Self::Person } else { Self::Nobody }
+    }
+}
+
 /// What an event does to its rule.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
@@ -217,14 +234,20 @@ impl Policy {
     /// A call that was allowed is about to begin: counts it and notes what it arms. To be done in one step with whoever else
     /// changes the same history, because calls side by side may have been judged by the same count; the one that comes too late
     /// hears so here, and nothing is changed.
-    pub fn begin(&self, facts: &Facts<'_>, approved: bool, mut notes: Notes<'_>) -> Result<Awaited, Reason> {
+    pub fn begin(
+        &self,
+        facts: &Facts<'_>,
+        agreed: impl Into<Agreed>,
+        mut notes: Notes<'_>,
+    ) -> Result<Awaited, Reason> {
+        let agreed = agreed.into();
         let mut found: Vec<(RuleId, Scope, Act)> = Vec::new();
         let mut late = None;
         for set in self.sets().iter().filter(|set| set.is_about(facts)) {
             set.events.each(facts, &mut |calls, event| {
                 if let Act::Count { most, asks } = event.act
                     && notes.of(event.scope).get(event.rule).map_or(0, |cell| cell.count) >= most
-                    && !(asks && approved)
+                    && !(asks && agreed != Agreed::Nobody)
                 {
                     late.get_or_insert_with(|| too_late(calls, most));
                 }
@@ -239,7 +262,7 @@ impl Policy {
             match act {
                 Act::Arm(None) => notes.of(scope).arm(rule, true),
                 Act::Arm(Some(test)) => awaited.0.push((rule, scope, Later::Arm(test))),
-                Act::Disarm { approved: wanted } if wanted && !approved => {}
+                Act::Disarm { approved: wanted } if wanted && agreed != Agreed::Person => {}
                 Act::Disarm { .. } => notes.of(scope).arm(rule, false),
                 Act::Count { .. } => notes.of(scope).count(rule),
                 Act::Remember(same) => {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, init, judge, man, model,
-    policy, run, sandbox, skill, task, tool, trust, vault,
+    agent, approve, audit, budget, completions, config, cost, demo, doctor, explain, gc, init, judge, man,
+    model, policy, run, sandbox, skill, task, tool, trust, vault,
 };
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
@@ -70,6 +70,7 @@ pub(crate) enum Command {
     Vault(vault::VaultCommand),
     Judge(judge::JudgeArgs),
     Doctor(doctor::DoctorArgs),
+    Gc(gc::GcArgs),
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
     Completions(completions::CompletionsArgs),
@@ -102,6 +103,7 @@ impl Cli {
             Some(Command::Vault(command)) => command.word(),
             Some(Command::Judge(_)) => "judge",
             Some(Command::Doctor(_)) => "doctor",
+            Some(Command::Gc(_)) => "gc",
             Some(Command::Sandbox(command)) => command.word(),
             Some(Command::Completions(_)) => "completions",
             Some(Command::Explain(_)) => "explain",

@@ -88,6 +88,13 @@ codes! {
     AUDIT_BROKEN = "audit.broken", exit::LEDGER, "The ledger on disk is not what was written: an entry was changed, removed, added or reordered, or a \
         signature doesn't match. The message names the first bad entry. Nothing is repaired: keep the folder as it is, compare it with a \
         backup or an exported checkpoint, and find out who could write there. New calls are refused until it verifies.";
+    AUDIT_OTHER_KEY = "audit.other_key", exit::LEDGER, "The ledger is signed, but not with your key: it is somebody else's, or it is yours from before the key was replaced. That is \
+        not damage: `regent audit verify --ledger DIR --key KEY` verifies it with the key that signed it. Nothing is written to it. `regent audit begin-anew` moves it aside and starts a ledger \
+        of your own.";
+    AUDIT_REPLACED = "audit.replaced", exit::LEDGER, "The ledger in this project isn't the one that was here: it is gone, older than it was, cut short, or another one. A witness in your state folder remembers the head of every lane. \
+        `git clean -fdx`, a new clone at the same path, a folder that was removed and made anew, and a backup that was put back by hand all do this; so would someone who wants history to vanish. Nothing is done before you decide: \
+        `regent audit restore DIR --because REASON` puts a backup in place, or, without DIR, accepts the ledger that is there; `regent audit begin-anew --because REASON` starts a new one and moves what is there aside. \
+        Either way the first entry of the new lane says what the witness knew and what is lost.";
     AUDIT_UNPROVEN = "audit.unproven", exit::LEDGER, "The ledger verifies up to its last signed checkpoint, but entries stand after it that no signature \
         covers. A crash leaves this, and so could someone who cut the end off and wrote another. The next kernel that opens the ledger \
         records the tail and settles it; compare with an exported checkpoint (`--expect`) if in doubt.";
@@ -127,6 +134,11 @@ codes! {
     LEDGER_UNWRITABLE = "ledger.unwritable", exit::TEMPORARY, "The ledger can't be written, so nothing is done: no record, no effect. The message says why (no space, a read-only \
         disk, permissions). Once that is mended the same command works; nothing needs repair.";
     LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
+    LEDGER_KEY_MISSING = "ledger.key_missing", exit::LEDGER, "The key that signs your ledgers is gone from your data folder, while ledgers that it signed are remembered. A new key is not made silently: \
+        all your ledgers would look like somebody else's. Put `ledger.key` back from a backup. If it is lost for good, `regent audit begin-anew --new-key` starts the ledger of a project anew; the old \
+        one is kept beside it and still verifies with its public key.";
+    LIMIT_FILES = "limit.files", exit::ERROR, "This process may open too few files at once to run a kernel, a sandbox and a ledger. `ulimit -n` shows the limit; `ulimit -n 1024` raises it where the \
+        system allows.";
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
         message says which. A rule's `limits` sets them.";
     MODEL_DIGEST = "model.digest", exit::ERROR, "The weights that came are not those that were asked for: their sha256 differs. Nothing of them was kept. If it happens again, the source has changed.";
@@ -178,6 +190,10 @@ codes! {
     SANDBOX_ESCAPE = "sandbox.escape", exit::SANDBOX, "A live probe got out of the sandbox, or reached something it must not. Don't run programs until this is understood.";
     SKILL_RENAMED = "skill.renamed", exit::CONFLICT, "The place that the skill came from now holds a skill of another name, so this is no update.";
     STATE_UNUSABLE = "state.unusable", exit::ERROR, "The database of approvals, rates and budgets can't be used. Calls that need it are refused.";
+    STATE_FULL = "state.full", exit::TEMPORARY, "There is no room for the database of approvals, rates and budgets: the disk with your state folder is full, or a limit on file sizes (`ulimit -f`) \
+        is reached. Nothing was done. Make room, then the same command works.";
+    STATE_GONE = "state.gone", exit::ERROR, "The database of approvals, rates and budgets was used before and is now gone or empty. Budgets and rates would begin again from zero, so nothing is done before you \
+        have seen it: put the file back from a backup, or let `regent doctor --fix` start a new one. The ledger is not affected.";
     STATE_FILE = "state.file", exit::INVALID_FILE, "The file that remembers which folders you trust is damaged. Until it is removed or repaired nothing is trusted.";
     TERMINAL_NEEDED = "terminal.needed", exit::USAGE, "This would ask you something, but there is no terminal to ask on. The message names the flag that answers.";
     TOOL_FAILED = "tool.failed", exit::ERROR, "The call was allowed and made, and the tool says that it did not work.";

@@ -10,6 +10,7 @@ pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod gc;
 pub(crate) mod init;
 pub(crate) mod judge;
 pub(crate) mod man;
@@ -50,6 +51,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Config(command) => config::run(context, &command),
         Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,
+        Command::Gc(args) => gc::run(context, &args),
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(context, &args),

@@ -2,6 +2,7 @@
 
 pub(crate) mod generated;
 mod index;
+pub(crate) mod ledger;
 mod restoring;
 pub(crate) mod skills;
 pub(crate) mod tasks;
@@ -12,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use regent_control as control;
 use regent_egress::{Broker, Network};
 use regent_kernel::{Catalogue, Executor, Executors, Host, Kernel, Models, Parts, Policy, Workspace, tier};
-use regent_ledger::{KeyError, Kind as EntryKind, Ledger, LedgerKey, OpenError, Options, PayloadKey, Reader};
+use regent_ledger::{Kind as EntryKind, Reader};
 use regent_models::Hub;
 use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
@@ -24,7 +25,6 @@ use regent_skills::{Guarded, Skills};
 use regent_store::{self as store, MemoryState, SqliteState};
 use regent_tools::generated::{Checking, Generated};
 use regent_tools::{HostTool as _, HostTools};
-use regent_vault::Vault;
 
 use crate::bundles;
 use crate::codes;
@@ -35,9 +35,12 @@ use crate::manifests;
 use crate::paths::{Paths, Project};
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
+use crate::state::Sealed;
 use crate::trust::{self, Trust};
 use crate::way_out::WayOut;
 use restoring::Restoring;
+
+pub(crate) use ledger::{ledger_key, payload_key};
 
 /// Entries that `auto` remembers outcomes from.
 const RECALLED_MAX: usize = 1_000;
@@ -94,20 +97,17 @@ impl Running {
         let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
-        let state = SqliteState::open(&context.paths.state_db()).map_err(|error| {
-            Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
-                .help("`regent doctor` checks it")
-        })?;
-        let state = Arc::new(state);
+        let state = Arc::new(crate::state::open(&context.paths)?);
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
+        let shared = Arc::clone(&state) as Arc<dyn store::State>;
         let parts = Parts {
             policy,
-            ledger: ledger(context, project, &vault)?,
+            ledger: ledger::ledger(context, project, &vault)?,
             executors: executors(context, &hub, (&skills, generated), restoring),
             catalogue,
             workspace,
-            state: Arc::clone(&state) as Arc<dyn store::State>,
+            state: Arc::new(Sealed::new(shared, Arc::clone(&vault), context.settings.encrypts_payloads())),
             secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: user_name(),
@@ -165,10 +165,11 @@ fn tell_in_doubt(context: &Context, host: &Host) {
 }
 
 /// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
-/// else one in the user's state folder, judged by the user's policy, or by the default one where there is none yet.
+/// in a folder that was never trusted one in the user's state folder, judged by the user's policy, or by the default one where there is none
+/// yet. A project that changed since it was trusted is refused: its policy must not be left out.
 pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     context.paths.make()?;
-    let trusted = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
+    let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
     let own = [context.paths.policy(), context.paths.manifest(), context.paths.bundle()];
     let user = if own.iter().any(|path| path.exists()) {
         own_policies(&context.paths)?
@@ -198,7 +199,7 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     })?;
     let parts = Parts {
         policy,
-        ledger: ledger(context, &project, &vault)?,
+        ledger: ledger::ledger(context, &project, &vault)?,
         executors: Executors {
             elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
             ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
@@ -336,57 +337,6 @@ pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Fai
         many => format!("`{name}` is not a usable policy: {} mistakes", many.len()),
     };
     Failure::new(codes::POLICY_INVALID, message).excerpt(Excerpt { name: name.to_owned(), text, marks })
-}
-
-/// The key that signs ledgers, made on first use.
-pub(crate) fn ledger_key(paths: &Paths) -> Result<LedgerKey, Failure> {
-    LedgerKey::load_or_create(&paths.ledger_key()).map_err(|error| {
-        let failure = Failure::new(codes::LEDGER_KEY, error_chain(&error));
-        match error {
-            KeyError::Exposed { path } => {
-                failure.help(format!("chmod 600 {}, or `regent doctor --fix`", path.display()))
-            }
-            KeyError::Random(_) | KeyError::Io { .. } | KeyError::Malformed { .. } | KeyError::NotAKey(_) => {
-                failure
-            }
-        }
-    })
-}
-
-fn ledger(context: &Context, project: &Project, vault: &Vault) -> Result<Ledger, Failure> {
-    let root = project.audit();
-    let payload_key = if context.settings.encrypts_payloads() { Some(payload_key(vault)?) } else { None };
-    let options = Options {
-        opened_at_ms: context.clock.now_ms(),
-        witness: Some(context.paths.witness(&project.root)),
-        payload_key,
-        ..Options::default()
-    };
-    Ledger::open(&root, ledger_key(&context.paths)?, options).map_err(|error| {
-        let message = format!("`{}`: {}", root.display(), error_chain(&error));
-        match error {
-            OpenError::Broken(broken) => {
-                Failure::new(codes::AUDIT_BROKEN, format!("the ledger is sealed: {broken}"))
-                    .help("nothing was touched; `regent audit verify` says more")
-            }
-            OpenError::Gone { .. } | OpenError::Older { .. } | OpenError::Another { .. } => Failure::new(
-                codes::AUDIT_BROKEN,
-                message,
-            )
-            .help("nothing was touched; put the ledger back, or decide to restore a backup or to begin anew"),
-            OpenError::WrongKey => Failure::new(codes::AUDIT_BROKEN, message)
-                .help("this ledger was not written with your key; move it away if it came with a download"),
-            OpenError::Busy => Failure::new(codes::LEDGER_UNWRITABLE, message).help("try again"),
-            OpenError::Io(_) => Failure::new(codes::LEDGER_UNWRITABLE, message)
-                .help("nothing was done; mend this and try again"),
-        }
-    })
-}
-
-/// The key that payloads are encrypted with. It lives in the vault and has no handle.
-pub(crate) fn payload_key(vault: &Vault) -> Result<PayloadKey, Failure> {
-    let key = vault.key("ledger.payloads").map_err(secrets::failed)?;
-    Ok(PayloadKey::new(*key))
 }
 
 fn executors(

@@ -6,10 +6,12 @@ use std::path::Path;
 use regent_kernel::{Denial, Fault};
 use regent_runtime::TaskError;
 use regent_skills::SkillError;
+use regent_store::StateError;
 use regent_tools::generated::GeneratedError;
 use serde_json::{Value, json};
 
 use crate::codes::{self, Code};
+use crate::state;
 
 /// Why a command did not do what was asked.
 #[derive(Debug)]
@@ -140,6 +142,7 @@ impl From<Fault> for Failure {
             Fault::Ledger(_) => {
                 Self::new(codes::LEDGER_UNWRITABLE, message).help("nothing was done; mend this and try again")
             }
+            Fault::State(StateError::Full) => state::full(message),
             Fault::State(_) => Self::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it"),
             Fault::Record(_) => Self::new(codes::INPUT_JSON, message),
             Fault::Read(_) => {
@@ -221,6 +224,12 @@ impl From<SkillError> for Failure {
                 failure.help("look at it (`regent skill scan`); if it is what you want: --accept-findings")
             }
             SkillError::Unknown(_) => failure.help("`regent skill list` shows those that are installed"),
+            SkillError::Unagreed(_) | SkillError::NotAgreed { .. } => failure.help(
+                "look at it (`regent skill scan .regent/skills/NAME`), then `regent trust` asks about it",
+            ),
+            SkillError::Pins { .. } => {
+                failure.help("remove it and agree to your skills again with `regent trust`")
+            }
             SkillError::Io { .. }
             | SkillError::Package(_)
             | SkillError::Skill(_)

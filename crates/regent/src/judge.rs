@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, TicketId,
+    AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, SpawnSpec, Status, TicketId,
     ToolCall,
 };
 use regent_policy::acs::Point;
@@ -27,7 +27,7 @@ const SESSIONS_MAX: usize = 512;
 const WAITING_MAX: usize = 256;
 /// The longest name of a session.
 const NAME_BYTES_MAX: usize = 256;
-/// How long an approval that the host reports holds: it is used at once.
+/// How long the host's word holds: it is used at once.
 const APPROVED_MS: u64 = 60_000;
 
 /// A host's question to us.
@@ -139,7 +139,7 @@ impl Judge {
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
     pub(crate) async fn answer(&self, line: &[u8]) -> Value {
-        let message = serde_json::from_slice(line).map_err(|error| JudgeError::Unreadable(error.to_string()));
+        let message = read(line).map_err(JudgeError::Unreadable);
         let (decides, answer) = match message {
             Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes }) => {
                 let begun = match self.unseen(&mediates) {
@@ -295,8 +295,8 @@ impl Judge {
         let outcome = match waiting.state {
             Judged::Allowed { observe, reply } => performed(observe, reply, observation).await?,
             Judged::Asked(ticket) => {
-                // The host's person has agreed, or the host would not have performed it. That is recorded as what it is: an answer.
-                let answer = Answer::Approve { scope: Scope::Once, valid_ms: APPROVED_MS };
+                // The host performed it, so it says that its user agreed. Nobody here has seen that: it is recorded as the host's word.
+                let answer = Answer::HostSays { valid_ms: APPROVED_MS };
                 self.own(Op::Answer { ticket, answer }).await?;
                 match self.put(&session, &call).await? {
                     Put::Allowed { observe, reply, .. } => performed(observe, reply, observation).await?,
@@ -371,6 +371,13 @@ impl Judge {
             Reply::Pending(ticket) => Err(JudgeError::Refused(ticket.reason)),
         }
     }
+}
+
+/// Reads a message with the strict parser: a key that stands twice, or a number that some reader would see differently, could be one call
+/// for policy and another for the host.
+fn read(line: &[u8]) -> Result<Message, String> {
+    let value = regent_ledger::canonical::parse(line.trim_ascii()).map_err(|error| error.to_string())?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 /// Descriptions that speak to the model rather than about the tool, for the host's person to look at. They have no power either way.

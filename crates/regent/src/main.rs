@@ -27,6 +27,7 @@ mod secrets;
 mod settings;
 mod stage;
 mod start;
+mod state;
 mod term;
 mod trust;
 mod way_out;

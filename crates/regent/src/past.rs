@@ -18,7 +18,7 @@ use crate::compose::{self, error_chain};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::make_private;
-use crate::{secrets, term};
+use crate::{secrets, state, term};
 
 /// More tasks with one beginning need not be told apart.
 const ALIKE_MAX: u32 = 1_000;
@@ -147,11 +147,26 @@ pub(crate) fn refreshed(context: &Context, folder: &Path) -> Result<Lookup, Fail
     Ok(lookup)
 }
 
+/// The words are SQLite's own and stable; its codes are not in this crate's reach.
+fn is_code(error: &dyn std::error::Error, words: &str) -> bool {
+    error.to_string().contains(words)
+}
+
 /// Why nothing can be looked up.
 pub(crate) fn failed(error: &LookupError) -> Failure {
     match error {
         LookupError::Ledger(error) => audit::unreadable(error),
+        LookupError::Index(index) if is_code(index, "disk is full") || is_code(index, "disk I/O") => {
+            state::full(format!("the look-up index can't be written: {index}"))
+        }
+        LookupError::Index(index) if is_code(index, "is locked") => Failure {
+            exit: codes::exit::TEMPORARY,
+            ..Failure::new(codes::STATE_UNUSABLE, "another process holds the look-up index")
+        }
+        .help("try again in a moment"),
         LookupError::Index(_) | LookupError::Io(_) => Failure::new(codes::STATE_UNUSABLE, error_chain(error))
-            .help("it is derived from the ledger: remove it and it is made anew"),
+            .help(
+                "it is derived from the ledger: `regent gc` removes it, and the next look-up makes it anew",
+            ),
     }
 }

@@ -9,6 +9,9 @@ use regent_ledger::Digest;
 use crate::codes;
 use crate::failure::Failure;
 
+/// A socket's path has 107 bytes at most; `/regent/`, a process id and an ending have to fit behind this.
+const RUNTIME_BYTES_MAX: usize = 107 - 32;
+
 /// The user's folders.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
@@ -35,9 +38,9 @@ impl Paths {
         Ok(Self {
             config: folder("XDG_CONFIG_HOME", ".config")?.join("regent"),
             data: folder("XDG_DATA_HOME", ".local/share")?.join("regent"),
-            // The variable outlives the folder it names, after `su` for one.
+            // The variable outlives the folder it names, after `su` for one; and a socket's path has a limit.
             runtime: absolute("XDG_RUNTIME_DIR")
-                .filter(|folder| folder.is_dir())
+                .filter(|folder| folder.is_dir() && folder.as_os_str().len() <= RUNTIME_BYTES_MAX)
                 .map_or_else(|| state.join("run"), |folder| folder.join("regent")),
             state,
         })
@@ -177,6 +180,12 @@ impl Paths {
         self.state.join("generated").join(name).with_extension("json")
     }
 
+    /// What was agreed to of a project's skills: digests and grants.
+    pub(crate) fn skill_pins(&self, root: &Path) -> PathBuf {
+        let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
+        self.state.join("skills").join(name).with_extension("json")
+    }
+
     /// The folders that are ours alone.
     pub(crate) fn private(&self) -> [&Path; 3] {
         [&self.config, &self.data, &self.state]
@@ -272,12 +281,22 @@ impl Project {
 
     /// The policy files that are there.
     pub(crate) fn policies(&self) -> Vec<PathBuf> {
-        POLICY_FILES.iter().map(|file| self.root.join(file)).filter(|file| file.is_file()).collect()
+        POLICY_FILES.iter().map(|file| self.root.join(file)).filter(|file| may_exist(file)).collect()
     }
 
     /// A path as people know it: relative to the project where it is inside.
     pub(crate) fn short<'a>(&self, path: &'a Path) -> std::borrow::Cow<'a, str> {
         path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy()
+    }
+}
+
+/// Whether a file may be there: only "does not exist" means absent. What can't be looked at is there, and reading it says why not.
+pub(crate) fn may_exist(path: &Path) -> bool {
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => true,
+        Err(error) => {
+            !matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+        }
     }
 }
 

@@ -25,6 +25,8 @@ static OPENED: OnceLock<Arc<Vault>> = OnceLock::new();
 /// locked, and calls that need a secret fail and say so.
 pub(crate) fn vault(context: &Context) -> Result<Arc<Vault>, Failure> {
     let vault = Arc::new(Vault::new(&context.paths.data, None));
+    // Before anything is read: what an earlier process revealed is masked in whatever this one reads, locked vault or not.
+    vault.recognise().map_err(failed)?;
     if let Some(number) = context.passphrase_fd {
         vault.unlock(from_descriptor(number)?);
     } else if vault.has_passphrase().unwrap_or(false) && context.screen.can_ask {

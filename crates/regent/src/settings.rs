@@ -17,6 +17,9 @@ use crate::output::Color;
 use crate::paths::{Paths, Project};
 use crate::trust;
 
+/// What is never removed.
+const FOREVER: &str = "forever";
+
 /// One setting that exists.
 #[derive(Debug)]
 pub(crate) struct Key {
@@ -36,6 +39,8 @@ enum Kind {
     Word(&'static [&'static str]),
     /// `90s`, `10m`, `2h`, `1d`.
     Duration,
+    /// The same, or `forever`.
+    Keeping,
     /// `host:port`, separated by commas.
     Endpoints,
     /// `name+id+key`, separated by commas.
@@ -58,6 +63,27 @@ pub(crate) const KEYS: &[Key] = &[
         help: "how long a yes holds unless `--for` says otherwise",
         kind: Kind::Duration,
         in_project: InProject::OnlyStricter,
+    },
+    Key {
+        name: "gc.dead_projects",
+        default: "90d",
+        help: "how long `regent gc` keeps what belongs to projects whose folder is gone (witnesses, snapshots, look-up files, pins): a time such as `90d`, or `forever`",
+        kind: Kind::Keeping,
+        in_project: InProject::Refused,
+    },
+    Key {
+        name: "gc.payloads",
+        default: "forever",
+        help: "how long `regent gc` keeps arguments and results in the ledger (entries with their digests stay): a time such as `365d`, or `forever`",
+        kind: Kind::Keeping,
+        in_project: InProject::Refused,
+    },
+    Key {
+        name: "gc.snapshots",
+        default: "30d",
+        help: "how long `regent gc` keeps the snapshots of tasks that are over, which `regent task rollback` needs (those of the 20 newest tasks always stay): a time such as `30d`, or `forever`",
+        kind: Kind::Keeping,
+        in_project: InProject::Refused,
     },
     Key {
         name: "ledger.encrypt",
@@ -179,7 +205,7 @@ impl Settings {
         let rank = |text: &str| match key.kind {
             Kind::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
             Kind::Duration => duration_ms(text).map(|ms| u64::MAX - ms),
-            Kind::Endpoints | Kind::Keys | Kind::Publishers => None,
+            Kind::Keeping | Kind::Endpoints | Kind::Keys | Kind::Publishers => None,
         };
         if rank(&value) > rank(users) {
             self.0.insert(key.name, (value, origin));
@@ -200,6 +226,16 @@ impl Settings {
     pub(crate) fn approve_valid_ms(&self) -> u64 {
         // Checked when it was read; if it weren't, a yes would hold for no time at all.
         duration_ms(self.text("approve.valid_for")).unwrap_or(0)
+    }
+
+    /// How long `regent gc` keeps something; nothing means for ever.
+    pub(crate) fn kept_ms(&self, name: &str) -> Option<u64> {
+        duration_ms(self.text(name))
+    }
+
+    /// A value as it was given.
+    pub(crate) fn shown(&self, name: &str) -> &str {
+        self.text(name)
     }
 
     /// Whether programs need namespaces.
@@ -309,6 +345,8 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
         Kind::Word(words) => Err(format!("`{name}` can't be `{value}`; one of {}", words.join(", "))),
         Kind::Duration if duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
         Kind::Duration => Err(format!("`{name}` can't be `{value}`; give a time such as 90s, 10m, 2h or 1d")),
+        Kind::Keeping if value == FOREVER || duration_ms(value).is_some_and(|ms| ms > 0) => Ok(()),
+        Kind::Keeping => Err(format!("`{name}` can't be `{value}`; give a time such as 30d, or `{FOREVER}`")),
         Kind::Endpoints => {
             let is_endpoint = |part: &str| {
                 part.rsplit_once(':')

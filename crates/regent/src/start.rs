@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use rustix::mm::MlockAllFlags;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use tokio::signal::unix::SignalKind;
 
 use crate::cli::Cli;
 use crate::codes;
@@ -16,6 +17,13 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{Color, CommandResult, Screen};
 use crate::secrets;
+
+/// The signal that a file which may not grow sends (`ulimit -f`), on every architecture that Regent runs on.
+const SIGXFSZ: i32 = 25;
+/// Files that a kernel with a sandbox, a ledger and a control socket has open at once, with some to spare.
+const FILES_MIN: u64 = 64;
+/// What a limit that may be raised is raised to.
+const FILES_WANTED: u64 = 1024;
 
 /// Runs the program.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
@@ -54,15 +62,37 @@ fn parse_and_run(args: Vec<OsString>, json: bool) -> u8 {
 }
 
 fn in_runtime(context: &Context, cli: Cli) -> CommandResult {
+    enough_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(codes::INTERNAL, format!("can't start: {error}")))?;
-    let result = runtime.block_on(commands::run(context, cli.command));
+    let result = runtime.block_on(async {
+        // With a handler in place a file that may not grow is an error (EFBIG) that is reported, not the end of the process.
+        let _handled = tokio::signal::unix::signal(SignalKind::from_raw(SIGXFSZ)).ok();
+        commands::run(context, cli.command).await
+    });
     // Whatever still runs has no result that anyone waits for.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     result
+}
+
+/// Refuses to start with so few files that parts of the sandbox would fail one after the other, each with a reason of its own.
+fn enough_files() -> Result<(), Failure> {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current.is_none_or(|files| files >= FILES_MIN) {
+        return Ok(());
+    }
+    let wanted = maximum.map_or(FILES_WANTED, |most| most.min(FILES_WANTED));
+    let raised = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    if wanted >= FILES_MIN && raised.is_ok() {
+        return Ok(());
+    }
+    let files = maximum.unwrap_or(0);
+    let message = format!("this process may open {files} files at once, and regent needs {FILES_MIN}");
+    Err(Failure::new(codes::LIMIT_FILES, message)
+        .help(format!("raise the limit, e.g. `ulimit -n {FILES_WANTED}`")))
 }
 
 /// Help and version are results; everything else that clap says is a mistake on the command line.

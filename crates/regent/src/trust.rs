@@ -2,6 +2,8 @@
 //!
 //! The record is in the user's state folder, never in the project: what comes with a download can't vouch for itself.
 
+mod offer;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,8 @@ use crate::codes;
 use crate::failure::Failure;
 use crate::manifests;
 use crate::paths::{self, Paths, Project};
+
+pub(crate) use offer::Offer;
 
 /// A policy file larger than this isn't one.
 const CONTROL_FILE_BYTES_MAX: u64 = 4 << 20;
@@ -54,7 +58,7 @@ impl Trust {
         };
         serde_json::from_str(&text).map_err(|error| {
             Failure::new(codes::STATE_FILE, format!("`{}` is damaged: {error}", path.display()))
-                .help("remove it and trust your folders again with `regent trust`")
+                .help("`regent trust` moves it away and trusts this folder anew; your other folders then need trusting again")
         })
     }
 
@@ -82,38 +86,100 @@ impl Trust {
         Err(Failure::new(codes::FOLDER_UNTRUSTED, why).help("look at it, then run `regent trust`"))
     }
 
-    /// Trusts a folder with what it holds now, and says which files those are.
-    pub(crate) fn grant(paths: &Paths, project: &Project, now_ms: i64) -> Result<Vec<String>, Failure> {
-        let mut trust = Self::load(paths)?;
-        let files = digests(project)?;
-        let names = files.keys().cloned().collect();
-        trust.folders.insert(key(project), Trusted { files, at_ms: now_ms });
-        trust.save(paths)?;
-        Ok(names)
+    /// The project whose policy binds calls that are made in this folder, if one was ever trusted. What changed since, what is gone, and
+    /// a folder that stands between here and the trusted one are refusals: leaving the policy out would widen what may be done.
+    pub(crate) fn of_judged(paths: &Paths, cwd: &Path) -> Result<Option<Project>, Failure> {
+        let trust = Self::load(paths)?;
+        let real = cwd.canonicalize().map_err(|error| Failure::io("enter", cwd, &error))?;
+        let known = real.ancestors().map(|root| Project { root: root.to_owned() });
+        let Some(trusted) = known.into_iter().find(|one| trust.folders.contains_key(&key(one))) else {
+            return Ok(None);
+        };
+        match Project::find(cwd) {
+            Ok(nearest) if nearest.root.starts_with(&trusted.root) && nearest.root != trusted.root => {
+                let message = format!(
+                    "`{}` is inside `{}`, which you trust, and has control files of its own that you don't",
+                    nearest.root.display(),
+                    trusted.root.display()
+                );
+                return Err(Failure::new(codes::FOLDER_UNTRUSTED, message)
+                    .help("look at it, then run `regent trust` there, or remove its `.regent`"));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        Self::demand(paths, &trusted)?;
+        Ok(Some(trusted))
+    }
+
+    /// The folders that are trusted, as far as their names are text.
+    pub(crate) fn roots(&self) -> Vec<PathBuf> {
+        self.folders.keys().map(PathBuf::from).collect()
+    }
+
+    /// The digests that a folder was trusted with.
+    fn files(&self, project: &Project) -> BTreeMap<String, String> {
+        self.folders.get(&key(project)).map(|trusted| trusted.files.clone()).unwrap_or_default()
+    }
+
+    /// Trusts a folder with these digests of its control files.
+    fn grant(
+        paths: &Paths,
+        project: &Project,
+        files: BTreeMap<String, String>,
+        now_ms: i64,
+    ) -> Result<(), Failure> {
+        Self::change(paths, |trust| {
+            drop(trust.folders.insert(key(project), Trusted { files, at_ms: now_ms }));
+            Ok(())
+        })
     }
 
     /// Trusts one file as it is now, in a folder that is trusted: what the user has just changed by a command of ours. The others stay
     /// as they were agreed to.
     pub(crate) fn renew(paths: &Paths, project: &Project, file: &Path) -> Result<(), Failure> {
-        let mut trust = Self::load(paths)?;
-        let name = project.short(file).into_owned();
-        let now = digests(project)?.remove(&name);
-        if let Some(trusted) = trust.folders.get_mut(&key(project)) {
-            match now {
-                Some(digest) => drop(trusted.files.insert(name, digest)),
-                None => drop(trusted.files.remove(&name)),
+        Self::change(paths, |trust| {
+            let name = project.short(file).into_owned();
+            let now = digests(project)?.remove(&name);
+            if let Some(trusted) = trust.folders.get_mut(&key(project)) {
+                match now {
+                    Some(digest) => drop(trusted.files.insert(name, digest)),
+                    None => drop(trusted.files.remove(&name)),
+                }
             }
-            trust.save(paths)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Takes trust away again. Says whether there was any.
     pub(crate) fn revoke(paths: &Paths, project: &Project) -> Result<bool, Failure> {
+        Self::change(paths, |trust| Ok(trust.folders.remove(&key(project)).is_some()))
+    }
+
+    /// Moves a damaged record away, so that folders can be trusted again. Says where it is now; nothing if it can be read.
+    pub(crate) fn set_aside(paths: &Paths, now_ms: i64) -> Result<Option<PathBuf>, Failure> {
+        let is_damaged = |failure: &Failure| failure.code == codes::STATE_FILE.id;
+        match Self::load(paths) {
+            Err(failure) if is_damaged(&failure) => {}
+            Err(failure) => return Err(failure),
+            Ok(_) => return Ok(None),
+        }
+        let (path, aside) = (paths.trust(), paths.state.join(format!("trust.damaged-{now_ms}.json")));
+        std::fs::rename(&path, &aside).map_err(|error| Failure::io("move away", &path, &error))?;
+        Ok(Some(aside))
+    }
+
+    /// Reads, changes and writes the record while no other process does: two at once must not lose what the other has agreed to.
+    fn change<T>(paths: &Paths, change: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        paths::make_private(&paths.state)?;
+        let lock = paths.state.join("trust.lock");
+        let fail = |error: &std::io::Error| Failure::io("lock", &lock, error);
+        let held = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
+        let held = held.map_err(|error| fail(&error))?;
+        held.lock().map_err(|error| fail(&error))?;
         let mut trust = Self::load(paths)?;
-        let was = trust.folders.remove(&key(project)).is_some();
+        let changed = change(&mut trust)?;
         trust.save(paths)?;
-        Ok(was)
+        Ok(changed)
     }
 
     fn save(&self, paths: &Paths) -> Result<(), Failure> {
@@ -128,7 +194,11 @@ fn control_files(project: &Project) -> Vec<PathBuf> {
     let others = [project.settings(), project.skills_lock()];
     let policies = project.policies();
     let referred: Vec<PathBuf> = policies.iter().flat_map(|policy| manifests::files(policy)).collect();
-    policies.into_iter().chain(referred).chain(others.into_iter().filter(|file| file.is_file())).collect()
+    policies
+        .into_iter()
+        .chain(referred)
+        .chain(others.into_iter().filter(|file| paths::may_exist(file)))
+        .collect()
 }
 
 fn digests(project: &Project) -> Result<BTreeMap<String, String>, Failure> {
@@ -177,11 +247,12 @@ mod tests {
         let standing = || Trust::load(&paths).unwrap().standing(&project).unwrap();
 
         assert_eq!(standing(), Standing::Never);
-        Trust::grant(&paths, &project, 1).unwrap();
+        let grant = |now_ms| Trust::grant(&paths, &project, digests(&project).unwrap(), now_ms).unwrap();
+        grant(1);
         assert_eq!(standing(), Standing::Trusted);
         std::fs::write(root.join(".regent/policy.yml"), "version: 2").unwrap();
         assert_eq!(standing(), Standing::Changed(".regent/policy.yml".to_owned()));
-        Trust::grant(&paths, &project, 2).unwrap();
+        grant(2);
         std::fs::write(root.join(".regent/config.toml"), "").unwrap();
         assert_eq!(standing(), Standing::Changed(".regent/config.toml".to_owned()));
         std::fs::remove_file(root.join(".regent/config.toml")).unwrap();

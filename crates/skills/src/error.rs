@@ -22,6 +22,27 @@ pub enum SkillError {
     /// The lock can't be read.
     #[error("`skills.lock` is damaged: {0}")]
     Lock(String),
+    /// The record of what the user has agreed to can't be read.
+    #[error("`{place}`, the record of the skills that you agreed to, is damaged: {why}")]
+    Pins {
+        /// Where it is.
+        place: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The project has it, and nobody has agreed to it on this machine.
+    #[error("nobody has agreed to the skill `{0}` on this machine: it came with the project")]
+    Unagreed(String),
+    /// What the project has under this name isn't what was agreed to.
+    #[error("the skill `{name}` is not the one that you agreed to: its digest is {found}, not {agreed}")]
+    NotAgreed {
+        /// Which skill.
+        name: String,
+        /// What was agreed to.
+        agreed: String,
+        /// What is there.
+        found: String,
+    },
     /// There is no such skill.
     #[error("there is no skill `{0}` here")]
     Unknown(String),
@@ -65,6 +86,9 @@ impl SkillError {
             Self::Package(_) => "skill.package",
             Self::Skill(_) => "skill.invalid",
             Self::Lock(_) => "skill.lock",
+            Self::Pins { .. } => "skill.pins",
+            Self::Unagreed(_) => "skill.unagreed",
+            Self::NotAgreed { .. } => "skill.changed",
             Self::Unknown(_) => "skill.unknown",
             Self::Changed { .. } => "skill.changed",
             Self::Signature(_) => "skill.signature",

@@ -75,8 +75,8 @@ impl Executor<tier::Process> for Guarded<ProcessTier> {
                 Ok(copy) => copy,
                 Err(error) => return Err(ExecuteError::Broken(error.to_string())),
             };
-            let network = checked.locked.granted.iter().any(|one| matches!(one, Permission::Network(_)));
-            let shown = match Shown::of(&checked.locked.granted, permit.workspace()) {
+            let network = checked.granted.iter().any(|one| matches!(one, Permission::Network(_)));
+            let shown = match Shown::of(&checked.granted, permit.workspace()) {
                 Ok(shown) => shown,
                 Err(why) => return Ok(RawOutput::failed("skill.permission", why)),
             };

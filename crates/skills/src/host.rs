@@ -56,7 +56,7 @@ fn listed(skills: &Skills, name: &str) -> Value {
             let runs = checked.skill.runtime.tier() > regent_kernel::Tier::Host;
             json!({
                 "name": name, "description": checked.skill.description, "version": checked.skill.version,
-                "trust": checked.locked.trust, "runtime": checked.skill.runtime, "usable": true,
+                "trust": checked.trust, "runtime": checked.skill.runtime, "usable": true,
                 "tool": runs.then(|| format!("skill.{name}")),
             })
         }
@@ -88,7 +88,7 @@ async fn read(
             format!("`{}` is not a text of at most 1 MiB", path.escape_debug()),
         ));
     }
-    Ok(RawOutput::new(text.to_vec()).with_label(checked.locked.trust.label()))
+    Ok(RawOutput::new(text.to_vec()).with_label(checked.trust.label()))
 }
 
 /// What was looked at before it is installed.

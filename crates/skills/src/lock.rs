@@ -1,7 +1,7 @@
 //! What is installed: `.regent/skills.lock`.
 //!
-//! The user trusts the folder with this file as it is, like the project's policy: a lock that came with a download, or that somebody
-//! changed together with the files, is not in force before the user has said so.
+//! The lock travels with the project, so it says only what anyone may say: which skills there are, where they came from, and the digest
+//! of every file. What a skill may do, and whether somebody vouches for it, is never taken from here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SkillError;
 use crate::manifest::Manifest;
-use crate::permission::Permissions;
-use crate::plan::Trust;
 
 const LOCK_BYTES_MAX: u64 = 4 << 20;
-const SCHEMA: &str = "regent.skills/v1";
+const SCHEMA: &str = "regent.skills/v2";
+/// As written before grants were pinned outside of the project; what it says about trust and grants is ignored.
+const SCHEMA_BEFORE: &str = "regent.skills/v1";
 
 /// Everything that is installed, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
     schema: String,
@@ -27,23 +27,31 @@ pub struct Lock {
 }
 
 /// One skill that is installed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locked {
     /// As its author counts.
     pub version: String,
     /// Where it came from, so that it can be updated.
     pub source: String,
-    /// Who vouches for it.
-    pub trust: Trust,
-    /// The name of the trusted key that signed it.
-    pub signer: Option<String>,
-    /// What it may do. Never more than it asked for.
-    pub granted: Permissions,
     /// Of all its files.
     pub digest: Digest,
     /// Every file.
     pub files: Manifest,
+    /// What an older lock claims about trust and grants. Read so that such a lock loads, and used for nothing.
+    #[serde(default, skip_serializing)]
+    trust: serde::de::IgnoredAny,
+    #[serde(default, skip_serializing)]
+    signer: serde::de::IgnoredAny,
+    #[serde(default, skip_serializing)]
+    granted: serde::de::IgnoredAny,
+}
+
+impl Locked {
+    pub(crate) fn new(version: String, source: String, digest: Digest, files: Manifest) -> Self {
+        let ignored = serde::de::IgnoredAny;
+        Self { version, source, digest, files, trust: ignored, signer: ignored, granted: ignored }
+    }
 }
 
 impl Default for Lock {
@@ -68,8 +76,11 @@ impl Lock {
         // The strict reader: no key twice, so that two readers can't see two locks.
         let value =
             regent_ledger::canonical::parse(&bytes).map_err(|error| SkillError::Lock(error.to_string()))?;
-        let lock: Self =
+        let mut lock: Self =
             serde_json::from_value(value).map_err(|error| SkillError::Lock(error.to_string()))?;
+        if lock.schema == SCHEMA_BEFORE {
+            lock.schema = SCHEMA.to_owned();
+        }
         if lock.schema != SCHEMA {
             return Err(SkillError::Lock(format!("it is of the kind `{}`", lock.schema.escape_debug())));
         }

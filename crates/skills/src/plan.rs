@@ -83,17 +83,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks at a package, beside what is installed under its name.
+    /// Looks at a package, beside what is installed under its name and what the user has granted that.
     pub fn of(
         package: &Package,
         trusted: &[TrustedKey],
-        installed: impl FnOnce(&str) -> Option<Locked>,
+        installed: impl FnOnce(&str) -> Option<(Locked, Permissions)>,
     ) -> Result<Self, SkillError> {
         let skill = Skill::of(package)?;
         let manifest = Manifest::of(package);
         let signer = signer(package, &skill, trusted)?;
-        let before = installed(&skill.name);
-        let granted_before = before.as_ref().map(|locked| locked.granted.clone()).unwrap_or_default();
+        let (before, granted_before) = installed(&skill.name).unzip();
+        let granted_before = granted_before.unwrap_or_default();
         Ok(Self {
             digest: manifest.digest()?,
             trust: if signer.is_some() { Trust::Verified } else { Trust::Community },

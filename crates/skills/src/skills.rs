@@ -12,8 +12,10 @@ use crate::lock::{Lock, Locked};
 use crate::manifest::Manifest;
 use crate::package::Package;
 use crate::permission::{Permission, Permissions};
+use crate::pins::{Pin, Pins};
 use crate::plan::{Plan, Trust};
-use crate::signature::TrustedKey;
+use crate::scan::{Severity, scan};
+use crate::signature::{TrustedKey, signer};
 use crate::skill::{Runtime, Skill};
 
 /// The skills of a project.
@@ -23,12 +25,21 @@ pub struct Skills {
     folder: PathBuf,
     /// Where copies are made for the time of one call; not in the project, and only the user's.
     staging: PathBuf,
+    /// What the user has agreed to; not in the project.
+    pins: PathBuf,
     trusted: Vec<TrustedKey>,
     /// As it was when this process looked: what was agreed to then is what is compared with.
-    lock: Mutex<Lock>,
+    known: Mutex<Known>,
 }
 
-/// A skill whose every file was just compared with the lock.
+/// The lock, and what the user has agreed to.
+#[derive(Debug)]
+struct Known {
+    lock: Lock,
+    pins: Pins,
+}
+
+/// A skill whose every file was just compared with the lock and with what the user agreed to.
 #[derive(Debug, Clone)]
 pub struct Checked {
     /// What it says of itself.
@@ -37,6 +48,30 @@ pub struct Checked {
     pub locked: Locked,
     /// The bytes that were compared.
     pub package: Package,
+    /// Who vouches for it, by its signature and the keys that are trusted now.
+    pub trust: Trust,
+    /// The name of the trusted key that signed it.
+    pub signer: Option<String>,
+    /// What the user lets it do.
+    pub granted: Permissions,
+}
+
+/// A skill that a project brings, for the user to agree to.
+#[derive(Debug, Clone)]
+pub struct Offered {
+    /// Its name.
+    pub name: String,
+    /// As its author counts.
+    pub version: String,
+    /// The name of the trusted key that signed it.
+    pub signer: Option<String>,
+    /// What it wants, all of which agreeing grants.
+    pub wants: Permissions,
+    /// What the scan found that is not to be installed unseen.
+    pub blocking: usize,
+    /// The user has agreed to exactly this before.
+    pub is_agreed: bool,
+    digest: Digest,
 }
 
 /// How a package is to be installed.
@@ -54,29 +89,101 @@ pub(crate) struct Agreed<'a> {
 
 impl Skills {
     /// The skills below a project's `.regent` folder.
-    pub fn open(folder: &Path, staging: &Path, trusted: Vec<TrustedKey>) -> Result<Self, SkillError> {
-        let lock = Lock::read(&lock_file(folder))?;
-        Ok(Self { folder: folder.to_owned(), staging: staging.to_owned(), trusted, lock: Mutex::new(lock) })
+    pub fn open(
+        folder: &Path,
+        staging: &Path,
+        pins: &Path,
+        trusted: Vec<TrustedKey>,
+    ) -> Result<Self, SkillError> {
+        let known = Known { lock: Lock::read(&lock_file(folder))?, pins: Pins::read(pins)? };
+        Ok(Self {
+            folder: folder.to_owned(),
+            staging: staging.to_owned(),
+            pins: pins.to_owned(),
+            trusted,
+            known: Mutex::new(known),
+        })
     }
 
     /// What the lock says, by name.
     pub fn all(&self) -> Vec<(String, Locked)> {
-        self.lock().skills.iter().map(|(name, locked)| (name.clone(), locked.clone())).collect()
+        self.known().lock.skills.iter().map(|(name, locked)| (name.clone(), locked.clone())).collect()
     }
 
     /// What the lock says of one.
     pub fn locked(&self, name: &str) -> Option<Locked> {
-        self.lock().skills.get(name).cloned()
+        self.known().lock.skills.get(name).cloned()
     }
 
     /// What installing a package would mean here.
     pub fn plan(&self, package: &Package) -> Result<Plan, SkillError> {
-        Plan::of(package, &self.trusted, |name| self.locked(name))
+        Plan::of(package, &self.trusted, |name| {
+            let known = self.known();
+            let locked = known.lock.skills.get(name).cloned()?;
+            Some((locked, known.pins.skills.get(name).map(|pin| pin.granted.clone()).unwrap_or_default()))
+        })
     }
 
-    /// Reads every file of a skill and compares it with the lock. There is no short cut by time or size: whoever can change a file can
-    /// set its time.
+    /// Reads every file of a skill and compares it with the lock and with what the user agreed to. There is no short cut by time or
+    /// size: a program that can change a file can set its time.
     pub fn check(&self, name: &str) -> Result<Checked, SkillError> {
+        let (locked, skill, package) = self.compared(name)?;
+        let pin = self.known().pins.skills.get(name).cloned();
+        let pin = pin.ok_or_else(|| SkillError::Unagreed(name.to_owned()))?;
+        // Of the files, not of what the lock says of them: the lock comes with the project.
+        let found = Manifest::of(&package).digest()?;
+        if pin.digest != found {
+            let (agreed, found) = (pin.digest.to_string(), found.to_string());
+            return Err(SkillError::NotAgreed { name: name.to_owned(), agreed, found });
+        }
+        let signer = signer(&package, &skill, &self.trusted)?;
+        let trust = match (&signer, pin.by_agent) {
+            (Some(_), _) => Trust::Verified,
+            (None, true) => Trust::Generated,
+            (None, false) => Trust::Community,
+        };
+        Ok(Checked { skill, locked, package, trust, signer, granted: pin.granted })
+    }
+
+    /// What the project brings, for the user to look at. A skill that can't be read, or whose files aren't those of the lock, comes with
+    /// the reason instead.
+    pub fn offered(&self) -> Vec<(String, Result<Offered, SkillError>)> {
+        let one = |name: &str| {
+            let (_, skill, package) = self.compared(name)?;
+            let digest = Manifest::of(&package).digest()?;
+            let pin = self.known().pins.skills.get(name).cloned();
+            let is_agreed = pin.is_some_and(|pin| pin.digest == digest && pin.granted == skill.permissions);
+            Ok(Offered {
+                name: name.to_owned(),
+                version: skill.version.clone(),
+                signer: signer(&package, &skill, &self.trusted)?,
+                blocking: scan(&package, &skill)
+                    .iter()
+                    .filter(|found| found.severity >= Severity::High)
+                    .count(),
+                wants: skill.permissions,
+                is_agreed,
+                digest,
+            })
+        };
+        self.names().into_iter().map(|name| (name.clone(), one(&name))).collect()
+    }
+
+    /// Pins what the user has agreed to: exactly what was offered, not what is there by now.
+    pub fn agree(&self, offered: &[Offered]) -> Result<(), SkillError> {
+        if offered.iter().all(|one| one.is_agreed) {
+            return Ok(());
+        }
+        let mut held = self.exclusively()?;
+        for one in offered.iter().filter(|one| !one.is_agreed) {
+            let pin = Pin { digest: one.digest, granted: one.wants.clone(), by_agent: false };
+            held.known.pins.skills.insert(one.name.clone(), pin);
+        }
+        held.known.pins.write(&self.pins)
+    }
+
+    /// A skill whose every file is what the lock says.
+    fn compared(&self, name: &str) -> Result<(Locked, Skill, Package), SkillError> {
         let locked = self.locked(name).ok_or_else(|| SkillError::Unknown(name.chars().take(80).collect()))?;
         let place = self.place(name);
         let package = Package::read(&place)?;
@@ -88,11 +195,11 @@ impl Skills {
         if skill.name != name {
             return Err(SkillError::Lock(format!("the skill under `{name}` is called `{}`", skill.name)));
         }
-        Ok(Checked { skill, locked, package })
+        Ok((locked, skill, package))
     }
 
-    /// Installs a package that was looked at and agreed to: files first, beside the old ones and exchanged in one step, then the lock. A
-    /// crash in between leaves files that the lock doesn't know, and such a skill is refused.
+    /// Installs a package that was looked at and agreed to: files first, beside the old ones and exchanged in one step, then the lock,
+    /// then the pin. A crash in between leaves files that lock and pin don't know, and such a skill is refused.
     pub(crate) fn install(&self, package: &Package, agreed: &Agreed<'_>) -> Result<Plan, SkillError> {
         let plan = self.plan(package)?;
         if plan.digest != agreed.digest {
@@ -108,29 +215,28 @@ impl Skills {
         let granted = plan.granted(agreed.granted)?;
         let trust =
             if agreed.by_agent && plan.trust == Trust::Community { Trust::Generated } else { plan.trust };
-        let mut lock = self.exclusively()?;
+        let mut held = self.exclusively()?;
         self.put(&plan.skill.name, package)?;
-        let locked = Locked {
-            version: plan.skill.version.clone(),
-            source: agreed.source.to_owned(),
-            trust,
-            signer: plan.signer.clone(),
-            granted,
-            digest: plan.digest,
-            files: plan.manifest.clone(),
-        };
-        lock.held.skills.insert(plan.skill.name.clone(), locked);
-        lock.held.write(&lock_file(&self.folder))?;
+        let (version, source) = (plan.skill.version.clone(), agreed.source.to_owned());
+        let locked = Locked::new(version, source, plan.digest, plan.manifest.clone());
+        held.known.lock.skills.insert(plan.skill.name.clone(), locked);
+        held.known.lock.write(&lock_file(&self.folder))?;
+        let pin = Pin { digest: plan.digest, granted, by_agent: agreed.by_agent };
+        held.known.pins.skills.insert(plan.skill.name.clone(), pin);
+        held.known.pins.write(&self.pins)?;
         Ok(Plan { trust, ..plan })
     }
 
-    /// Takes a skill away, lock first: files without a lock are nobody's skill.
+    /// Takes a skill away, pin and lock first: files without them are nobody's skill.
     pub(crate) fn remove(&self, name: &str) -> Result<(), SkillError> {
-        let mut lock = self.exclusively()?;
-        if lock.held.skills.remove(name).is_none() {
+        let mut held = self.exclusively()?;
+        if held.known.pins.skills.remove(name).is_some() {
+            held.known.pins.write(&self.pins)?;
+        }
+        if held.known.lock.skills.remove(name).is_none() {
             return Err(SkillError::Unknown(name.chars().take(80).collect()));
         }
-        lock.held.write(&lock_file(&self.folder))?;
+        held.known.lock.write(&lock_file(&self.folder))?;
         let place = self.place(name);
         match std::fs::remove_dir_all(&place) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(SkillError::io(&place, error)),
@@ -140,8 +246,11 @@ impl Skills {
 
     /// All of them, each checked.
     pub fn check_all(&self) -> Vec<(String, Result<Checked, SkillError>)> {
-        let names: Vec<String> = self.lock().skills.keys().cloned().collect();
-        names.into_iter().map(|name| (name.clone(), self.check(&name))).collect()
+        self.names().into_iter().map(|name| (name.clone(), self.check(&name))).collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.known().lock.skills.keys().cloned().collect()
     }
 
     /// What the catalogue is told: a tool for each skill that has something to run and is what was installed.
@@ -158,8 +267,8 @@ impl Skills {
         Ok(copy)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lock> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -173,9 +282,9 @@ impl Skills {
         std::fs::create_dir_all(&folder).map_err(fail)?;
         let file = std::fs::File::open(&folder).map_err(fail)?;
         file.lock().map_err(fail)?;
-        let mut held = self.lock();
-        *held = Lock::read(&lock_file(&self.folder))?;
-        Ok(Exclusive { held, _file: file })
+        let mut known = self.known();
+        *known = Known { lock: Lock::read(&lock_file(&self.folder))?, pins: Pins::read(&self.pins)? };
+        Ok(Exclusive { known, _file: file })
     }
 
     fn put(&self, name: &str, package: &Package) -> Result<(), SkillError> {
@@ -199,7 +308,7 @@ impl Skills {
 }
 
 struct Exclusive<'a> {
-    held: MutexGuard<'a, Lock>,
+    known: MutexGuard<'a, Known>,
     /// Closing it lets the next one in.
     _file: std::fs::File,
 }
@@ -216,7 +325,7 @@ impl Checked {
 }
 
 fn spec_of(checked: &Checked) -> Option<ToolSpec> {
-    let Checked { skill, locked, .. } = checked;
+    let Checked { skill, locked, trust, granted, .. } = checked;
     let input = match skill.runtime {
         Runtime::Instruction => return None,
         Runtime::Process | Runtime::Microvm => json!({
@@ -231,10 +340,10 @@ fn spec_of(checked: &Checked) -> Option<ToolSpec> {
         }),
         Runtime::Wasm => json!({"type": "object", "description": "what it is given, as JSON"}),
     };
-    let mut capabilities: Vec<String> = vec!["skill.run".to_owned(), locked.trust.capability().to_owned()];
-    capabilities.extend(locked.granted.iter().filter_map(Permission::capability).map(str::to_owned));
+    let mut capabilities: Vec<String> = vec!["skill.run".to_owned(), trust.capability().to_owned()];
+    capabilities.extend(granted.iter().filter_map(Permission::capability).map(str::to_owned));
     capabilities.dedup();
-    let has = |test: fn(&Permission) -> bool| locked.granted.iter().any(test);
+    let has = |test: fn(&Permission) -> bool| granted.iter().any(test);
     let effect = if has(|one| matches!(one, Permission::Network(_))) {
         SideEffect::Network
     } else if has(|one| matches!(one, Permission::Write(_) | Permission::Shell | Permission::Tool(_))) {
@@ -257,8 +366,8 @@ fn spec_of(checked: &Checked) -> Option<ToolSpec> {
             skill.version,
             locked.digest.to_string().chars().take(12).collect::<String>()
         ),
-        origin: locked.trust.origin(),
-        may: Some(locked.granted.iter().flat_map(Permission::may).collect()),
+        origin: trust.origin(),
+        may: Some(granted.iter().flat_map(Permission::may).collect()),
         ..ToolSpec::default()
     })
 }

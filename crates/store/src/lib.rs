@@ -83,7 +83,7 @@ pub enum StateError {
         known: i64,
     },
     /// There is no room.
-    #[error("there is no room left for the shared state")]
+    #[error("there is no room left for the shared state, on the disk or within the limit of this process")]
     Full,
     /// A key or a value is larger than its limit.
     #[error("`{0}` is too large for the shared state")]

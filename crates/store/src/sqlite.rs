@@ -270,6 +270,12 @@ fn migrate(
     let from = version_of(&transaction)?;
     let done =
         usize::try_from(from).map_err(|_| StateError::Corrupt("its version is negative".to_owned()))?;
+    // A file without a version that has tables is no file that we began.
+    let tables: i64 =
+        transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(told)?;
+    if done == 0 && tables > 0 {
+        return Err(StateError::Corrupt("it has no version, and tables that Regent did not make".to_owned()));
+    }
     for (number, sql) in MIGRATIONS.iter().skip(done).copied().flatten().enumerate() {
         before(number)?;
         transaction.execute_batch(sql).map_err(told)?;
@@ -304,12 +310,28 @@ fn examine(connection: &mut Connection) -> Result<(), StateError> {
     Ok(())
 }
 
+/// What SQLite says, without the statement that it says it about.
+fn words(error: &rusqlite::Error) -> String {
+    if let rusqlite::Error::SqlInputError { msg, .. } = error {
+        return msg.clone();
+    }
+    error.to_string()
+}
+
+/// Whether a file could not be made longer: no room for the log's index, or a limit on the size of files.
+fn is_write(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi;
+    let code = error.sqlite_error().map_or(0, |error| error.extended_code);
+    [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE, ffi::SQLITE_IOERR_TRUNCATE].contains(&code)
+}
+
 fn told(error: rusqlite::Error) -> StateError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StateError::Busy,
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StateError::Corrupt(error.to_string()),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StateError::Corrupt(words(&error)),
         Some(ErrorCode::DiskFull) => StateError::Full,
-        Some(_) => StateError::Unusable(error.to_string()),
+        Some(ErrorCode::SystemIoFailure) if is_write(&error) => StateError::Full,
+        Some(_) => StateError::Unusable(words(&error)),
         // Not SQLite's own: a value of a type or form that we never write.
         None => StateError::Corrupt(error.to_string()),
     }

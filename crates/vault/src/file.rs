@@ -26,6 +26,8 @@ const WORK_FACTOR_MAX: u8 = 20;
 pub(crate) struct Files {
     pub(crate) vault: PathBuf,
     pub(crate) key: PathBuf,
+    /// Marks of what was ever revealed.
+    pub(crate) revealed: PathBuf,
     lock: PathBuf,
 }
 
@@ -58,6 +60,7 @@ impl Files {
         Self {
             vault: folder.join("vault.age"),
             key: folder.join("vault.key"),
+            revealed: folder.join("vault.revealed"),
             lock: folder.join("vault.lock"),
         }
     }
@@ -79,11 +82,27 @@ impl Files {
 
     /// Which file is there now, if any.
     pub(crate) fn id(&self) -> Result<Option<FileId>, VaultError> {
-        match std::fs::symlink_metadata(&self.vault) {
-            Ok(meta) => Ok(Some(FileId::of(&meta))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(at(&self.vault)(source)),
-        }
+        id_of(&self.vault)
+    }
+
+    /// Which record of what was revealed is there now, if any.
+    pub(crate) fn revealed_id(&self) -> Result<Option<FileId>, VaultError> {
+        id_of(&self.revealed)
+    }
+
+    /// The record of what was revealed, and which file it is of.
+    pub(crate) fn read_revealed(&self) -> Result<Option<(Vec<u8>, FileId)>, VaultError> {
+        let Some(file) = open_private(&self.revealed)? else { return Ok(None) };
+        let failed = at(&self.revealed);
+        let id = FileId::of(&file.metadata().map_err(&failed)?);
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
+        Ok(Some((bytes, id)))
+    }
+
+    /// Puts a new record of what was revealed in the place of the old.
+    pub(crate) fn write_revealed(&self, content: &[u8]) -> Result<(), VaultError> {
+        replace(&self.revealed, content)
     }
 
     /// The encrypted bytes, and which file they are of.
@@ -180,6 +199,14 @@ impl Files {
         ));
         replace(&self.key, text.as_bytes())?;
         Ok(key)
+    }
+}
+
+fn id_of(path: &Path) -> Result<Option<FileId>, VaultError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(FileId::of(&meta))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(at(path)(source)),
     }
 }
 

@@ -18,6 +18,27 @@ const BEGINNING_BYTES_MIN: usize = 8;
 /// So much longer an escaped value may be than the longest form that is looked for.
 const DECODED_TIMES: usize = 4;
 
+/// Every form that programs usually put a value in, itself included.
+pub(crate) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+    encodings::of(value)
+}
+
+/// Where something stands in a text when escapes are decoded and separators dropped, by its place in the text as it is.
+pub(crate) fn decoded<T: Copy>(
+    bytes: &[u8],
+    form_bytes_max: usize,
+    find: impl Fn(&[u8]) -> Vec<(Range<usize>, T)>,
+) -> Vec<(Range<usize>, T)> {
+    let (mut found, mut places) = (Vec::new(), Vec::new());
+    for reading in normal::readings(bytes, form_bytes_max, normal::Least::WHOLE) {
+        for (span, what) in find(&reading.bytes) {
+            reading.places(&span, &mut places);
+            found.extend(places.drain(..).map(|span| (span, what)));
+        }
+    }
+    found
+}
+
 /// Finds the values that were revealed so far.
 #[derive(Default)]
 pub struct Scrubber {

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use crate::error::VaultError;
 use crate::file::{Content, FileId, Files, Lock, PASSPHRASE_CHARS_MIN};
 use crate::redact;
+use crate::revealed::Revealed;
 use crate::scope::Scope;
 use crate::scrub::Scrubber;
 use crate::store::{Store, Value};
@@ -30,6 +31,8 @@ pub struct Vault {
     scrubber: RwLock<Arc<Scrubber>>,
     /// Set once something was revealed, so that the common case costs one load.
     armed: AtomicBool,
+    /// What other processes have revealed, by its marks, and of which file.
+    others: RwLock<(Option<FileId>, Option<Arc<Revealed>>)>,
 }
 
 /// What was read, and what was given out.
@@ -70,7 +73,24 @@ impl Vault {
             open: Mutex::default(),
             scrubber: RwLock::default(),
             armed: AtomicBool::new(false),
+            others: RwLock::default(),
         }
+    }
+
+    /// Arms the scrubber with everything that any process has ever revealed. A record that can't be read is an error: what it names
+    /// would pass unmasked.
+    pub fn recognise(&self) -> Result<(), VaultError> {
+        let id = self.files.revealed_id()?;
+        if self.others.read().unwrap_or_else(PoisonError::into_inner).0 == id {
+            return Ok(());
+        }
+        let read = self.files.read_revealed()?;
+        let known = match read {
+            Some((bytes, id)) => (Some(id), Some(Arc::new(Revealed::read(&bytes)?))),
+            None => (None, None),
+        };
+        *self.others.write().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
     }
 
     /// The encrypted file.
@@ -243,6 +263,8 @@ impl Vault {
         if fresh.is_empty() {
             return Ok(());
         }
+        // Noted before it is given: a later process recognises it even if this one is killed right after.
+        self.note(&fresh)?;
         let mut revealed = open.revealed.clone();
         revealed.extend(fresh);
         let scrubber = Scrubber::new(&revealed).map_err(|error| VaultError::Corrupt(error.to_string()))?;
@@ -250,6 +272,31 @@ impl Vault {
         self.armed.store(true, Ordering::Release);
         open.revealed = revealed;
         Ok(())
+    }
+
+    /// Adds values to the record of what was ever revealed.
+    fn note(&self, values: &[(String, Secret)]) -> Result<(), VaultError> {
+        let _only_writer = self.files.hold()?;
+        let mut known = match self.files.read_revealed()? {
+            Some((bytes, _)) => Revealed::read(&bytes)?,
+            None => Revealed::empty()?,
+        };
+        let fresh: Vec<_> = values.iter().filter(|(name, value)| !known.knows(name, value)).collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        for (name, value) in fresh {
+            known.add(name, value);
+        }
+        self.files.write_revealed(&known.write()?)
+    }
+
+    /// What any process has revealed, this one included. Another process may reveal something while this one runs, so the file is looked
+    /// at each time; what can't be read now leaves in force what was read before.
+    fn others(&self) -> Option<Arc<Revealed>> {
+        // Checked at the start by `recognise`; a file that breaks later doesn't disarm what is known.
+        self.recognise().ok();
+        self.others.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     fn scrubber(&self) -> Option<Arc<Scrubber>> {
@@ -281,14 +328,24 @@ impl Secrets for Vault {
     }
 
     fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
-        self.scrubber().is_some_and(|scrubber| scrubber.scrub(bytes))
+        let masked = self.scrubber().is_some_and(|scrubber| scrubber.scrub(bytes));
+        self.others().is_some_and(|others| others.scrub(bytes)) | masked
     }
 
     fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
-        match self.scrubber() {
+        // What may be the beginning of a value that another process revealed waits; what is whole is masked.
+        let (mut waits, mut masked) = (Vec::new(), false);
+        if let Some(others) = self.others() {
+            waits = held.split_off(others.open_at(held));
+            masked = others.scrub(held);
+        }
+        let mut part = match self.scrubber() {
             Some(scrubber) => scrubber.part(held),
             None => Scrubbed { bytes: std::mem::take(held), masked: false },
-        }
+        };
+        held.append(&mut waits);
+        part.masked |= masked;
+        part
     }
 
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {

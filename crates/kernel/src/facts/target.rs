@@ -40,6 +40,23 @@ impl Target {
         }
     }
 
+    /// The same without its free text: the name of a program stays, and the host of an address.
+    pub(crate) fn sealed(self) -> Self {
+        const ENCRYPTED: &str = "[encrypted]";
+        match self {
+            Self::Argv(argv) => {
+                let words = argv.len();
+                let program = argv.into_iter().next().filter(|word| !word.contains(char::is_whitespace));
+                let program = program.unwrap_or_else(|| ENCRYPTED.to_owned());
+                Self::Argv(if words > 1 { vec![program, ENCRYPTED.to_owned()] } else { vec![program] })
+            }
+            Self::Endpoint { scheme, host, port, method, .. } => {
+                Self::Endpoint { scheme, host, port, method, path: ENCRYPTED.to_owned() }
+            }
+            other @ (Self::Path { .. } | Self::Secret(_)) => other,
+        }
+    }
+
     pub(crate) fn view(&self) -> Resource<'_> {
         match self {
             Self::Path { path, access } => Resource::Path { path, access: *access },

@@ -99,7 +99,7 @@ pub(super) const GUESTS: &[Code] = &[
     code(
         "skill.changed",
         exit::DENIED,
-        "A file of the skill was changed, added or removed after it was installed. Every use compares every file with `.regent/skills.lock`, so the skill is refused until it is installed again.",
+        "A file of the skill was changed, added or removed after it was installed. Every use compares every file with `.regent/skills.lock` and with the digest that you agreed to, so the skill is refused until it is installed again.",
     ),
     code(
         "skill.invalid",
@@ -138,6 +138,16 @@ pub(super) const GUESTS: &[Code] = &[
         "The package has a `SKILL.sig` that doesn't hold: it is about other content, or a key that you trust did not make it. A package that was changed after it was signed looks like this.",
     ),
     code("skill.swapped", exit::CONFLICT, "The package is no longer the one that was looked at; look again."),
+    code(
+        "skill.pins",
+        exit::INVALID_FILE,
+        "The file in your state folder that holds which skills of this project you agreed to can't be read. Remove it and run `regent trust` in the project: it asks about every skill again.",
+    ),
+    code(
+        "skill.unagreed",
+        exit::DENIED,
+        "The project's `.regent/skills.lock` names this skill, but you have not agreed to it on this machine. A lock travels with a project, so it grants nothing: digests and grants that you agreed to are kept in your state folder. Look at the skill, then `regent trust` asks about it.",
+    ),
     code("skill.unknown", exit::NOT_FOUND, "There is no skill of that name in this project."),
     code(
         "skill.unreadable",

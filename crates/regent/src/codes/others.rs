@@ -47,6 +47,11 @@ pub(super) const OTHERS: &[Code] = &[
         exit::DENIED,
         "So many questions are open or new that no person could answer them with care. Pause the agent, answer or deny what waits (`regent approve list`).",
     ),
+    code(
+        "approval.not_hosts",
+        exit::DENIED,
+        "An application reported that a call was agreed to, but the question was not put to that application's user. A person here has to answer it.",
+    ),
     code("approval.gone", exit::NOT_FOUND, "The question was answered already, or has expired."),
     code(
         "approval.not_a_person",

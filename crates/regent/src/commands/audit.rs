@@ -1,5 +1,6 @@
 //! `regent audit`: what happened, and proof of it. Everything but `erase` only reads the disk; no kernel is involved.
 
+mod anew;
 mod find;
 pub(crate) mod lines;
 mod prove;
@@ -100,6 +101,22 @@ pub(crate) enum AuditCommand {
         #[command(flatten)]
         at: At,
     },
+    /// Put a backup in the place of the ledger and go on from there; what is lost is recorded
+    Restore {
+        /// The backup; without one the ledger in place is accepted as it is
+        #[arg(value_hint = clap::ValueHint::DirPath)]
+        folder: Option<PathBuf>,
+        #[command(flatten)]
+        decided: anew::Decided,
+    },
+    /// Start a new ledger where there was one; the old one is moved aside, and what is lost is recorded
+    BeginAnew {
+        /// Also make a new signing key, where the old one is lost
+        #[arg(long)]
+        new_key: bool,
+        #[command(flatten)]
+        decided: anew::Decided,
+    },
     /// Erase a payload (arguments or output of a call) for good; the ledger keeps its digest and still verifies
     Erase {
         /// The payload's SHA-256, as `audit show` prints it
@@ -129,6 +146,8 @@ impl AuditCommand {
             Self::Receipts { .. } => "audit.receipts",
             Self::Show { .. } => "audit.show",
             Self::Backup { .. } => "audit.backup",
+            Self::Restore { .. } => "audit.restore",
+            Self::BeginAnew { .. } => "audit.begin_anew",
             Self::Erase { .. } => "audit.erase",
         }
     }
@@ -151,6 +170,8 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
         }
         AuditCommand::Show { entry, at } => show(context, &at.folder(context)?, &entry),
         AuditCommand::Backup { folder, at } => backup(context, &at.folder(context)?, &folder),
+        AuditCommand::Restore { folder, decided } => anew::restore(context, folder.as_deref(), &decided),
+        AuditCommand::BeginAnew { new_key, decided } => anew::begin_anew(context, new_key, &decided),
         AuditCommand::Erase { digest, because } => erase(context, &digest, &because).await,
     }
 }
@@ -168,6 +189,11 @@ impl At {
         let folder = self.place(context)?;
         if folder.is_dir() {
             return Ok(folder);
+        }
+        if let Ok(project) = context.project()
+            && folder == project.audit()
+        {
+            compose::ledger::demand_kept(&context.paths, &project)?;
         }
         Err(Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
             .help("nothing has been done under Regent here yet"))
@@ -339,6 +365,14 @@ pub(crate) fn payload_of(
 
 fn backup(context: &Context, folder: &std::path::Path, to: &std::path::Path) -> CommandResult {
     let to = context.cwd.join(to);
+    // A backup inside of what it is a copy of would be taken for a part of it.
+    let real = |path: &std::path::Path| path.ancestors().find_map(|one| one.canonicalize().ok());
+    if let (Some(place), Some(ledger)) = (real(&to), real(folder))
+        && place.starts_with(&ledger)
+    {
+        let message = format!("`{}` is inside the ledger that it would be a copy of", to.display());
+        return Err(Failure::new(codes::USAGE, message).help("name a folder outside of it"));
+    }
     Reader::new(folder).backup(&to).map_err(|error| unreadable(&error))?;
     let shown = term::inline(&to.display().to_string()).into_owned();
     Ok(Done::new(

@@ -1,6 +1,7 @@
 //! `regent doctor`: named checks, live escape attempts among them, and what to do about each that fails.
 
 mod checks;
+mod files;
 mod fix;
 mod git;
 
@@ -16,7 +17,8 @@ use crate::term;
 /// Check this machine and your set-up, with live attempts to escape from the sandbox
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Repair what can be repaired without risk: permissions, missing folders, stale sockets, a missing policy
+    /// Repair what can be repaired: permissions, missing folders, stale sockets, a missing policy; a damaged state database is moved
+    /// away, which loses the budgets, rates and approvals in it
     #[arg(long)]
     fix: bool,
 }

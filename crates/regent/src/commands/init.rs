@@ -16,12 +16,12 @@ use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
 use crate::prompt;
 use crate::term;
-use crate::trust::Trust;
+use crate::trust::Offer;
 
 /// Put this folder under Regent: write a policy that is on, make the ledger's key, and trust the folder
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// Ask nothing: a policy that is already here is trusted as it is
+    /// Ask nothing: control files that are already here are named, and not trusted
     #[arg(long)]
     quick: bool,
 }
@@ -57,10 +57,15 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     let project = Project::at(&context.cwd)?;
     let (paths, screen) = (&context.paths, &context.screen);
     paths.demand_apart(&project)?;
-    agree(context, &project, args.quick)?;
-
     paths.make()?;
+    if !args.quick {
+        agree(context, &project)?;
+    }
     let users = write_if_absent(&paths.policy(), &format!("{USERS_HEAD}{DEFAULT_POLICY}"))?;
+    if args.quick {
+        compose::ledger_key(paths)?;
+        own(context, &project)?;
+    }
     paths::make_private(&project.folder())?;
     let projects = match project.policies().is_empty() {
         true => write_if_absent(&project.root.join(paths::POLICY_FILES[0]), DEFAULT_POLICY)?,
@@ -70,7 +75,9 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     write_if_absent(&project.folder().join(".gitignore"), "audit/\n")?;
     let policy = compose::policy(paths, Some(&project))?;
     let key = compose::ledger_key(paths)?.public().to_string();
-    Trust::grant(paths, &project, context.clock.now_ms())?;
+    own(context, &project)?.accept(context, &project)?;
+    // Everything else is set up by now: the ledger that was here before is the user's decision.
+    compose::ledger::demand_kept(paths, &project)?;
 
     let found = look_around(&project.root).await;
     let sandbox = sandbox_word();
@@ -106,31 +113,34 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     Ok(Done::new(data, text))
 }
 
-/// Control files that are already here came from somewhere: whoever runs this has to want them.
-fn agree(context: &Context, project: &Project, quick: bool) -> Result<(), Failure> {
-    let files = project.policies();
-    let known = Trust::load(&context.paths)?.standing(project)? == crate::trust::Standing::Trusted;
-    if quick || known || files.is_empty() {
+/// Control files that are already here came from somewhere: trusting each of them is the user's decision.
+fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
+    let offer = Offer::of(context, project)?;
+    if !offer.is_foreign() {
         return Ok(());
     }
-    // Mistakes are shown before anyone is asked to agree.
-    compose::project_policies(project)?;
-    let names: Vec<_> = files.iter().map(|file| project.short(file)).collect();
-    let names = term::inline(&names.join(", ")).into_owned();
-    if !context.screen.can_ask {
-        return Err(Failure::new(
-            codes::TERMINAL_NEEDED,
-            format!("this folder already has {names}; trusting it has to be agreed to"),
-        )
-        .help("look at it, then run `regent init --quick`"));
+    if context.screen.can_ask {
+        return offer.ask(context, project).and_then(|()| offer.accept(context, project)).map(drop);
     }
-    let question = format!(
-        "This folder already has {names}. It can only narrow what your own policy allows.\nTrust it as it is? [y/N] "
+    let message = format!("this folder already has {}; you have to agree to trust them", offer.names());
+    Err(Failure::new(codes::TERMINAL_NEEDED, message)
+        .help("look at them, then run `regent trust`; `regent init --quick` sets up the rest and trusts none of them")
+        .data(offer.to_json()))
+}
+
+/// What can be trusted without asking: what `regent init` wrote, and what was agreed to before. Anything else is left to the user.
+fn own(context: &Context, project: &Project) -> Result<Offer, Failure> {
+    let offer = Offer::of(context, project)?;
+    if !offer.is_foreign() {
+        return Ok(offer);
+    }
+    let message = format!(
+        "Regent is set up, but this folder is not trusted: it already had {}, and nobody has agreed to them",
+        offer.names()
     );
-    if prompt::agrees(&context.screen, &question)? {
-        return Ok(());
-    }
-    Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed"))
+    Err(Failure::new(codes::FOLDER_UNTRUSTED, message)
+        .help("look at them, then run `regent trust`")
+        .data(offer.to_json()))
 }
 
 /// Writes a file unless there is one. Says whether it did.

@@ -264,12 +264,8 @@ fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
     if files.is_empty() {
         return Err(none());
     }
-    let specs = compose::skills::specs(context)?;
-    let tools: Vec<&str> = specs
-        .iter()
-        .map(|spec| spec.name.as_str())
-        .chain(compose::skills::ELSEWHERE.iter().copied())
-        .collect();
+    let tools = compose::skills::tool_names(context)?;
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
     let (mut lines, mut rows, mut is_warned) = (Vec::new(), Vec::new(), false);
     for (path, name, layer) in files {
         let policy = compose::load_policy(&path, &name, layer)?;

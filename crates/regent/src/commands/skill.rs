@@ -134,7 +134,7 @@ fn list(context: &Context) -> CommandResult {
         let row = match &checked {
             Ok(checked) => json!({
                 "name": name, "version": checked.skill.version, "description": checked.skill.description,
-                "trust": checked.locked.trust, "runtime": checked.skill.runtime, "granted": checked.locked.granted,
+                "trust": checked.trust, "runtime": checked.skill.runtime, "granted": checked.granted,
                 "tool": checked.spec().map(|spec| spec.name), "source": checked.locked.source, "usable": true,
             }),
             Err(error) => json!({
@@ -162,8 +162,8 @@ fn show(context: &Context, name: &str) -> CommandResult {
         .collect();
     let findings = regent_skills::scan(&checked.package, &checked.skill);
     let data = json!({
-        "skill": checked.skill, "trust": checked.locked.trust, "signer": checked.locked.signer, "digest": checked.locked.digest,
-        "source": checked.locked.source, "granted": checked.locked.granted, "files": files, "findings": findings,
+        "skill": checked.skill, "trust": checked.trust, "signer": checked.signer, "digest": checked.locked.digest,
+        "source": checked.locked.source, "granted": checked.granted, "files": files, "findings": findings,
         "tool": checked.spec().map(|spec| spec.name),
     });
     Ok(Done::new(data, shown::whole(&context.screen, &checked, &findings)))

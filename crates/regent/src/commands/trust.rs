@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::compose;
+use crate::codes;
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::paths::Project;
 use crate::term;
-use crate::trust::Trust;
+use crate::trust::{Offer, Trust};
 
-/// Trust a folder's policy and settings as they are now
+/// Trust a folder's policy, settings and skills as they are now
 #[derive(Debug, Args)]
 pub(crate) struct TrustArgs {
     /// Which folder; the project that you are in if none is named
@@ -21,6 +22,9 @@ pub(crate) struct TrustArgs {
     /// Stop trusting it
     #[arg(long)]
     revoke: bool,
+    /// Ask nothing: you have looked at every control file, and at what each skill may do
+    #[arg(long, conflicts_with = "revoke")]
+    yes: bool,
 }
 
 pub(crate) fn run(context: &Context, args: &TrustArgs) -> CommandResult {
@@ -40,15 +44,34 @@ pub(crate) fn run(context: &Context, args: &TrustArgs) -> CommandResult {
         return Ok(Done::new(json!({"folder": root, "trusted": false, "was_trusted": was}), text));
     }
     context.paths.demand_apart(&project)?;
+    if let Some(aside) = Trust::set_aside(&context.paths, context.clock.now_ms())? {
+        context.screen.say(&format!(
+            "regent: the record of trusted folders was damaged and is now {}; your other folders need `regent trust` again\n",
+            term::inline(&aside.display().to_string())
+        ));
+    }
     // A policy that can't be read must not be agreed to: the mistakes are shown instead.
-    compose::project_policies(&project)?;
-    let files = Trust::grant(&context.paths, &project, context.clock.now_ms())?;
+    let offer = Offer::of(context, &project)?;
+    if offer.is_foreign() && !args.yes {
+        if context.screen.can_ask {
+            offer.ask(context, &project)?;
+        } else if offer.grants_more() {
+            let message = format!(
+                "{shown} brings skills that you have not agreed to here, and there is no terminal to ask on:\n{}",
+                offer.text()
+            );
+            return Err(Failure::new(codes::TERMINAL_NEEDED, message)
+                .help("look at them, then run `regent trust --yes`")
+                .data(offer.to_json()));
+        }
+    }
+    let files = offer.accept(context, &project)?;
     let names: Vec<_> = files.iter().map(|file| term::inline(file).into_owned()).collect();
     let with = if names.is_empty() {
         "which has no policy of its own".to_owned()
     } else {
         format!("with {}", names.join(", "))
     };
-    let text = format!("trusted {shown}, {with}\n");
-    Ok(Done::new(json!({"folder": root, "trusted": true, "files": files}), text))
+    let text = format!("trusted {shown}, {with}\n{}", offer.text());
+    Ok(Done::new(json!({"folder": root, "trusted": true, "files": files, "agreed": offer.to_json()}), text))
 }

@@ -13,7 +13,7 @@ use crate::term;
 use crate::trust::Trust;
 
 /// Tools of projects that are trusted, and one of each family that grows: a rule may speak of them wherever it is read.
-pub(crate) const ELSEWHERE: &[&str] = &[
+const ELSEWHERE: &[&str] = &[
     "skill.list",
     "skill.read",
     "skill.install",
@@ -28,7 +28,8 @@ pub(crate) const ELSEWHERE: &[&str] = &[
 /// The skills of a project. Whoever asks has made sure that it is trusted.
 pub(crate) fn open(context: &Context, project: &Project) -> Result<Skills, Failure> {
     let staging = context.paths.state.join("staged");
-    Ok(Skills::open(&project.folder(), &staging, context.settings.trusted_keys())?)
+    let pins = context.paths.skill_pins(&project.root);
+    Ok(Skills::open(&project.folder(), &staging, &pins, context.settings.trusted_keys())?)
 }
 
 /// The skills' own tools, and a tool for each that has something to run. One that isn't what was installed is left out, loudly.
@@ -69,4 +70,11 @@ pub(crate) fn specs(context: &Context) -> Result<Vec<ToolSpec>, Failure> {
         }
     }
     Ok(specs)
+}
+
+/// The names that a rule may speak of: what can be called here, and one of each family that grows.
+pub(crate) fn tool_names(context: &Context) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> = specs(context)?.into_iter().map(|spec| spec.name).collect();
+    names.extend(ELSEWHERE.iter().map(|name| (*name).to_owned()));
+    Ok(names)
 }

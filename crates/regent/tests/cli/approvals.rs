@@ -39,7 +39,11 @@ fn a_policy_that_came_with_the_folder_has_to_be_agreed_to() {
     let ended = world.run(&["--json", "init"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (2, "terminal.needed"));
     assert!(ended.stdout.contains("--quick"), "the flag that answers is named");
-    assert_eq!(world.run(&["init", "--quick"]).code, 0);
+    let quick = world.run(&["--json", "init", "--quick"]);
+    assert_eq!((quick.code, quick.error_code().as_str()), (10, "folder.untrusted"), "{quick:?}");
+    assert!(quick.stdout.contains(".regent/policy.yml"), "what was left untrusted is named: {quick:?}");
+    assert_eq!(world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code, 10);
+    assert_eq!(world.run(&["trust"]).code, 0);
     let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "/etc/shadow"}"#]);
     assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.denied"), "a project can't widen");
 }

@@ -176,3 +176,70 @@ fn calls_are_found_without_reading_them_all() {
     }
     assert_eq!(world.run(&["audit", "find", "--since", "soon"]).code, 2);
 }
+
+#[test]
+fn f13_a_lost_signing_key_is_not_replaced_silently() {
+    let world = World::ready();
+    let list: &[&str] = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
+    assert_eq!(world.run(list).code, 0);
+    let key = world.home(".local/share/regent/ledger.key");
+    let kept = std::fs::read(&key).unwrap();
+    std::fs::remove_file(&key).unwrap();
+    for command in [list, &["--json", "init", "--quick"]] {
+        let ended = world.run(command);
+        assert_eq!((ended.code, ended.error_code().as_str()), (14, "ledger.key_missing"), "{ended:?}");
+        assert!(ended.stdout.contains("begin-anew"), "{ended:?}");
+    }
+    assert!(!key.exists(), "no new key was made");
+    let doctor = world.run(&["--json", "doctor"]).json();
+    let check = doctor["data"]["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["id"] == "ledger.key")
+        .cloned();
+    assert_eq!(check.unwrap()["health"], "failed");
+
+    // Something else in its place is said to be that.
+    std::fs::create_dir(&key).unwrap();
+    let ended = world.run(list);
+    assert_eq!(ended.error_code(), "ledger.key", "{ended:?}");
+    assert!(ended.stdout.contains("not a plain file") && !ended.stdout.contains("chmod"), "{ended:?}");
+    std::fs::remove_dir(&key).unwrap();
+    // Put back, everything goes on.
+    std::fs::write(&key, kept).unwrap();
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(world.run(list).code, 0);
+    assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn f13_a_ledger_of_another_key_is_not_called_broken() {
+    let world = World::ready();
+    let list: &[&str] = &["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
+    assert_eq!(world.run(list).code, 0);
+    // The same ledger as a colleague sees it: their own key, and no witness.
+    std::fs::remove_dir_all(world.home(".local/state/regent/witness")).unwrap();
+    std::fs::remove_file(world.home(".local/share/regent/ledger.key")).unwrap();
+    assert_eq!(world.run(&["init", "--quick"]).code, 0);
+    for command in [list, &["--json", "audit", "verify"]] {
+        let ended = world.run(command);
+        assert_eq!((ended.code, ended.error_code().as_str()), (14, "audit.other_key"), "{ended:?}");
+        assert!(!ended.stdout.contains("broken"), "{ended:?}");
+    }
+    assert_eq!(world.run(&["explain", "audit.other_key"]).code, 0);
+}
+
+#[test]
+fn doctor_and_lint_agree_on_the_policy_that_init_wrote() {
+    let world = World::ready();
+    assert_eq!(world.run(&["policy", "lint"]).code, 0);
+    let doctor = world.run(&["--json", "doctor"]).json();
+    let check = doctor["data"]["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["id"] == "policy.lint")
+        .cloned();
+    assert_eq!(check.unwrap()["health"], "ok");
+}

@@ -112,3 +112,84 @@ fn adv_058_what_a_description_orders_has_no_effect_and_is_flagged() {
     assert!(plain[0].get("flagged").is_none(), "{}", plain[0]);
     assert!(lured[0]["flagged"]["read"].as_array().is_some_and(|said| said.len() >= 2), "{}", lured[0]);
 }
+
+fn stdio(world: &World, messages: &[String]) -> crate::world::Ended {
+    world.run_with(&["judge", "--stdio"], &[], messages.join("\n").as_bytes())
+}
+
+#[test]
+fn m1_a_policy_that_changed_since_it_was_trusted_refuses() {
+    let world = World::ready();
+    let deny = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: never, effect: deny, match: { tool: pay } }\n";
+    world.write(".regent/policy.yml", deny);
+    assert_eq!(world.run(&["trust"]).code, 0);
+    let messages = [begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))];
+    assert_eq!(talk(&world, &messages)[1]["decision"], "deny");
+
+    let refused = |what: &str| {
+        let ended = stdio(&world, &messages);
+        assert_eq!(ended.code, 10, "{what}: {ended:?}");
+        assert!(!ended.stdout.contains("allow"), "{what}: {ended:?}");
+        assert!(ended.stderr.contains("regent trust"), "{what}: {ended:?}");
+    };
+    world.write(".regent/policy.yml", format!("{deny}# changed\n"));
+    refused("a comment was added");
+    std::fs::remove_file(world.project(".regent/policy.yml")).unwrap();
+    refused("the policy is gone");
+    std::fs::remove_dir_all(world.project(".regent")).unwrap();
+    refused("all of it is gone");
+    // Control files nearer than the trusted ones don't take their place.
+    world.write(".regent/policy.yml", deny);
+    world.write("sub/.regent/policy.yml", "version: 1\nrules: []\n");
+    let text = messages.join("\n");
+    let ended = world.run_with(&["-C", "sub", "judge", "--stdio"], &[], text.as_bytes());
+    assert_eq!(ended.code, 10, "{ended:?}");
+}
+
+#[test]
+fn m1_a_folder_that_was_never_trusted_is_judged_by_the_users_policy() {
+    let world = World::bare();
+    world.write(".regent/policy.yml", "version: 1\nrules: []\n");
+    let messages = [begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))];
+    assert_eq!(talk(&world, &messages)[1]["decision"], "allow");
+}
+
+#[test]
+fn m1_a_hosts_report_on_an_asked_call_is_recorded_as_the_hosts_word() {
+    let world = World::ready();
+    let eve = json!({"to": "eve@e.test"});
+    let answers = talk(
+        &world,
+        &[
+            begin(&json!({})),
+            call("decide", 1, "read", json!({})),
+            call("observe", 1, "read", json!({})),
+            call("decide", 2, "pay", eve.clone()),
+            call("observe", 2, "pay", eve.clone()),
+        ],
+    );
+    assert_eq!(answers[3]["decision"], "ask", "{answers:?}");
+    assert!(answers[4].get("outcome").is_some(), "{answers:?}");
+    let entries = world.entries();
+    let approved: Vec<&Value> = entries
+        .iter()
+        .filter_map(|entry| entry.pointer("/body/approved"))
+        .filter(|one| !one.is_null())
+        .collect();
+    assert_eq!(approved.len(), 1, "{approved:?}");
+    assert_eq!((&approved[0]["voice"], &approved[0]["by"]), (&json!("host_says"), &json!([])));
+    let shown = world.run(&["audit", "tail", "-n", "100"]);
+    assert!(shown.stdout.contains("the host says"), "{shown:?}");
+}
+
+#[test]
+fn m1_a_key_that_stands_twice_is_refused() {
+    let world = World::ready();
+    let twice = r#"{"op":"decide","session":"s","call":{"id":1,"tool":"pay","args":{"to":"ann@a.test","to":"eve@e.test"}}}"#;
+    let nested = r#"{"op":"decide","session":"s","call":{"id":1,"tool":"read","args":{},"args":{"x":1}}}"#;
+    let answers = talk(&world, &[begin(&json!({})), twice.to_owned(), nested.to_owned()]);
+    for answer in &answers[1..] {
+        assert_eq!(answer["decision"], "deny", "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains("can't be read"), "{answer}");
+    }
+}

@@ -16,6 +16,7 @@ mod costs;
 mod envelopes;
 #[cfg(test)]
 mod exit_codes;
+mod faults;
 mod generated;
 #[cfg(test)]
 mod judging;
@@ -37,5 +38,6 @@ mod skills;
 mod tasks;
 #[cfg(test)]
 mod terminal;
+mod trusting;
 #[cfg(test)]
 mod world;

@@ -357,3 +357,70 @@ fn payloads_are_encrypted_when_the_settings_say_so() {
     let shown = world.run(&["audit", "show", &place]);
     assert!(shown.stdout.contains("very particular"), "{shown:?}");
 }
+
+#[test]
+fn h2_a_file_that_holds_a_revealed_secret_is_masked_in_a_later_process() {
+    let world = with_secret(&[]);
+    // A program that was given the secret leaves it in a file, as login tools do.
+    let args = json!({"command": "cat > stolen.txt", "stdin": "secret://api/token"});
+    assert_eq!(call(&world, "shell.exec", &args, &[]).code, 0);
+    assert_eq!(std::fs::read_to_string(world.project("stolen.txt")).unwrap(), VALUE);
+
+    let read = |what: &str| {
+        let args = json!({"path": "stolen.txt"}).to_string();
+        let ended = world.run(&["--json", "tool", "call", "--agent", "worker", "fs.read", &args]);
+        assert_eq!(ended.code, 0, "{what}: {ended:?}");
+        said_nothing(what, &ended);
+        assert!(ended.stdout.contains("[secret:api/token]"), "{what}: {ended:?}");
+        assert_eq!(ended.json().pointer("/data/label/confidentiality"), Some(&json!("secret")), "{what}");
+    };
+    read("a later process");
+    let copied = call(&world, "shell.exec", &json!({"command": "cat stolen.txt; base64 stolen.txt"}), &[]);
+    assert!(copied.stdout.contains("[secret:api/token]"), "{copied:?}");
+    // Also while nobody can open the vault.
+    let locked = world.run_with(&["vault", "passphrase"], &[], b"a passphrase of mine");
+    assert_eq!(locked.code, 0, "{locked:?}");
+    read("with a locked vault");
+    std::fs::remove_file(world.project("stolen.txt")).unwrap();
+    disk_is_clean(&world);
+}
+
+#[test]
+fn command_lines_are_not_in_clear_where_payloads_are_encrypted() {
+    let world = World::ready();
+    assert_eq!(world.run(&["config", "set", "ledger.encrypt", "true"]).code, 0);
+    let run = world.run(&["run", "--", "sh", "-c", "echo PATIENT-4711 > /dev/null"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let called = world.run(&["tool", "call", "shell.exec", r#"{"command": "true PATIENT-4711"}"#]);
+    assert_eq!(called.code, 0, "{called:?}");
+    let mut files = Vec::new();
+    files_below(&world.project(".regent/audit"), &mut files);
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains("PATIENT-4711"), "{}", file.display());
+    }
+    // The program is named, and the payload has the rest.
+    let intents: Vec<Value> = world.entries().into_iter().filter(|entry| entry["kind"] == "intent").collect();
+    let intent =
+        intents.iter().find(|entry| entry["body"]["targets"].to_string().contains("[encrypted]")).unwrap();
+    let place = format!("{}/{}", intent["lane"].as_str().unwrap_or_default(), intent["seq"]);
+    let shown = world.run(&["audit", "show", &place]);
+    assert!(shown.stdout.contains("PATIENT-4711"), "{shown:?}");
+}
+
+#[test]
+fn questions_are_not_in_clear_where_payloads_are_encrypted() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    assert_eq!(world.run(&["config", "set", "ledger.encrypt", "true"]).code, 0);
+    let asked = world.run(&["tool", "call", "http.fetch", r#"{"url": "https://example.test/PATIENT-4711"}"#]);
+    assert_eq!(asked.code, 11, "{asked:?}");
+    let mut files = Vec::new();
+    files_below(&world.home(".local/state/regent"), &mut files);
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains("PATIENT-4711"), "{}", file.display());
+    }
+    let listed = world.run(&["approve", "list"]);
+    assert!(listed.stdout.contains("PATIENT-4711"), "{listed:?}");
+}

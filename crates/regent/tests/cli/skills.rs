@@ -78,7 +78,7 @@ fn tampering_after_installation_is_refused_and_named() {
 
     // Changing the lock along with the files is changing what the user has trusted.
     let lock = std::fs::read_to_string(world.project(".regent/skills.lock")).unwrap();
-    world.write(".regent/skills.lock", lock.replace("\"community\"", "\"verified\""));
+    world.write(".regent/skills.lock", lock.replace("\"1.0.0\"", "\"1.0.1\""));
     let untrusted = world.run(&["--json", "tool", "call", "fs.list", r#"{"path": "."}"#]);
     assert_eq!((untrusted.code, untrusted.error_code().as_str()), (10, "folder.untrusted"), "{untrusted:?}");
 }

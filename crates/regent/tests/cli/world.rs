@@ -127,6 +127,26 @@ impl World {
         ended(&self.place(command, env).output().unwrap())
     }
 
+    /// Runs the program in mounts of its own, after a line of shell has changed them.
+    pub(crate) fn run_after(&self, line: &str, args: &[&str]) -> Ended {
+        let mut command = program(Path::new("/usr/bin/unshare"));
+        let line = format!("{line} && exec \"$@\"");
+        command
+            .args(["-Urm", "--", "/bin/sh", "-c", &line, "sh"])
+            .arg(binary())
+            .args(args)
+            .stdin(Stdio::null());
+        ended(&self.place(command, &[]).output().unwrap())
+    }
+
+    /// Runs the program from a shell that has set a limit first.
+    pub(crate) fn run_limited(&self, limit: &str, args: &[&str]) -> Ended {
+        let mut command = program(Path::new("/bin/sh"));
+        let line = format!("{limit} && exec \"$@\"");
+        command.args(["-c", &line, "sh"]).arg(binary()).args(args).stdin(Stdio::null());
+        ended(&self.place(command, &[]).output().unwrap())
+    }
+
     fn place(&self, mut command: Command, env: &[(&str, &str)]) -> Command {
         command.env_clear().current_dir(self.project(""));
         command

@@ -15,7 +15,11 @@ impl World {
 
     fn skills(&self) -> Skills {
         let root = self.folder.path();
-        Skills::open(&root.join(".regent"), &root.join("staged"), Vec::new()).unwrap()
+        Skills::open(&root.join(".regent"), &root.join("staged"), &self.pins(), Vec::new()).unwrap()
+    }
+
+    fn pins(&self) -> PathBuf {
+        self.folder.path().join("state/pins.json")
     }
 
     fn file(&self, path: &str) -> PathBuf {
@@ -45,7 +49,7 @@ fn what_is_installed_is_there_for_the_next_process() {
     install(&world.skills(), &package("1.0.0", "permissions: {filesystem: {read: [docs]}}\n"), &["read:."])
         .unwrap();
     let checked = world.skills().check("pdf").unwrap();
-    let granted: Vec<String> = checked.locked.granted.iter().map(ToString::to_string).collect();
+    let granted: Vec<String> = checked.granted.iter().map(ToString::to_string).collect();
     assert_eq!(granted, ["read:docs"], "what it asked for, not all that was offered");
     let spec = checked.spec().unwrap();
     assert_eq!((spec.name.as_str(), spec.tiers.as_slice()), ("skill.pdf", &[Tier::Process][..]));
@@ -156,7 +160,8 @@ fn a_damaged_lock_is_said_to_be_one() {
         "{\"schema\":\"regent.skills/v1\",\"schema\":\"regent.skills/v1\",\"skills\":{}}",
     ] {
         std::fs::write(&lock, text).unwrap();
-        let opened = Skills::open(&world.folder.path().join(".regent"), world.folder.path(), Vec::new());
+        let root = world.folder.path();
+        let opened = Skills::open(&root.join(".regent"), root, &world.pins(), Vec::new());
         assert!(matches!(opened, Err(SkillError::Lock(_))), "{text}");
     }
 }
@@ -178,4 +183,71 @@ fn two_at_once_lose_nothing() {
     assert!(world.skills().check_all().iter().all(|(_, checked)| checked.is_ok()));
     let left = std::fs::read_dir(world.folder.path().join(".regent/skills")).unwrap().count();
     assert_eq!(left, names.len(), "no drafts are left");
+}
+
+#[test]
+fn c4_a_lock_that_came_with_the_project_grants_nothing() {
+    let world = World::new();
+    install(
+        &world.skills(),
+        &package("1.0.0", "permissions: {filesystem: {write: [.]}, shell: {default: allow}}\n"),
+        &["write:.", "shell"],
+    )
+    .unwrap();
+    // The project as somebody else gets it, with what an older lock could claim.
+    std::fs::remove_file(world.pins()).unwrap();
+    let lock = world.folder.path().join(".regent/skills.lock");
+    let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&lock).unwrap()).unwrap();
+    value["schema"] = json!("regent.skills/v1");
+    value["skills"]["pdf"]["trust"] = json!("verified");
+    value["skills"]["pdf"]["signer"] = json!("Somebody Else");
+    value["skills"]["pdf"]["granted"] = json!(["shell", "write:."]);
+    std::fs::write(&lock, value.to_string()).unwrap();
+
+    let skills = world.skills();
+    assert!(matches!(skills.check("pdf"), Err(SkillError::Unagreed(_))));
+    assert!(skills.specs().is_empty());
+    let plan = skills.plan(&package("1.0.0", "permissions: {shell: {default: allow}}\n")).unwrap();
+    assert_eq!(plan.new_permissions.len(), 1, "what a lock says was granted is not granted");
+
+    let offered: Vec<Offered> = skills.offered().into_iter().map(|(_, one)| one.unwrap()).collect();
+    let wants: Vec<String> = offered[0].wants.iter().map(ToString::to_string).collect();
+    assert_eq!((wants.join(" ").as_str(), offered[0].is_agreed), ("write:. shell", false));
+    skills.agree(&offered).unwrap();
+    let checked = world.skills().check("pdf").unwrap();
+    assert_eq!((checked.trust, checked.signer), (Trust::Community, None), "trust is computed");
+    assert!(world.skills().offered()[0].1.as_ref().unwrap().is_agreed);
+}
+
+#[test]
+fn c4_files_and_lock_changed_together_are_not_what_was_agreed_to() {
+    let world = World::new();
+    let skills = world.skills();
+    install(&skills, &package("1.0.0", ""), &[]).unwrap();
+    // Somebody installs another content with the same name elsewhere and brings files and lock.
+    let other = World::new();
+    install(&other.skills(), &package("1.0.0", "permissions: {shell: {default: allow}}\n"), &["shell"])
+        .unwrap();
+    for name in ["skills.lock", "skills/pdf/SKILL.md", "skills/pdf/run.sh"] {
+        let from = other.folder.path().join(".regent").join(name);
+        std::fs::copy(from, world.folder.path().join(".regent").join(name)).unwrap();
+    }
+    assert!(matches!(world.skills().check("pdf"), Err(SkillError::NotAgreed { .. })));
+}
+
+#[test]
+fn c4_the_signature_is_checked_at_each_load() {
+    let world = World::new();
+    let key = regent_ledger::LedgerKey::from_seed(&[7; 32]);
+    let signed = package("1.0.0", "");
+    let note = crate::sign(&signed, "ada", &key).unwrap();
+    let signed = signed.with_file(crate::SIGNATURE_FILE, note.into_bytes());
+    install(&world.skills(), &signed, &[]).unwrap();
+    assert_eq!(world.skills().check("pdf").unwrap().trust, Trust::Community, "nobody trusts the key yet");
+    let trusted = TrustedKey::parse(&key.public().vkey("ada")).unwrap();
+    let root = world.folder.path();
+    let open = |keys| Skills::open(&root.join(".regent"), &root.join("staged"), &world.pins(), keys).unwrap();
+    let checked = open(vec![trusted]).check("pdf").unwrap();
+    assert_eq!((checked.trust, checked.signer.as_deref()), (Trust::Verified, Some("ada")));
+    assert_eq!(open(Vec::new()).check("pdf").unwrap().trust, Trust::Community, "a key that is taken back");
 }

@@ -25,12 +25,10 @@ pub(super) fn read(text: &str) -> Result<Vec<(String, Secret)>, VaultError> {
             let value = match value.chars().next() {
                 // A quoted value may go on over lines, so it is read from all that is left.
                 Some(quote @ ('"' | '\'')) => {
-                    let from = value
-                        .len()
-                        .saturating_add(if next.is_empty() { 0 } else { 1 })
-                        .saturating_add(next.len());
-                    let quoted =
-                        rest.get(rest.len().saturating_sub(from).saturating_add(1)..).unwrap_or_default();
+                    // What was cut off so far stood before it, so the value ends where its line does.
+                    let line_end = rest.find('\n').unwrap_or(rest.len());
+                    let start = line_end.saturating_sub(value.len()).saturating_add(1);
+                    let quoted = rest.get(start..).unwrap_or_default();
                     let (value, end) =
                         quoted_value(quoted, quote).ok_or_else(|| at("the quote is not closed"))?;
                     let tail = quoted.get(end..).unwrap_or_default();

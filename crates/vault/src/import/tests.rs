@@ -162,3 +162,23 @@ fn a_sops_file_that_was_changed_gives_nothing() {
     assert!(read(&whole, &stranger.keys(), "", 0).unwrap_err().to_string().contains("none of the age keys"));
     assert!(read(&whole, "", "", 0).is_err());
 }
+
+#[test]
+fn dotenv_keeps_the_first_letter_of_a_quoted_value_wherever_it_stands() {
+    for (text, value) in [
+        ("Z='klmnopqrst'\n", "klmnopqrst"),
+        ("Z='klmnopqrst'", "klmnopqrst"),
+        ("Z=\"klmnopqrst\" # end\n", "klmnopqrst"),
+        ("export Z=  'klmnopqrst'\r\n", "klmnopqrst"),
+        ("Z='klmnopqrst'\n\n", "klmnopqrst"),
+        ("Z='klm\nnopqrst'\n", "klm\nnopqrst"),
+        ("A=abcdefgh\nZ='klmnopqrst'\nY=xxxxxxxx", "klmnopqrst"),
+    ] {
+        let imported = read(text, "", "", 8).unwrap();
+        assert!(
+            shown(&imported).contains(&("z".to_owned(), value.to_owned())),
+            "{text:?}: {:?}",
+            shown(&imported)
+        );
+    }
+}

@@ -207,3 +207,55 @@ fn nothing_shows_a_value() {
     let shown = format!("{vault:#?} {scrubber:?} {:?}", vault.list().unwrap());
     assert!(!shown.contains("hunter2") && !shown.contains("passphrase"), "{shown}");
 }
+
+#[test]
+fn h2_a_later_process_recognises_what_an_earlier_one_revealed() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Vault::new(folder.path(), None);
+    first.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    first.add("b", secret("never-revealed"), Scope::default(), Short::Refused, 1).unwrap();
+    let running = Vault::new(folder.path(), None);
+    running.recognise().unwrap();
+    first.reveal("a", &fetch(&[])).unwrap();
+    assert_eq!(mode(&folder.path().join("vault.revealed")), 0o600);
+
+    for (what, later) in
+        [("a later process", Vault::new(folder.path(), None)), ("one that runs already", running)]
+    {
+        later.recognise().unwrap();
+        let mut bytes = b"x first-value-1 never-revealed".to_vec();
+        assert!(later.scrub(&mut bytes), "{what}");
+        assert_eq!(bytes, b"x [secret:a] never-revealed", "{what}");
+        // In pieces, as a stream brings it.
+        let (mut held, mut out) = (Vec::new(), Vec::new());
+        for piece in [&b"some text first-v"[..], b"alu", b"e-1 and more"] {
+            held.extend_from_slice(piece);
+            out.extend(later.scrub_part(&mut held).bytes);
+        }
+        later.scrub(&mut held);
+        out.extend(held);
+        assert_eq!(String::from_utf8_lossy(&out), "some text [secret:a] and more", "{what}");
+    }
+
+    // Also when it was taken out of the vault since, and with no passphrase.
+    first.remove("a").unwrap();
+    first.relock(Some(secret("a passphrase of mine"))).unwrap();
+    let locked = Vault::new(folder.path(), None);
+    locked.recognise().unwrap();
+    let mut bytes = b"first-value-1".to_vec();
+    assert!(locked.scrub(&mut bytes));
+    assert_eq!(bytes, b"[secret:a]");
+}
+
+#[test]
+fn h2_a_record_that_cannot_be_read_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("vault.revealed"), "{").unwrap();
+    let vault = Vault::new(folder.path(), None);
+    assert!(matches!(vault.recognise(), Err(VaultError::Exposed(_))), "open to others");
+    std::fs::set_permissions(folder.path().join("vault.revealed"), std::fs::Permissions::from_mode(0o600))
+        .unwrap();
+    assert!(matches!(vault.recognise(), Err(VaultError::Corrupt(_))));
+    vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    assert!(vault.reveal("a", &fetch(&[])).is_err(), "nothing is given that nobody could recognise later");
+}

@@ -53,7 +53,11 @@ fn intent(screen: &Screen, body: &Value) -> String {
         (true, false) => code,
         (true, true) => "-".to_owned(),
     };
-    format!("{who:<10} {verdict} {what:<14} {} {}", screen.faint(&by), targets(body))
+    let host = match text(body, "/approved/voice").as_str() {
+        "host_says" => screen.warn(" (the host says that it was agreed to)"),
+        _person => String::new(),
+    };
+    format!("{who:<10} {verdict} {what:<14} {} {}{host}", screen.faint(&by), targets(body))
 }
 
 fn outcome(screen: &Screen, body: &Value) -> String {

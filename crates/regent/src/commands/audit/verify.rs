@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use regent_ledger::{LedgerKey, LedgerVerdict, PublicKey, Report, VerifyError, VerifyOptions};
+use regent_ledger::{LedgerVerdict, PublicKey, Report, VerifyError, VerifyOptions};
 use serde_json::json;
 
 use crate::codes;
-use crate::compose::error_chain;
+use crate::compose::{self, error_chain};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
@@ -39,7 +39,22 @@ pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[
                 .help("a crash leaves this; the next kernel that starts settles and records it")
                 .data(data))
         }
+        LedgerVerdict::Broken(broken) if broken.is_witnessed() => {
+            Err(compose::ledger::replaced(broken.to_string()).data(data))
+        }
         LedgerVerdict::Broken(broken) => {
+            // Sound by itself and signed with another key is not damage.
+            if keys.is_empty()
+                && let Some(sound) = sound_under_another_key(folder)
+            {
+                let message = format!(
+                    "`{}` is signed by another key than yours: {}. It holds by itself; whether it is to be believed depends on that key",
+                    folder.display(),
+                    term::inline(&sound.key)
+                );
+                let data = json!({"folder": folder.display().to_string(), "report": sound});
+                return Err(compose::ledger::other_key(message).data(data));
+            }
             Err(Failure::new(codes::AUDIT_BROKEN, format!("the ledger is broken: {broken}"))
                 .help("leave the folder as it is and compare it with a backup or an exported checkpoint")
                 .data(data))
@@ -63,7 +78,7 @@ fn options(
     let own = context.project().ok().filter(|project| project.audit() == folder);
     if let Some(project) = own {
         if trusted.is_empty()
-            && let Ok(key) = LedgerKey::load(&context.paths.ledger_key())
+            && let Some(key) = compose::ledger::existing_key(&context.paths)?
         {
             trusted.push(key.public());
         }
@@ -76,6 +91,12 @@ fn options(
         witness,
         skip_payloads: false,
     })
+}
+
+/// What is found under the key that the ledger itself begins with, if all of it holds.
+fn sound_under_another_key(folder: &Path) -> Option<Report> {
+    let report = regent_ledger::verify(folder, &VerifyOptions::default()).ok()?;
+    matches!(report.verdict, LedgerVerdict::Ok | LedgerVerdict::Unproven { .. }).then_some(report)
 }
 
 fn text(context: &Context, report: &Report) -> String {

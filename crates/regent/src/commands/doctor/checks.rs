@@ -3,16 +3,14 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use regent_ledger::{LedgerKey, LedgerVerdict, VerifyOptions};
 use regent_policy::{Level, Mode};
-use regent_store::SqliteState;
 use regent_vault::{Vault, VaultError};
 use rustix::process::{DumpableBehavior, Resource};
 
 use super::fix::Fix;
-use super::{Check, git};
+use super::{Check, files, git};
 use crate::bundles;
-use crate::compose::{self, error_chain};
+use crate::compose;
 use crate::context::Context;
 use crate::paths::{self, Project};
 use crate::trust::{Standing, Trust};
@@ -31,12 +29,13 @@ pub(super) async fn all(context: &Context) -> Vec<Check> {
     checks.extend(project(context));
     checks.extend([
         key(context),
-        ledger(context),
+        files::ledger(context),
         vault(context),
         closed(),
-        state(context),
+        files::state(context),
         sockets(context),
     ]);
+    checks.extend(files::places(context));
     checks.extend(sandbox());
     checks.extend(other_tiers().await);
     checks.push(egress().await);
@@ -217,19 +216,26 @@ fn own_policies(context: &Context) -> Vec<Check> {
             "set `mode: strict`",
         )
     });
-    let specs = regent_tools::specs();
-    let tools: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    // The same tools as `regent policy lint` knows: those of skills and of agents are no mistakes.
+    let tools = match compose::skills::tool_names(context) {
+        Ok(tools) => tools,
+        Err(failure) => {
+            checks.push(Check::bad("policy.lint", failure.message, failure.help.unwrap_or_default()));
+            return checks;
+        }
+    };
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
     let warned = regent_policy::lint(&policy, &tools)
         .into_iter()
         .filter(|finding| finding.level != Level::Note)
         .count();
     checks.push(if warned == 0 {
-        Check::good("policy.lint", "nothing in your policy looks unmeant")
+        Check::good("policy.lint", "`regent policy lint` finds nothing in your policy")
     } else {
         Check::less(
             "policy.lint",
-            format!("{warned} things in your policy look unmeant"),
-            "`regent policy lint` names them",
+            format!("{warned} warnings about your policy"),
+            "`regent policy lint` shows them",
         )
     });
     checks
@@ -294,20 +300,17 @@ fn ignored(project: &Project) -> Check {
 
 fn key(context: &Context) -> Check {
     let path = context.paths.ledger_key();
-    if !path.exists() {
-        return Check::less("ledger.key", "there is no signing key yet", "it is made on first use")
-            .fixed_by(Fix::Key);
-    }
-    match LedgerKey::load(&path) {
-        Ok(key) => Check::good("ledger.key", format!("{} signs as {}", path.display(), key.public())),
-        Err(error) => {
-            let check =
-                Check::bad("ledger.key", error_chain(&error), format!("chmod 600 {}", path.display()));
-            if matches!(error, regent_ledger::KeyError::Exposed { .. }) {
-                check.fixed_by(Fix::Close(path))
-            } else {
-                check
-            }
+    match compose::ledger::existing_key(&context.paths) {
+        Ok(Some(key)) => Check::good("ledger.key", format!("{} signs as {}", path.display(), key.public())),
+        Ok(None) => match compose::ledger::demand_first_use(&context.paths) {
+            Ok(()) => Check::less("ledger.key", "there is no signing key yet", "it is made on first use")
+                .fixed_by(Fix::Key),
+            Err(failure) => Check::bad("ledger.key", failure.message, failure.help.unwrap_or_default()),
+        },
+        Err(failure) => {
+            let check = Check::bad("ledger.key", failure.message, failure.help.unwrap_or_default());
+            let exposed = path.is_file() && paths::is_open_to_others(&path).unwrap_or(false);
+            if exposed { check.fixed_by(Fix::Close(path)) } else { check }
         }
     }
 }
@@ -350,54 +353,6 @@ fn closed() -> Check {
         "; it may be swapped out (ulimit -l unlimited keeps it in memory)"
     };
     Check::good("memory.closed", format!("no core file, and no other process reads regent's memory{swap}"))
-}
-
-fn ledger(context: &Context) -> Check {
-    let Some(project) = context.project().ok().filter(|project| project.audit().is_dir()) else {
-        return Check::good("ledger.verifies", "there is no ledger here yet");
-    };
-    let keys = LedgerKey::load(&context.paths.ledger_key()).map(|key| vec![key.public()]).unwrap_or_default();
-    let witness = Some(context.paths.witness(&project.root)).filter(|path| path.is_file());
-    let options = VerifyOptions { keys, witness, ..VerifyOptions::default() };
-    match regent_ledger::verify(&project.audit(), &options).map(|report| (report.entries, report.verdict)) {
-        Ok((entries, LedgerVerdict::Ok)) => {
-            Check::good("ledger.verifies", format!("all {entries} entries hold"))
-        }
-        Ok((_, LedgerVerdict::Unproven { .. })) => Check::less(
-            "ledger.verifies",
-            "entries stand after the last signed checkpoint",
-            "a crash leaves this; the next kernel settles it",
-        ),
-        Ok((_, LedgerVerdict::Broken(broken))) => Check::bad(
-            "ledger.verifies",
-            format!("broken: {broken}"),
-            "leave the folder as it is; `regent audit verify` says more",
-        ),
-        Err(error) => {
-            Check::bad("ledger.verifies", error_chain(&error), "look at the folder's owner and permissions")
-        }
-    }
-}
-
-fn state(context: &Context) -> Check {
-    let path = context.paths.state_db();
-    if !path.exists() {
-        return Check::good("state.database", "approvals and budgets: nothing stored yet");
-    }
-    match SqliteState::open(&path) {
-        Ok(_) if paths::is_open_to_others(&path).unwrap_or(true) => Check::bad(
-            "state.database",
-            format!("{} is open to others", path.display()),
-            format!("chmod 600 {}", path.display()),
-        )
-        .fixed_by(Fix::Close(path)),
-        Ok(_) => Check::good("state.database", format!("{} can be used", path.display())),
-        Err(error) => Check::bad(
-            "state.database",
-            format!("{}: {error}", path.display()),
-            "move it away; open questions and budgets in it are lost",
-        ),
-    }
 }
 
 fn sockets(context: &Context) -> Check {

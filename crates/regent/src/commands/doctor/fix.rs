@@ -1,4 +1,4 @@
-//! What `regent doctor --fix` can mend without risk: nothing is removed but sockets that nobody answers on.
+//! What `regent doctor --fix` repairs. Nothing is removed but sockets that nobody answers on; a damaged database is moved away.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -15,6 +15,10 @@ use crate::paths;
 pub(crate) enum Fix {
     /// Close a file or folder of ours to others.
     Close(PathBuf),
+    /// Close a folder and everything in it to others.
+    CloseAll(PathBuf),
+    /// Move a damaged state database away, or replace one that is gone.
+    State,
     /// Make the folders of ours that are missing.
     Folders,
     /// Write the user's policy.
@@ -35,6 +39,23 @@ pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
                 .map_err(|error| fail(&error))?;
             Ok(format!("{} is closed to others", path.display()))
+        }
+        Fix::CloseAll(folder) => {
+            let closed = super::files::each_below(folder, usize::MAX, &mut |path, meta| {
+                let mode = meta.permissions().mode() & 0o700;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            });
+            closed.map_err(|error| Failure::io("close to others", folder, &error))?;
+            Ok(format!("{} and everything in it is closed to others", folder.display()))
+        }
+        Fix::State => {
+            context.paths.make()?;
+            let aside = crate::state::start_anew(&context.paths, context.clock.now_ms())?;
+            let lost = "budgets, rates and approvals begin anew";
+            Ok(match aside {
+                Some(aside) => format!("the damaged state database is now {}; {lost}", aside.display()),
+                None => format!("{} was gone; {lost}", context.paths.state_db().display()),
+            })
         }
         Fix::Folders => {
             context.paths.make()?;

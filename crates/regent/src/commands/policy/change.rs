@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use regent_policy::{CallSketch, Cover, Layer, Policy, Replay, Replayed, Shift, Tallied, Trace, Verdict};
-use regent_store::{self as store, SqliteState, State as _};
+use regent_store::{self as store, State as _};
 use serde_json::{Value, json};
 
 use super::past::{self, Event};
@@ -209,8 +209,7 @@ pub(super) fn shadow(context: &Context) -> CommandResult {
     }
     let candidate = compose::load_policy(&path, &path.display().to_string(), Layer::User)?;
     let key = compose::tally_key(&candidate);
-    let state = SqliteState::open(&context.paths.state_db())
-        .map_err(|error| Failure::new(codes::STATE_UNUSABLE, error.to_string()))?;
+    let state = crate::state::open(&context.paths)?;
     let read = state.get(&key).and_then(|bytes| bytes.map(|bytes| store::parse(&key, &bytes)).transpose());
     let found: Tallied =
         read.map_err(|error| Failure::new(codes::STATE_UNUSABLE, error.to_string()))?.unwrap_or_default();

@@ -12,7 +12,7 @@ pub(super) fn row(screen: &Screen, name: &str, checked: &Result<Checked, SkillEr
         Ok(checked) => format!(
             "{strong} {:<10} {} {}\n",
             term::inline(&checked.skill.version),
-            trust(screen, checked.locked.trust),
+            trust(screen, checked.trust),
             term::short(&checked.skill.description, screen.width.saturating_sub(46).max(20))
         ),
         Err(error) => format!("{strong} {} {}\n", screen.bad("refused"), term::inline(&error.to_string())),
@@ -26,10 +26,10 @@ pub(super) fn whole(screen: &Screen, checked: &Checked, findings: &[Finding]) ->
         "{} {}  {}\n{}\n",
         screen.strong(&term::inline(&skill.name)),
         term::inline(&skill.version),
-        trust(screen, locked.trust),
+        trust(screen, checked.trust),
         term::inline(&skill.description)
     );
-    let signer = locked.signer.as_deref().unwrap_or("nobody whose key you trust");
+    let signer = checked.signer.as_deref().unwrap_or("nobody whose key you trust");
     text.push_str(&format!("from      {}\n", term::inline(&locked.source)));
     text.push_str(&format!("signed by {}\n", term::inline(signer)));
     text.push_str(&format!("digest    {}\n", locked.digest));
@@ -37,7 +37,7 @@ pub(super) fn whole(screen: &Screen, checked: &Checked, findings: &[Finding]) ->
         "runs      {}\n",
         skill.entrypoint.as_deref().map_or_else(|| "nothing: its text is shown".into(), term::inline)
     ));
-    text.push_str(&format!("may       {}\n", permissions(&locked.granted)));
+    text.push_str(&format!("may       {}\n", permissions(&checked.granted)));
     for (path, mark) in locked.files.files() {
         text.push_str(&format!("  {:>9} {}\n", mark.bytes, term::inline(path)));
     }

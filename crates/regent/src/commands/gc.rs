@@ -1,0 +1,303 @@
+//! `regent gc`: removes what the settings say is no longer kept. Each removal is an entry in the ledger before it happens.
+//!
+//! Entries of a ledger are never removed: it verifies from its first entry on. What goes is what entries name (payloads), what can be made
+//! again (look-up files), and what belongs to projects that are gone.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use clap::Args;
+use regent_ledger::canonical::CanonicalJson;
+use regent_ledger::{Digest, Draft, Kind, Ledger};
+use regent_runtime::snapshot::{Retention, SnapshotOptions, Snapshots};
+use serde_json::{Value, json};
+
+use crate::codes;
+use crate::compose;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{CommandResult, Done};
+use crate::past::Past;
+use crate::paths::{self, Project};
+use crate::secrets;
+use crate::term;
+use crate::trust::Trust;
+
+/// Remove old payloads and snapshots, and what is left of projects that are gone, as the settings `gc.*` say
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Names that one entry lists; the rest are counted.
+const NAMED_MAX: usize = 200;
+/// Folders in the state folder that have something of each project, by a digest of its path.
+const BY_PROJECT: [(&str, &str); 5] = [
+    ("witness", "witnesses of projects that are gone"),
+    ("lookup", "look-up files of projects that are gone"),
+    ("tasks", "snapshots and task locks of projects that are gone"),
+    ("generated", "pins of generated tools of projects that are gone"),
+    ("skills", "pins of skills of projects that are gone"),
+];
+const DIGEST_CHARS: usize = 64;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// A snapshot this young may not be in the ledger yet.
+const YOUNG_MS: i64 = 60 * 60 * 1000;
+
+/// What goes for one reason.
+#[derive(Debug)]
+struct Group {
+    what: &'static str,
+    /// The setting that says so, with its value.
+    rule: String,
+    items: Vec<Item>,
+}
+
+#[derive(Debug)]
+struct Item {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Group {
+    fn bytes(&self) -> u64 {
+        self.items.iter().fold(0, |sum, item| sum.saturating_add(item.bytes))
+    }
+
+    /// As it is recorded and shown, with how many went.
+    fn to_json(&self, state: &Path, removed: usize) -> Value {
+        let name = |item: &Item| item.path.strip_prefix(state).unwrap_or(&item.path).display().to_string();
+        let names: Vec<String> = self.items.iter().take(NAMED_MAX).map(name).collect();
+        json!({
+            "what": self.what, "rule": self.rule, "removed": removed, "bytes": self.bytes(), "items": names,
+            "items_left_out": self.items.len().saturating_sub(NAMED_MAX),
+        })
+    }
+}
+
+pub(crate) fn run(context: &Context, args: &GcArgs) -> CommandResult {
+    let project = context.project().ok();
+    if let Some(project) = &project {
+        Trust::demand(&context.paths, project)?;
+    }
+    let groups = plan(context, project.as_ref())?;
+    let state = &context.paths.state;
+    let planned: Vec<usize> = groups.iter().map(|group| group.items.len()).collect();
+    if args.dry_run || groups.is_empty() {
+        let rows: Vec<Value> =
+            groups.iter().zip(&planned).map(|(group, count)| group.to_json(state, *count)).collect();
+        let text = shown(&groups, &planned, "would be removed");
+        return Ok(Done::new(json!({"dry_run": args.dry_run, "groups": rows}), text));
+    }
+    let recorded_in = match project {
+        Some(project) => project,
+        None => {
+            paths::make_private(&context.paths.own_ledger())?;
+            Project::at(&context.paths.own_ledger())?
+        }
+    };
+    let vault = secrets::vault(context)?;
+    let ledger = compose::ledger::ledger(context, &recorded_in, &vault)?;
+    let removed = remove(context, &recorded_in, &ledger, &groups);
+    let closed = ledger.close().map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()));
+    let removed = removed?;
+    closed?;
+    let rows: Vec<Value> =
+        groups.iter().zip(&removed).map(|(group, count)| group.to_json(state, *count)).collect();
+    Ok(Done::new(json!({"dry_run": false, "groups": rows}), shown(&groups, &removed, "removed")))
+}
+
+fn shown(groups: &[Group], counts: &[usize], verb: &str) -> String {
+    let mut text: String = groups
+        .iter()
+        .zip(counts)
+        .map(|(group, count)| {
+            let kib = group.bytes().div_ceil(1024);
+            format!("{count:>6} {verb}, of {kib} KiB: {} ({})\n", group.what, term::inline(&group.rule))
+        })
+        .collect();
+    if groups.is_empty() {
+        text.push_str("nothing to remove; `regent config show` lists the settings gc.*\n");
+    }
+    text
+}
+
+fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Failure> {
+    let mut groups = Vec::new();
+    let now_ms = context.clock.now_ms();
+    let before =
+        |kept: Option<u64>| kept.map(|ms| now_ms.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)));
+    let rule = |name: &str| format!("{name}={}", context.settings.shown(name));
+    if let Some(project) = project {
+        if let Some(before_ms) = before(context.settings.kept_ms("gc.payloads")) {
+            let items = old_packs(&project.audit(), before_ms)?;
+            groups.push(Group { what: PAYLOADS, rule: rule("gc.payloads"), items });
+        }
+        if let Some(kept_ms) = context.settings.kept_ms("gc.snapshots") {
+            let items = old_snapshots(context, project, kept_ms)?;
+            groups.push(Group { what: SNAPSHOTS, rule: rule("gc.snapshots"), items });
+        }
+    }
+    if let Some(before_ms) = before(context.settings.kept_ms("gc.dead_projects")) {
+        let live = live(context, project)?;
+        for (folder, what) in BY_PROJECT {
+            let all = list(&context.paths.state.join(folder))?;
+            let dead = |item: &(Item, i64)| !live.contains(&digest_of(&item.0.path));
+            let items = older(all.into_iter().filter(dead).collect(), before_ms);
+            groups.push(Group { what, rule: rule("gc.dead_projects"), items });
+        }
+    }
+    groups.retain(|group| !group.items.is_empty());
+    Ok(groups)
+}
+
+const PAYLOADS: &str = "packs of payloads (arguments and results)";
+const SNAPSHOTS: &str = "snapshots of the workspace";
+
+/// Snapshots of tasks that are over and older. Those of the newest tasks, and of tasks that can go on, stay; so do those that are too young to
+/// be in the ledger.
+fn old_snapshots(context: &Context, project: &Project, kept_ms: u64) -> Result<Vec<Item>, Failure> {
+    let now_ms = context.clock.now_ms();
+    let retention = Retention {
+        days: u32::try_from(kept_ms.div_ceil(DAY_MS)).unwrap_or(u32::MAX),
+        ..Retention::default()
+    };
+    let kept = retention.kept(&Past::open(context)?.newest(u32::MAX)?, now_ms);
+    let all = list(&context.paths.tasks(&project.root).join("snapshots/trees"))?;
+    let goes = |item: &Item| {
+        let name = item.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        name.is_some_and(|name| !kept.contains(&name))
+    };
+    Ok(older(all, now_ms.saturating_sub(YOUNG_MS)).into_iter().filter(goes).collect())
+}
+
+/// The digests of everything that is still used: projects that are there, and our own ledger.
+fn live(context: &Context, project: Option<&Project>) -> Result<BTreeSet<String>, Failure> {
+    let mut roots = Trust::load(&context.paths)?.roots();
+    roots.retain(|root| paths::may_exist(root));
+    roots.push(context.paths.own_ledger());
+    roots.extend(project.map(|project| project.root.clone()));
+    let mut live = BTreeSet::new();
+    for root in roots {
+        let audit = Project { root: root.clone() }.audit();
+        for path in [&root, &audit] {
+            live.insert(Digest::of(path.as_os_str().as_encoded_bytes()).to_string());
+        }
+    }
+    Ok(live)
+}
+
+/// The digest that a name in the state folder begins with.
+fn digest_of(path: &Path) -> String {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    name.chars().take(DIGEST_CHARS).collect()
+}
+
+/// Packs whose last change is older. The ledger decides by its entries; this is what it will look at.
+fn old_packs(audit: &Path, before_ms: i64) -> Result<Vec<Item>, Failure> {
+    let mut items = Vec::new();
+    for (lane, _) in list(&audit.join("lanes"))? {
+        let packs = list(&lane.path)?
+            .into_iter()
+            .filter(|(item, _)| item.path.extension().is_some_and(|end| end == "pack"));
+        items.extend(older(packs.collect(), before_ms));
+    }
+    Ok(items)
+}
+
+fn older(all: Vec<(Item, i64)>, before_ms: i64) -> Vec<Item> {
+    all.into_iter().filter(|(_, changed_ms)| *changed_ms < before_ms).map(|(item, _)| item).collect()
+}
+
+/// What is in a folder, with the size of all of it and when any of it last changed. A folder that isn't there has nothing.
+fn list(folder: &Path) -> Result<Vec<(Item, i64)>, Failure> {
+    let fail = |error: &std::io::Error| Failure::io("read", folder, error);
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(fail(&error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| fail(&error))?.path();
+        let (bytes, changed_ms) = extent(&path).map_err(|error| Failure::io("look at", &path, &error))?;
+        found.push((Item { path, bytes }, changed_ms));
+    }
+    Ok(found)
+}
+
+fn extent(path: &Path) -> std::io::Result<(u64, i64)> {
+    let meta = std::fs::symlink_metadata(path)?;
+    let changed = meta.modified()?.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let (mut bytes, mut changed_ms) = (meta.len(), i64::try_from(changed).unwrap_or(i64::MAX));
+    if meta.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            let (inner, inner_ms) = extent(&entry?.path())?;
+            bytes = bytes.saturating_add(inner);
+            changed_ms = changed_ms.max(inner_ms);
+        }
+    }
+    Ok((bytes, changed_ms))
+}
+
+/// Records each group, then removes it. What can't be removed stops it: the entry then says more than was done, never less.
+fn remove(
+    context: &Context,
+    project: &Project,
+    ledger: &Ledger,
+    groups: &[Group],
+) -> Result<Vec<usize>, Failure> {
+    let now_ms = context.clock.now_ms();
+    let mut removed = Vec::new();
+    for group in groups {
+        if group.what == PAYLOADS {
+            let before_ms = context.settings.kept_ms("gc.payloads").and_then(|ms| i64::try_from(ms).ok());
+            let before_ms = now_ms.saturating_sub(before_ms.unwrap_or(i64::MAX));
+            // Recorded by the ledger itself, pack by pack. It leaves the packs of segments that are still written to.
+            let gone = ledger.retain(before_ms, &group.rule, now_ms).map_err(|error| unrecorded(&error))?;
+            removed.push(usize::try_from(gone).unwrap_or(usize::MAX));
+            continue;
+        }
+        removed.push(group.items.len());
+        record(context, ledger, group)?;
+        if group.what == SNAPSHOTS {
+            forget_snapshots(context, project, group)?;
+            continue;
+        }
+        for item in &group.items {
+            let path = &item.path;
+            let gone = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+            gone.map_err(|error| Failure::io("remove", path, &error))?;
+        }
+    }
+    Ok(removed)
+}
+
+fn record(context: &Context, ledger: &Ledger, group: &Group) -> Result<(), Failure> {
+    let body =
+        json!({"by": compose::user_name(), "gc": group.to_json(&context.paths.state, group.items.len())});
+    let body = CanonicalJson::of(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
+    let draft = Draft { kind: Kind::Kernel, at_ms: context.clock.now_ms(), body, payloads: Vec::new() };
+    ledger.append_blocking(draft).map(drop).map_err(|error| unrecorded(&error))
+}
+
+fn unrecorded(error: &dyn std::error::Error) -> Failure {
+    Failure::new(codes::LEDGER_UNWRITABLE, format!("the removal can't be recorded: {error}"))
+        .help("nothing more was removed; fix this and try again")
+}
+
+fn forget_snapshots(context: &Context, project: &Project, group: &Group) -> Result<(), Failure> {
+    let folder = context.paths.tasks(&project.root).join("snapshots");
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let gone: BTreeSet<String> = group.items.iter().filter_map(|item| name(&item.path)).collect();
+    let all = list(&folder.join("trees"))?;
+    let kept: BTreeSet<String> =
+        all.iter().filter_map(|(item, _)| name(&item.path)).filter(|id| !gone.contains(id)).collect();
+    let fail =
+        |error: &dyn std::error::Error| Failure::new(codes::IO, format!("`{}`: {error}", folder.display()));
+    let store = Snapshots::open(&folder, SnapshotOptions::default()).map_err(|error| fail(&error))?;
+    store.keep_only(&kept, context.clock.now_ms()).map(drop).map_err(|error| fail(&error))
+}

@@ -1,0 +1,117 @@
+//! The database of approvals, rates and budgets: opened, or refused in words that lead on.
+
+mod sealed;
+
+use std::path::{Path, PathBuf};
+
+use regent_store::{SqliteState, StateError};
+
+use crate::codes;
+use crate::failure::Failure;
+use crate::paths::{self, Paths};
+
+pub(crate) use sealed::Sealed;
+
+/// A file system with less room than this is full: SQLite needs a page of each of its files.
+const ROOM_BYTES_MIN: u64 = 128 << 10;
+/// What SQLite keeps beside the file.
+const BESIDE: [&str; 3] = ["", "-wal", "-shm"];
+
+/// Opens it, or makes it where there never was one.
+pub(crate) fn open(paths: &Paths) -> Result<SqliteState, Failure> {
+    demand_kept(paths)?;
+    let state = SqliteState::open(&paths.state_db()).map_err(|error| failed(paths, &error))?;
+    if !was_used(paths)? {
+        paths::write_private(&mark(paths), b"state.db was used: it must not be missing\n")?;
+    }
+    Ok(state)
+}
+
+/// Refuses where the database was used before and is gone or empty: budgets, rates and approvals must not begin again unnoticed.
+pub(crate) fn demand_kept(paths: &Paths) -> Result<(), Failure> {
+    let path = paths.state_db();
+    let is_there = match std::fs::symlink_metadata(&path) {
+        Ok(meta) => !meta.is_file() || meta.len() > 0,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(Failure::io("look at", &path, &error)),
+    };
+    if is_there || !was_used(paths)? {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` is gone or empty, and it was used before: budgets, rates and approvals in it are lost",
+        path.display()
+    );
+    Err(Failure::new(codes::STATE_GONE, message).help(
+        "put it back from a backup, or let `regent doctor --fix` start a new one: all counters begin at zero",
+    ))
+}
+
+/// Whether a database was ever opened here: a mark beside it says so.
+fn was_used(paths: &Paths) -> Result<bool, Failure> {
+    let mark = mark(paths);
+    match std::fs::symlink_metadata(&mark) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Failure::io("look at", &mark, &error)),
+    }
+}
+
+fn mark(paths: &Paths) -> PathBuf {
+    paths.state.join("state.used")
+}
+
+/// Why it can't be used. The path is named once.
+pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
+    let (path, text) = (paths.state_db().display().to_string(), error.to_string());
+    let message = if text.contains(&path) { text } else { format!("`{path}`: {text}") };
+    match error {
+        StateError::Full => full(message),
+        StateError::Unusable(_) if is_full(&paths.state) => {
+            full(format!("`{path}`: there is no room left on its disk"))
+        }
+        StateError::Busy => Failure { exit: codes::exit::TEMPORARY, ..Failure::new(codes::STATE_UNUSABLE, message) }
+            .help("try again; `regent agent ps` shows which kernels run"),
+        StateError::Corrupt(_) => Failure::new(codes::STATE_UNUSABLE, message)
+            .help("`regent doctor --fix` moves it away and starts a new one; budgets, rates and approvals in it are lost"),
+        StateError::Newer { .. } => {
+            Failure::new(codes::STATE_UNUSABLE, message).help("a newer regent wrote it: use that one")
+        }
+        StateError::TooLarge(_) | StateError::Unusable(_) => {
+            Failure::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it")
+        }
+    }
+}
+
+/// The same for a failure that has no path.
+pub(crate) fn full(message: String) -> Failure {
+    Failure::new(codes::STATE_FULL, message).help("make room, then try again; nothing was done")
+}
+
+/// Whether nothing more can be written in a folder.
+pub(crate) fn is_full(folder: &Path) -> bool {
+    let free = rustix::fs::statvfs(folder).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    free.is_ok_and(|free| free < ROOM_BYTES_MIN)
+}
+
+/// Moves a database that can't be used away and starts a new one. Says where the old one is; nothing if there was none.
+pub(crate) fn start_anew(paths: &Paths, now_ms: i64) -> Result<Option<PathBuf>, Failure> {
+    let path = paths.state_db();
+    let aside = paths.state.join(format!("state.damaged-{now_ms}.db"));
+    let mut moved = None;
+    for end in BESIDE {
+        let with_end = |path: &Path| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let (from, to) = (with_end(&path), with_end(&aside));
+        if !paths::may_exist(&from) {
+            continue;
+        }
+        std::fs::rename(&from, &to).map_err(|error| Failure::io("move away", &from, &error))?;
+        moved = moved.or(Some(to));
+    }
+    SqliteState::open(&path).map_err(|error| failed(paths, &error))?;
+    Ok(moved)
+}
