@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, install, target};
-use crate::{bench, difference, fuzz, say, tidy_up};
+use crate::{bench, difference, fuzz, injection, ordinary, say, skips, tidy_up};
 
 type Step = fn() -> Result<()>;
 
@@ -15,7 +15,11 @@ const STEPS: &[(&str, Step)] = &[
     ("tidy", tidy_up),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("build", || cargo(&["build", "--workspace", "--bins", "--locked"])),
-    ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
+    ("test", || {
+        let excused = skips::excused(&[])?;
+        cargo_with(&["test", "--workspace", "--locked", "--no-fail-fast"], &[("REGENT_MAY_SKIP", &excused)])
+    }),
+    ("ordinary", ordinary::run),
     ("languages", || {
         let policy = ["test", "-p", "regent-policy", "--locked", "--features", "rego,cedar", "--lib"];
         cargo(&[&policy[..], &["tests::languages"]].concat())
@@ -33,6 +37,7 @@ const STEPS: &[(&str, Step)] = &[
     ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
     ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
     ("difference", || difference::run(&[])),
+    ("injection", injection::smoke),
     ("fuzz", fuzz::smoke),
     ("bench", bench::check),
 ];

@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("curl", "curl"),
     ("python3", "python3"),
     ("busybox", "busybox-static"),
+    ("setpriv", "util-linux"),
 ];
 
 /// A program to be started in the workspace.
@@ -59,7 +60,7 @@ pub(crate) fn has(program: &str) -> bool {
 /// Installs what tests need, where that is possible; says what is missing where it isn't.
 pub(crate) fn install() -> Result<()> {
     components()?;
-    wasm_target()?;
+    wasm_targets()?;
     let missing: Vec<&str> =
         PACKAGES.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -91,17 +92,20 @@ pub(crate) fn install() -> Result<()> {
         .with_context(|| by_hand.clone())
 }
 
-/// Without this target there is no interpreter for generated tools, and their tests would be skipped.
-fn wasm_target() -> Result<()> {
-    const TARGET: &str = "wasm32-unknown-unknown";
-    let asked = capture(command("rustc").args(["--print", "target-libdir", "--target", TARGET]), "rustc")?;
-    if Path::new(String::from_utf8_lossy(&asked.stdout).trim()).is_dir() {
-        return Ok(());
+/// Without the first target there is no interpreter for generated tools; a test of the WASM tier builds a program for the second.
+fn wasm_targets() -> Result<()> {
+    for target in ["wasm32-unknown-unknown", "wasm32-wasip2"] {
+        let asked =
+            capture(command("rustc").args(["--print", "target-libdir", "--target", target]), "rustc")?;
+        if Path::new(String::from_utf8_lossy(&asked.stdout).trim()).is_dir() {
+            continue;
+        }
+        if !has("rustup") {
+            bail!("install the standard library for {target} first");
+        }
+        finish(command("rustup").args(["target", "add", target]), "rustup target add")?;
     }
-    if !has("rustup") {
-        bail!("install the standard library for {TARGET} first");
-    }
-    finish(command("rustup").args(["target", "add", TARGET]), "rustup target add")
+    Ok(())
 }
 
 /// rustfmt and clippy come with most toolchains, but not with the minimal one.

@@ -7,6 +7,8 @@ mod eval;
 mod fuzz;
 mod injection;
 mod machine;
+mod ordinary;
+mod skips;
 mod tidy;
 
 use std::path::PathBuf;

@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;
+
 fn key() -> LedgerKey {
     LedgerKey::from_seed(&[7; 32])
 }
@@ -88,7 +91,7 @@ fn the_public_vectors() {
         .unwrap_or_else(|_| format!("{}/../../../shared/vectors", env!("CARGO_MANIFEST_DIR")));
     let root = std::path::PathBuf::from(root).join("receipts");
     if !root.is_dir() {
-        println!("SKIPPED: the public decision receipts aren't here; REGENT_VECTORS says where");
+        skip::skipped("vectors", "REGENT_VECTORS names no folder with the public decision receipts");
         return;
     }
     let mut files: Vec<_> =

@@ -12,6 +12,8 @@ use crate::event::Gathered;
 use crate::scheduler::{Priority, Room, Scheduler};
 
 pub(super) mod made_up;
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;
 
 pub(super) fn message(role: Role, text: &str) -> Message {
     Message { role, text: text.to_owned(), calls: Vec::new(), answers: None }
@@ -81,7 +83,7 @@ pub(super) fn pulled(name: &str) -> Option<PathBuf> {
     let folder = home.join("regent/models");
     let is_there = crate::pull::is_pulled(&folder, name);
     if !is_there {
-        eprintln!("SKIPPED: the weights `{name}` have not been pulled here");
+        skip::skipped("weights", &format!("the weights `{name}` have not been downloaded"));
     }
     is_there.then_some(folder)
 }

@@ -2,3 +2,6 @@
 
 #[cfg(test)]
 mod cases;
+#[cfg(test)]
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;

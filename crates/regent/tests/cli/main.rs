@@ -35,6 +35,9 @@ mod secrets;
 #[cfg(test)]
 mod skills;
 #[cfg(test)]
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;
+#[cfg(test)]
 mod tasks;
 #[cfg(test)]
 mod terminal;

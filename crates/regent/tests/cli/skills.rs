@@ -144,7 +144,7 @@ fn the_scan_blocks_what_is_not_to_be_installed_unseen() {
 fn a_repository_is_cloned_in_the_sandbox() {
     let world = World::ready();
     if !std::path::Path::new("/usr/bin/git").exists() {
-        eprintln!("SKIPPED: there is no git on this machine (Debian package: git)");
+        crate::skip::skipped("git", "there is no git (Debian package: git)");
         return;
     }
     world.write("work/SKILL.md", head("1.0.0", ""));
@@ -218,11 +218,11 @@ fn a_skill_can_be_a_component() {
 #[test]
 fn a_skill_can_be_a_guest_of_a_machine_of_its_own() {
     let Ok(busybox) = std::fs::read("/bin/busybox") else {
-        eprintln!("SKIPPED: there is no static /bin/busybox here (Debian: busybox-static)");
+        crate::skip::skipped("busybox", "there is no static /bin/busybox (Debian package: busybox-static)");
         return;
     };
     if let Err(closed) = regent_sandbox::microvm::probe() {
-        eprintln!("SKIPPED: {}", closed.reason);
+        crate::skip::skipped("kvm", &closed.reason);
         return;
     }
     let world = World::ready();

@@ -15,10 +15,13 @@ use super::space::Space;
 use super::tree::Tree;
 use super::*;
 
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;
+
 #[test]
 fn guests_can_be_run_here() {
     if !is_offered() {
-        eprintln!("SKIPPED: there is no usable /dev/kvm here, so that no guest was run");
+        skip::skipped("kvm", "there is no usable /dev/kvm");
         return;
     }
     assert_eq!(probe(), Ok(()));

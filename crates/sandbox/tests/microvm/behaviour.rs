@@ -113,7 +113,7 @@ fn compiled(source: &str, extra: &[&str]) -> Option<Vec<u8>> {
     let mut compiler = std::process::Command::new("cc");
     let built = compiler.args(["-O1", "-w", "-o"]).arg(&to).args(extra).arg(&from).status();
     if !built.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: there is no C compiler with static libraries here, so that no C program was run");
+        crate::skip::skipped("static-c", "there is no C compiler with static libraries");
         return None;
     }
     Some(std::fs::read(&to).unwrap())

@@ -32,7 +32,7 @@ pub(crate) struct World {
 pub(crate) fn has_kvm() -> bool {
     let offered = microvm::is_offered();
     if !offered {
-        eprintln!("SKIPPED: there is no usable /dev/kvm here, so that no guest was run");
+        crate::skip::skipped("kvm", "there is no usable /dev/kvm");
     }
     offered
 }
@@ -42,9 +42,7 @@ pub(crate) fn has_busybox() -> bool {
     let is_static =
         std::fs::read(BUSYBOX).is_ok_and(|file| !file.windows(9).any(|part| part == b"/ld-linux"));
     if !is_static {
-        eprintln!(
-            "SKIPPED: there is no static {BUSYBOX} here (Debian: busybox-static), so that no guest was run"
-        );
+        crate::skip::skipped("busybox", "there is no static /bin/busybox (Debian package: busybox-static)");
     }
     is_static && has_kvm()
 }

@@ -11,3 +11,6 @@ mod behaviour;
 mod exam;
 #[cfg(test)]
 mod kit;
+#[cfg(test)]
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;

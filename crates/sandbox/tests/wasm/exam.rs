@@ -125,7 +125,7 @@ fn program() -> Option<Vec<u8>> {
 #[tokio::test]
 async fn a_program_that_rust_made_runs_on_a_machine_with_nothing_in_it() {
     let Some(program) = program() else {
-        eprintln!("SKIPPED: rustc can't build for wasm32-wasip2 here (`rustup target add wasm32-wasip2`)");
+        crate::skip::skipped("wasip2-target", "rustc lacks the target wasm32-wasip2");
         return;
     };
     let world = World::new(ALLOW_ALL, &[("program", program)]).await;

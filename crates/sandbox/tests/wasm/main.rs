@@ -18,3 +18,6 @@ mod install;
 mod kit;
 #[cfg(test)]
 mod older;
+#[cfg(test)]
+#[path = "../../../testkit/src/skip.rs"]
+mod skip;
