@@ -39,7 +39,8 @@ impl Sealed {
     /// What a value holds; nothing if this process can't open it.
     fn open(&self, key: &str, value: Vec<u8>) -> Option<Vec<u8>> {
         let Some(sealed) = value.strip_prefix(MAGIC) else { return Some(value) };
-        unseal(&self.vault.key(KEY).ok()?, key, sealed)
+        let secret = self.vault.key(KEY).ok()?;
+        unseal(&secret, key, sealed)
     }
 
     fn open_all(&self, records: Vec<Record>) -> Vec<Record> {

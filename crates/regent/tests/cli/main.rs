@@ -16,6 +16,7 @@ mod costs;
 mod envelopes;
 #[cfg(test)]
 mod exit_codes;
+#[cfg(test)]
 mod faults;
 mod generated;
 #[cfg(test)]
@@ -41,6 +42,7 @@ mod skip;
 mod tasks;
 #[cfg(test)]
 mod terminal;
+#[cfg(test)]
 mod trusting;
 #[cfg(test)]
 mod world;
