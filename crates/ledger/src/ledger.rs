@@ -7,11 +7,13 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 
 use crate::entry::{AT_MS_MAX, BODY_BYTES_MAX, Prepared};
+use crate::index::check_witness;
 use crate::open::{OpenError, Opening};
 use crate::options::Options;
 use crate::payload::PAYLOAD_BYTES_MAX;
 use crate::queue::{Appending, Lane};
 use crate::storage::{Files, Memory, Storage};
+use crate::witness::Witnessed;
 use crate::writer::{Home, Item, LaneWriter};
 use crate::{Digest, Draft, Kind, LaneId, LedgerKey, Receipt};
 
@@ -48,6 +50,12 @@ impl Ledger {
     /// Every lane is checked. What a crash explains is settled in a new lane; what nothing explains
     /// is [`OpenError::Broken`], and nothing is touched.
     pub fn open(root: &Path, key: LedgerKey, options: Options) -> Result<Ledger, OpenError> {
+        // Before the folder is made: where a ledger is gone, whoever puts it back should find nothing in its place.
+        if matches!(root.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+            && let Some(witnessed) = options.witness.as_deref().map(Witnessed::read).transpose()?.flatten()
+        {
+            check_witness(&witnessed, None)?;
+        }
         Ledger::open_on(Arc::new(Files::create(root)?), key, options)
     }
 

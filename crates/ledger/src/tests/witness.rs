@@ -198,6 +198,7 @@ fn f1_gone_older_and_another_are_told_apart() {
 
     fs::remove_dir_all(place.path("p")).unwrap();
     assert!(matches!(refused(place.open("p")), OpenError::Gone { entries: 14, .. }));
+    assert!(!place.path("p").exists(), "nothing was touched");
     place.copy("backup", "p");
     assert!(matches!(refused(place.open("p")), OpenError::Older { .. }));
     fs::remove_dir_all(place.path("p")).unwrap();
