@@ -174,6 +174,8 @@ impl Scene {
                 return Err(format!("`{id}` cost {cost:?}, its receipts come to {sum:?}").into());
             }
         }
+        // A kill may leave an end that no signature covers; the next kernel signs it.
+        self.finish(&["tool", "call", "fs.read", r#"{"path":"counter0.txt"}"#])?;
         let (verified, _, stderr) = self.finish(&["audit", "verify"])?;
         if verified { Ok(()) } else { Err(format!("the ledger doesn't verify: {stderr}").into()) }
     }
