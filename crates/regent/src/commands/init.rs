@@ -14,7 +14,6 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
-use crate::prompt;
 use crate::term;
 use crate::trust::Offer;
 
