@@ -119,7 +119,9 @@ async fn approve(world: &World, id: &str) {
             Status::Failed(failure) if failure.code == "approval.too_soon" => {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
-            other => panic!("{other:?}"),
+            other @ (Status::Failed(_) | Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => {
+                panic!("{other:?}")
+            }
         }
     }
 }

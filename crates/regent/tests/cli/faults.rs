@@ -324,7 +324,7 @@ fn f1_a_ledger_that_git_clean_took_is_begun_anew_by_a_decision() {
     assert_eq!((init.code, init.error_code().as_str()), (14, "audit.replaced"), "{init:?}");
     let asked = world.run(&["--json", "audit", "begin-anew", "--because", "git clean"]);
     assert_eq!((asked.code, asked.error_code().as_str()), (2, "terminal.needed"), "{asked:?}");
-    let (code, shown) = world.at_terminal(&["audit", "begin-anew", "--because", "git clean"], "n\n");
+    let (code, shown) = world.answering(&["audit", "begin-anew", "--because", "git clean"], &["n"]);
     assert_eq!(code, 10, "{shown}");
     lost(&world, "nobody agreed");
     let begun = world.run(&["--json", "audit", "begin-anew", "--because", "git clean -fdx", "--yes"]);

@@ -449,7 +449,7 @@ fn m5_d11_rollback_survives_what_an_agent_left_and_says_what_it_left_out() {
     let ran = world.run(&["task", "run", "spoil"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let task = first_id(&world);
-    let (code, shown) = world.at_terminal(&["task", "rollback", &task], "n\n");
+    let (code, shown) = world.answering(&["task", "rollback", &task], &["n"]);
     assert!(code == 10 && shown.contains(".env (holds secrets)"), "it is said before: {code} {shown}");
     let back = world.run(&["--json", "task", "rollback", &task, "--yes"]);
     assert_eq!(back.code, 0, "{back:?}");
