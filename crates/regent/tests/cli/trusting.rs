@@ -63,7 +63,7 @@ fn c4_init_does_not_trust_a_downloaded_skill_lock() {
 fn c4_the_question_names_every_control_file_and_grant() {
     let world = downloaded();
     world.write(".regent/config.toml", "[approve]\nvalid_for = \"1m\"\n");
-    let (code, shown) = world.at_terminal(&["init"], "n\n");
+    let (code, shown) = world.answering(&["init"], &["n"]);
     assert_eq!(code, 10, "{shown}");
     for word in ["config.toml", "skills.lock", "build-helper", "1.0.0", "write:., shell", "nobody whose key"]
     {
@@ -71,7 +71,7 @@ fn c4_the_question_names_every_control_file_and_grant() {
     }
     assert!(!world.project(".regent/policy.yml").exists(), "nothing was changed");
 
-    let (code, shown) = world.at_terminal(&["init"], "y\n");
+    let (code, shown) = world.answering(&["init"], &["y"]);
     assert_eq!(code, 0, "{shown}");
     // Trust is computed: whatever the lock says, nobody that the user trusts has signed it.
     let shown = world.run(&["--json", "skill", "show", "build-helper"]).json();
