@@ -349,6 +349,10 @@ fn refusal(error: &SandboxError) -> Result<RawOutput, ExecuteError> {
         }
         SandboxError::Program { .. } => Ok(RawOutput::failed("process.not_started", message)),
         SandboxError::Spec(_) => Ok(RawOutput::failed("process.refused", message)),
+        // An outer sandbox, or an old kernel, has no `openat2`: then nothing can be guarded here, whatever the modes are.
+        SandboxError::Unreadable { cause, .. } if cause.raw_os_error() == Some(libc::ENOSYS) => {
+            Err(ExecuteError::Unavailable("the sandbox can't guard the workspace: openat2 is refused here, by an outer sandbox or an old kernel".to_owned()))
+        }
         SandboxError::Unreadable { .. } => Ok(RawOutput::failed("process.unreadable", message)),
         SandboxError::Setup { step: Step::WorkingDirectory, .. } => {
             Ok(RawOutput::failed("process.cwd", "the working folder is not there inside the sandbox"))
