@@ -117,7 +117,7 @@ async fn approve(world: &World, id: &str) {
         match outcome.status {
             Status::Ok => return,
             Status::Failed(failure) if failure.code == "approval.too_soon" => {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                world.clock.advance_ms(250);
             }
             other @ (Status::Failed(_) | Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => {
                 panic!("{other:?}")

@@ -55,6 +55,7 @@ impl Outlet for Door {
 }
 
 pub(crate) struct World {
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) kernel: Host,
     _folder: tempfile::TempDir,
 }
@@ -97,6 +98,7 @@ impl World {
         register(&catalogue).unwrap();
         let broker = Broker::new(setup.network, folder.path());
         let door = Door { broker: broker.clone(), serves_ms_max: setup.serves_ms_max };
+        let clock = Arc::new(ManualClock::at(1_700_000_000_000));
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(setup.policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
@@ -108,13 +110,13 @@ impl World {
             workspace: Workspace::open(&folder.path().join("ws")).unwrap(),
             state: Arc::new(MemoryState::default()),
             secrets: setup.secrets,
-            clock: Arc::new(ManualClock::at(1_700_000_000_000)),
+            clock: clock.clone(),
             sponsor: "someone".to_owned(),
             session: "s".to_owned(),
         })
         .await
         .unwrap();
-        Self { kernel, _folder: folder }
+        Self { kernel, clock, _folder: folder }
     }
 
     /// Runs a line in a box with a way out.
