@@ -74,6 +74,9 @@ pub struct Approved {
     pub scope: Scope,
     /// To which question.
     pub ticket: TicketId,
+    /// The question as it was before this used it up, if it did.
+    #[serde(skip)]
+    pub(crate) used_up: Option<Box<posed::Posed>>,
 }
 
 /// Where a question stands.
