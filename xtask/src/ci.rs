@@ -35,6 +35,9 @@ const STEPS: &[(&str, Step)] = &[
     ("demo", demo),
     ("doctor", doctor),
     ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
+    ("crowd", || {
+        cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--crowd", "--seeds", "300"])
+    }),
     ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
     ("difference", || difference::run(&[])),
     ("injection", injection::smoke),

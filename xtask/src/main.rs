@@ -22,7 +22,7 @@ cargo xtask tidy                 the rules of the house
 cargo xtask bench [TOPIC] [--json]   figures, one `name value unit` a line, then the bars met and missed
 cargo xtask eval [--model NAME] [--json] [TASK…]   small tasks for agents, on the local model
 cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, kill -9, full disk, bit flips
-cargo xtask sim [--seed N] [--seeds K]   the seeded simulator
+cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
 cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python";

@@ -103,6 +103,9 @@ pub struct Approved {
     /// Whose word it is.
     #[serde(skip_serializing_if = "Voice::is_person")]
     pub voice: Voice,
+    /// The question as it was before this used it up, if it did.
+    #[serde(skip)]
+    pub(crate) used_up: Option<Box<posed::Posed>>,
 }
 
 /// Where a question stands.

@@ -18,7 +18,7 @@ const VALID_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 const BECAUSE_CHARS_MAX: usize = 1_000;
 
 /// A question as the state has it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Posed {
     pub(crate) digest: Digest,
     pub(crate) question: OpenQuestion,
@@ -29,7 +29,7 @@ pub(crate) struct Posed {
     pub(crate) elsewhere: bool,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Said {
     answer: Answer,
     until_ms: i64,
@@ -76,6 +76,7 @@ impl Posed {
             decided_at_ms: agreed().map(|(_, said, _)| said.at_ms).max().unwrap_or(now_ms),
             scope: agreed().map(|(_, _, scope)| scope).min().unwrap_or(Scope::Once),
             ticket: self.question.id.clone(),
+            used_up: None,
             voice: if hosts { Voice::HostSays } else { Voice::Person },
         }
     }

@@ -165,6 +165,12 @@ impl Questions {
         store::change(&*self.state, |records| find(records, digest, approvers, asker, now_ms))
     }
 
+    /// Gives an approval back that was used for a call which never ran. One that wasn't used up is still there.
+    pub fn give_back(&self, approved: &Approved) -> Result<(), StateError> {
+        let Some(posed) = &approved.used_up else { return Ok(()) };
+        store::change(&*self.state, |records| posed.save(records))
+    }
+
     /// Puts a question, unless another caller has just put the same.
     pub fn put(&self, draft: &Draft, now_ms: i64) -> Result<Consulted, StateError> {
         let posed = self.posed(draft, now_ms)?;
@@ -248,12 +254,13 @@ fn find(
         let own_session = posed.question.session == asker.session || asker.in_task;
         match posed.standing(now_ms) {
             Answered::Approved => {
-                let approved = posed.yes(now_ms);
+                let mut approved = posed.yes(now_ms);
                 if approved.scope == Scope::Session && !own_session {
                     continue;
                 }
                 if approved.scope == Scope::Once {
                     posed.discard(records)?;
+                    approved.used_up = Some(Box::new(posed));
                 }
                 return Ok(Some(Consulted::Approved(approved)));
             }

@@ -20,6 +20,8 @@ const CHUNK_DIVISOR: u64 = 16;
 /// And of what is still free, so that the last part isn't all held by one that may not need it.
 const FREE_DIVISOR: u64 = 4;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// Past periods that an account remembers.
+const BEFORE_MAX: usize = 4;
 
 /// A shared budget, as this process sees it.
 #[derive(Debug, Default)]
@@ -43,6 +45,9 @@ struct Account {
     limit: Budget,
     period: i64,
     spent: Amounts,
+    /// What was spent in the last periods before this one, in case the clock is ahead and is set right again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    before: BTreeMap<i64, Amounts>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -106,9 +111,11 @@ impl Lease {
         if self.level.used == Amounts::default() && self.granted == Amounts::default() {
             return Ok(());
         }
-        let period = self.period_at(now_ms);
+        // The time is that of the last use, which may lie long before what others have done since.
         store::change(state, |records| {
-            let mut account = self.load(records, period)?;
+            let mut account: Account = store::load(records, &self.key)?.unwrap_or_default();
+            let period = self.period_at(now_ms).max(account.period);
+            account = account.at(period);
             account.settle(owner, self.level.used);
             account.leases.remove(owner);
             store::save(records, &self.key, &account, FOR_GOOD)
@@ -147,9 +154,17 @@ impl Lease {
     ) -> Result<Option<&'static str>, StateError> {
         let period = self.period_at(now_ms);
         let (account, mine, short) = store::change(state, |records| {
-            let mut account = self.load(records, period)?;
+            let mut account: Account = store::load(records, &self.key)?.unwrap_or_default();
+            // What was used belongs to the period that it was leased in.
+            let same_period = account.period == self.period;
+            if same_period {
+                account.settle(owner, self.level.used);
+            }
+            account = account.at(period);
             account.bury(owner, now_ms);
-            account.settle(owner, self.level.used);
+            if !same_period {
+                account.settle(owner, self.level.used);
+            }
             let mut mine = account.leases.get(owner).map_or_else(Amounts::default, |lent| lent.left);
             let missing = needed.minus(mine);
             let short =
@@ -178,10 +193,25 @@ impl Lease {
 }
 
 impl Account {
-    /// The account in this period. A new one starts with nothing spent and nothing lent; a clock set back starts none.
+    /// The account in this period. A new one starts with nothing spent and nothing lent; a clock set back starts none. An account that
+    /// is more than one period ahead was moved there by a clock that was wrong: it comes back to this period, with what was spent in
+    /// it before and what was spent under the wrong date, so that the mistake neither adds to this period nor closes all that follow.
     fn at(mut self, period: i64) -> Self {
         if period > self.period {
-            (self.period, self.spent, self.leases) = (period, Amounts::default(), BTreeMap::new());
+            self.before.insert(self.period, self.spent);
+            while self.before.len() > BEFORE_MAX {
+                self.before.pop_first();
+            }
+            let spent = self.before.remove(&period).unwrap_or_default();
+            (self.period, self.spent, self.leases) = (period, spent, BTreeMap::new());
+        } else if self.period > period.saturating_add(1) {
+            let ours = self.before.remove(&period).unwrap_or_default();
+            self.before.retain(|other, _| *other < period);
+            let ends_ms = period.saturating_add(1).saturating_mul(DAY_MS);
+            for lent in self.leases.values_mut() {
+                lent.expires_at_ms = lent.expires_at_ms.min(ends_ms);
+            }
+            (self.period, self.spent) = (period, ours.plus(self.spent));
         }
         self
     }

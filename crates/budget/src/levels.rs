@@ -184,6 +184,6 @@ impl Levels {
         } else {
             (EXHAUSTED, "let a person raise it with `regent budget set`")
         };
-        Reason { code, message, rule: None, help: Some(help.to_owned()) }
+        Reason { code: code.into(), message, rule: None, help: Some(help.to_owned()) }
     }
 }

@@ -66,7 +66,7 @@ fn take_one_at(budgets: &Budgets, ms: i64) -> bool {
             true
         }
         Err(reason) => {
-            assert!(["budget.exhausted", "budget.held"].contains(&reason.code));
+            assert!(["budget.exhausted", "budget.held"].contains(&&*reason.code));
             false
         }
     }
@@ -241,6 +241,26 @@ fn a_day_ends_at_midnight_and_a_project_does_not() {
     assert!(!take_one_at(&budgets, midnight - 1));
     assert_eq!((0..9).filter(|_| take_one_at(&budgets, midnight)).count(), 2);
     assert!(!take_one(&budgets), "a clock set back is no new day");
+}
+
+#[test]
+fn m6_a_clock_that_was_ahead_gives_todays_budget_once_and_tomorrow_its_own() {
+    let state: Arc<dyn State> = Arc::new(MemoryState::default());
+    let budgets = budgets(&state);
+    set(&budgets, BudgetScope::UserDay, calls(3));
+    assert!(take_one(&budgets) && take_one(&budgets));
+    // One call while the clock is a year ahead.
+    assert!(take_one_at(&budgets, START_MS + 365 * DAY_MS));
+    // The clock is right again: all three count, and not a fourth is given.
+    assert!(!take_one(&budgets), "it would be the fourth call of today");
+    for days in 1..4 {
+        let then = START_MS + days * DAY_MS;
+        assert_eq!((0..9).filter(|_| take_one_at(&budgets, then)).count(), 3, "day {days} has its own");
+    }
+    // Another process sees the same.
+    let other = self::budgets(&state);
+    assert!(!take_one_at(&other, START_MS + 3 * DAY_MS));
+    assert!(take_one_at(&other, START_MS + 4 * DAY_MS));
 }
 
 #[test]

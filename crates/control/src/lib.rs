@@ -102,6 +102,9 @@ pub enum RemoteReply {
     Fault {
         /// What broke.
         message: String,
+        /// The call took effect all the same, and must not be repeated.
+        #[serde(default)]
+        happened: bool,
     },
 }
 
@@ -206,7 +209,7 @@ impl From<Result<Reply, Fault>> for RemoteReply {
                 let Reason { code, message, rule, help } = reason;
                 let rule = rule.map(|rule| rule.to_string());
                 Self::Denied(RemoteDenial {
-                    code: code.to_owned(),
+                    code: code.into_owned(),
                     message,
                     rule,
                     help,
@@ -216,7 +219,10 @@ impl From<Result<Reply, Fault>> for RemoteReply {
             Ok(Reply::Pending(Ticket { id, summary, rule, reason, intent, .. })) => {
                 Self::Pending(RemoteTicket { id, summary, rule, reason, intent: json!(intent) })
             }
-            Err(fault) => Self::Fault { message: fault.to_string() },
+            Err(fault) => Self::Fault {
+                happened: matches!(fault, Fault::Unrecorded { .. }),
+                message: fault.to_string(),
+            },
         }
     }
 }

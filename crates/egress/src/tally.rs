@@ -61,7 +61,7 @@ impl<'p> Tally<'p> {
             let message = format!("it would send more than {} bytes", self.bytes_out_max);
             return Err(failure("net.too_large", message));
         }
-        self.permit.reserve_bytes_out(total).map_err(|reason| failure(reason.code, reason.to_string()))?;
+        self.permit.reserve_bytes_out(total).map_err(|reason| failure(&reason.code, reason.to_string()))?;
         self.bytes_out.store(total, Ordering::Relaxed);
         Ok(())
     }

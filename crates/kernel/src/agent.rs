@@ -6,6 +6,7 @@
 
 mod calls;
 mod delivery;
+mod denials;
 mod life;
 mod lifecycle;
 mod spawn;
@@ -104,6 +105,7 @@ impl Agent {
         let session = self.life.session();
         json!({
             "agent": self.id,
+            "denials": self.life.denials(),
             "did": self.identity.did().as_str(),
             "end": self.life.end(),
             "group": self.group,

@@ -307,7 +307,7 @@ fn no(ticket: &TicketId, because: Option<String>) -> Reason {
     let message = format!("a person has said no to this call (question `{ticket}`)");
     let help =
         because.unwrap_or_else(|| "do something else; asking again won't help in this session".to_owned());
-    Reason { code: "approval.denied", message, rule: None, help: Some(help) }
+    Reason { code: "approval.denied".into(), message, rule: None, help: Some(help) }
 }
 
 fn flood(who: &Principal, what: &str) -> Reason {
@@ -319,5 +319,5 @@ fn flood(who: &Principal, what: &str) -> Reason {
         ),
         None => "answer what waits with `regent approve list`".to_owned(),
     };
-    Reason { code: "approval.flood", message, rule: None, help: Some(help) }
+    Reason { code: "approval.flood".into(), message, rule: None, help: Some(help) }
 }

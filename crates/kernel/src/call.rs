@@ -232,43 +232,55 @@ impl Region {
     }
 }
 
-impl Op {
-    /// The name that policy and ledger know this operation by.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::RunTool(_) => "tool.run",
-            Self::Elsewhere(_) => "tool.elsewhere",
-            Self::Begin { .. } => "request.begin",
-            Self::Declassify { .. } => "label.declassify",
-            Self::Infer(_) => "model.infer",
-            Self::Remember(_) => "memory.remember",
-            Self::Recall(_) => "memory.recall",
-            Self::Open { .. } => "vfs.open",
-            Self::Close { .. } => "vfs.close",
-            Self::Read { .. } => "vfs.read",
-            Self::Write { .. } => "vfs.write",
-            Self::Stat { .. } => "vfs.stat",
-            Self::List { .. } => "vfs.list",
-            Self::Mount { .. } => "vfs.mount",
-            Self::Unmount { .. } => "vfs.unmount",
-            Self::Spawn(_) => "agent.spawn",
-            Self::Wait { .. } => "agent.wait",
-            Self::Exit { .. } => "agent.exit",
-            Self::Agents => "agent.list",
-            Self::Pipe(_) => "pipe.open",
-            Self::Send { .. } => "pipe.send",
-            Self::Recv { .. } => "pipe.recv",
-            Self::Signal { .. } => "signal.send",
-            Self::Sigaction { .. } => "signal.action",
-            Self::Sigprocmask { .. } => "signal.mask",
-            Self::Sigpending => "signal.pending",
-            Self::GetPolicy => "policy.get",
-            Self::CheckPolicy { .. } => "policy.check",
-            Self::Answer { .. } => "approval.answer",
-            Self::Questions => "approval.list",
-            Self::SetBudget { .. } => "budget.set",
+/// The names of all operations, from the one list that says which has which.
+macro_rules! named {
+    ($($pattern:pat => $name:literal,)*) => {
+        impl Op {
+            /// The name that policy and ledger know this operation by.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $($pattern => $name,)*
+                }
+            }
+
+            /// Every name; `regent_policy::OPS` is the same list, and a test compares them.
+            pub const NAMES: &[&str] = &[$($name),*];
         }
-    }
+    };
+}
+
+named! {
+    Op::RunTool(_) => "tool.run",
+    Op::Elsewhere(_) => "tool.elsewhere",
+    Op::Begin { .. } => "request.begin",
+    Op::Declassify { .. } => "label.declassify",
+    Op::Infer(_) => "model.infer",
+    Op::Remember(_) => "memory.remember",
+    Op::Recall(_) => "memory.recall",
+    Op::Open { .. } => "vfs.open",
+    Op::Close { .. } => "vfs.close",
+    Op::Read { .. } => "vfs.read",
+    Op::Write { .. } => "vfs.write",
+    Op::Stat { .. } => "vfs.stat",
+    Op::List { .. } => "vfs.list",
+    Op::Mount { .. } => "vfs.mount",
+    Op::Unmount { .. } => "vfs.unmount",
+    Op::Spawn(_) => "agent.spawn",
+    Op::Wait { .. } => "agent.wait",
+    Op::Exit { .. } => "agent.exit",
+    Op::Agents => "agent.list",
+    Op::Pipe(_) => "pipe.open",
+    Op::Send { .. } => "pipe.send",
+    Op::Recv { .. } => "pipe.recv",
+    Op::Signal { .. } => "signal.send",
+    Op::Sigaction { .. } => "signal.action",
+    Op::Sigprocmask { .. } => "signal.mask",
+    Op::Sigpending => "signal.pending",
+    Op::GetPolicy => "policy.get",
+    Op::CheckPolicy { .. } => "policy.check",
+    Op::Answer { .. } => "approval.answer",
+    Op::Questions => "approval.list",
+    Op::SetBudget { .. } => "budget.set",
 }
 
 /// One principal asking for one operation. Made only by the kernel.
@@ -286,6 +298,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// A call that no other was made from.
+    pub(crate) fn of(caller: &Principal, op: Op) -> Self {
+        Self { principal: caller.clone(), op, parent: None, depth: 0, within: Vec::new(), listener: None }
+    }
+
     /// Who asks.
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -319,5 +336,20 @@ impl CallDigest {
 impl std::fmt::Display for CallDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Op;
+
+    #[test]
+    fn k7_policy_knows_exactly_the_operations_of_the_kernel() {
+        let sorted = |names: &[&'static str]| {
+            let mut names = names.to_vec();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(sorted(Op::NAMES), sorted(regent_policy::OPS));
     }
 }

@@ -21,6 +21,7 @@ use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
 use crate::call::{Call, CallDigest, Op};
 use crate::catalogue::{ArgumentKind, FOR_OPERATOR, Tool};
+use crate::charges::Charges;
 use crate::history::Histories;
 use crate::journal::Doubt;
 use crate::kernel::Core;
@@ -67,6 +68,8 @@ pub(crate) struct Sheet {
     pub(crate) refusal: Option<Reason>,
     /// What provenance says to it, where a request has begun.
     pub(crate) ruling: Option<Ruling>,
+    /// What the call has used up so far; given back unless it runs.
+    pub(crate) charges: Charges,
     /// Set where a person has agreed to exactly this call.
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
@@ -78,7 +81,7 @@ pub(crate) struct Sheet {
 }
 
 impl Core {
-    pub(crate) async fn facts(&self, call: &Call) -> Result<Sheet, Fault> {
+    pub(crate) async fn facts(self: &Arc<Self>, call: &Call) -> Result<Sheet, Fault> {
         let who = &call.principal;
         let ended = self.gate(who).await?;
         let mut sheet = Sheet {
@@ -99,6 +102,7 @@ impl Core {
             awaited: Awaited::default(),
             refusal: ended,
             ruling: None,
+            charges: Charges::new(self, who),
             approved: None,
             recorded: None,
             doubt: None,
@@ -111,6 +115,9 @@ impl Core {
                 call.principal.life().and_then(|life| life.work().tool(&run.tool))
             };
             self.facts_of_tool(&mut sheet, (&run.tool, call.principal.class()), tool, run.args.clone());
+            if let Some(reason) = sheet.tool.as_ref().and_then(|tool| rules::for_operator(call, tool)) {
+                sheet.refusal = Some(reason);
+            }
             self.rule(call, &mut sheet, &run.tool, &run.args);
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
@@ -270,7 +277,8 @@ impl Core {
         ask(&self.policy().policy, facts)
     }
 
-    /// What an allow still needs: an executor at the tier, room in the rate, room in the budgets. Each is taken, not looked at.
+    /// What an allow still needs: an executor at the tier, room in the budgets, room in the rates. Each is taken, not looked at: the
+    /// budget first, and then what `sheet.charges` gives back if anything after it refuses.
     pub(crate) fn reserve(
         &self,
         call: &Call,
@@ -284,23 +292,22 @@ impl Core {
                 None => return Ok(Err(no_tier(tool, grant.tier))),
             }
         }
-        if let Some(reason) = self.take_rates(call, grant)? {
+        let most = estimate(call, sheet, &grant.limits);
+        let reservation = match self.budgets.reserve(call.principal().lineage(), &most, self.now())? {
+            Ok(reservation) => reservation,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if let Some(reason) = self.take_rates(call, sheet, grant)? {
             return Ok(Err(reason));
         }
         if let Some(reason) = self.note_begin(call, sheet)? {
             return Ok(Err(reason));
         }
-        let most = estimate(call, sheet, &grant.limits);
-        let reserved = self.budgets.reserve(call.principal().lineage(), &most, self.now())?;
-        if reserved.is_ok()
-            && let Some(reason) = self.take_step(call, sheet)
-        {
+        if let Some(reason) = self.take_step(call, sheet) {
             return Ok(Err(reason));
         }
-        if let Ok(reservation) = &reserved {
-            grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
-        }
-        Ok(reserved)
+        grant.limits.wall_ms_max = grant.limits.wall_ms_max.min(reservation.wall_ms_max());
+        Ok(Ok(reservation))
     }
 
     fn has_tier(&self, tier: Tier) -> bool {
@@ -314,9 +321,12 @@ impl Core {
     }
 
     /// Counts the call against every rate of the grant; the count and the check are one step in the shared state.
-    fn take_rates(&self, call: &Call, grant: &Grant) -> Result<Option<Reason>, Fault> {
+    fn take_rates(&self, call: &Call, sheet: &mut Sheet, grant: &Grant) -> Result<Option<Reason>, Fault> {
         for charge in &grant.charges {
-            if !rate::take(&*self.state, charge, call.principal().rate_name(), self.clock.now_ms())? {
+            let now_ms = self.clock.now_ms();
+            if rate::take(&*self.state, charge, call.principal().rate_name(), now_ms)? {
+                sheet.charges.rate(*charge, now_ms);
+            } else {
                 let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }
@@ -491,7 +501,7 @@ impl Sheet {
 
 pub(crate) fn refusal(code: &'static str, message: String, help: &str) -> Reason {
     let help = (!help.is_empty()).then(|| help.to_owned());
-    Reason { code, message, rule: None, help }
+    Reason { code: code.into(), message, rule: None, help }
 }
 
 fn no_tier(tool: &Tool, tier: Tier) -> Reason {

@@ -77,10 +77,21 @@ impl Core {
             self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, agreed, notes))
         })?;
         match begun {
-            Ok(awaited) => sheet.awaited = awaited,
+            Ok(awaited) => {
+                sheet.charges.noted(&awaited);
+                sheet.awaited = awaited;
+            }
             Err(reason) => return Ok(Some(reason)),
         }
         Ok(None)
+    }
+
+    /// The call was counted, and doesn't run after all.
+    pub(crate) fn take_back(&self, who: &Principal, awaited: &Awaited) -> Result<(), StateError> {
+        if awaited.has_noted() {
+            self.noting(who, |notes| awaited.take_back(notes))?;
+        }
+        Ok(())
     }
 
     /// The call has ended. What can't be noted would be forgotten, so nothing more is done then.

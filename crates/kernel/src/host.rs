@@ -15,13 +15,14 @@ use serde_json::json;
 
 use crate::agent::{AgentId, Delivered};
 use crate::budget::{BudgetScope, Standing};
+use crate::call::{Call, Op};
 use crate::catalogue::{Catalogue, Tool};
 use crate::kernel::{Core, InForce, Parts, Phase};
 use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
 use crate::signal::Signal;
-use crate::syscall::{Fault, Kernel};
+use crate::syscall::{Fault, Kernel, Reply};
 
 /// A kernel with the authority of the process that booted it. Cloning shares it. It dereferences to the [`Kernel`], which has less.
 #[derive(Debug, Clone)]
@@ -89,6 +90,16 @@ impl Host {
     /// The handle that makes system calls and nothing else: for the runtime, tools and protocols.
     pub fn kernel(&self) -> Kernel {
         self.kernel.clone()
+    }
+
+    /// A call that its caller owns: dropping the future is a crash in the middle of the call. Only a simulation wants that; everybody
+    /// else uses [`Kernel::syscall`].
+    pub fn attached(
+        &self,
+        caller: &Principal,
+        op: Op,
+    ) -> impl Future<Output = Result<Reply, Fault>> + Send + use<> {
+        Arc::clone(self.core()).enter(Call::of(caller, op))
     }
 
     fn core(&self) -> &Arc<Core> {

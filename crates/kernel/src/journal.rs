@@ -351,7 +351,7 @@ fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, p
             How::InDoubt { idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)) }
         }
         Some("deny") => How::Denied(Box::new(Reason {
-            code: kept(text("/verdict/code").unwrap_or_default()),
+            code: text("/verdict/code").unwrap_or_default().to_owned().into(),
             message: text("/verdict/reason").unwrap_or_default().to_owned(),
             rule: None,
             help: text("/verdict/help").map(str::to_owned),
@@ -384,20 +384,4 @@ fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, pla
         *known = Made { how: How::Ended(receipt, Box::new(body)), ..made.clone() };
     }
     Some(seq)
-}
-
-/// Codes of refusals are few, and each is kept once for as long as the process lives.
-fn kept(code: &str) -> &'static str {
-    static CODES: Mutex<BTreeMap<String, &'static str>> = Mutex::new(BTreeMap::new());
-    const CODES_MAX: usize = 1_000;
-    let mut codes = CODES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = codes.get(code) {
-        return known;
-    }
-    if codes.len() >= CODES_MAX {
-        return "policy.denied";
-    }
-    let forever: &'static str = Box::leak(code.to_owned().into_boxed_str());
-    codes.insert(code.to_owned(), forever);
-    forever
 }

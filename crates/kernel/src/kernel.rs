@@ -1,5 +1,6 @@
 //! The kernel as a whole: what it is made of, how it comes up, and what stops it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -71,7 +72,9 @@ pub(crate) struct Core {
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
     disturbed: AtomicBool,
     /// Outcomes that the disk had no room for. Nothing new is done until they are written.
-    owed: Mutex<Vec<Draft>>,
+    owed: Mutex<VecDeque<Draft>>,
+    /// Held by whoever writes what is owed.
+    settling: tokio::sync::Mutex<()>,
     /// Effects that have begun and whose outcome isn't written yet.
     unfinished: AtomicU64,
     /// What processes before this one left in doubt.
@@ -132,6 +135,7 @@ impl Core {
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),
             owed: Mutex::default(),
+            settling: tokio::sync::Mutex::default(),
             unfinished: AtomicU64::new(0),
             in_doubt: OnceLock::new(),
         }
@@ -157,13 +161,19 @@ impl Core {
         if !self.disturbed.load(Ordering::Acquire) {
             return Ok(());
         }
-        match self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-            Phase::Booting => return Err(Fault::NotRunning("it is not up yet".to_owned())),
-            Phase::Sealed(why) => return Err(Fault::NotRunning(format!("it is sealed: {why}"))),
-            Phase::Shutdown => return Err(Fault::NotRunning("it is going down".to_owned())),
-            Phase::Running | Phase::Degraded(_) => {}
+        self.demand_open()?;
+        self.settle_owed().await?;
+        // It may have been sealed while this call waited for its turn.
+        self.demand_open()
+    }
+
+    fn demand_open(&self) -> Result<(), Fault> {
+        match self.phase() {
+            Phase::Booting => Err(Fault::NotRunning("it is not up yet".to_owned())),
+            Phase::Sealed(why) => Err(Fault::NotRunning(format!("it is sealed: {why}"))),
+            Phase::Shutdown => Err(Fault::NotRunning("it is going down".to_owned())),
+            Phase::Running | Phase::Degraded(_) => Ok(()),
         }
-        self.write_what_is_owed().await
     }
 
     /// Writes an intent. If that fails nothing has happened yet, so a full or slow disk, or a draft that is too large, only
@@ -181,8 +191,7 @@ impl Core {
         if let Err(error) = &written {
             match of_this_draft(error) {
                 Some(Passing::Draft) => {}
-                Some(Passing::Disk) => self.turn(Phase::Degraded(error.to_string())),
-                None => self.turn(Phase::Sealed(error.to_string())),
+                Some(Passing::Disk) | None => self.turn(after_failure(error)),
             }
         }
         Ok(written?)
@@ -190,21 +199,18 @@ impl Core {
 
     /// Writes an outcome. The effect has happened: if the disk is full or slow the outcome is kept and owed, and no call is let in
     /// before it is written; any other failure seals the kernel.
-    pub(crate) async fn record_outcome(&self, draft: Draft) -> Result<Receipt, Fault> {
+    pub(crate) async fn record_outcome(&self, draft: Draft) -> Result<Receipt, AppendError> {
         let kept = draft.clone();
         let written = self.ledger.append(draft).await;
         if let Err(error) = &written {
             match of_this_draft(error) {
-                Some(Passing::Disk) => {
-                    self.owed.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-                    self.turn(Phase::Degraded(error.to_string()));
-                }
-                Some(Passing::Draft) | None => self.turn(Phase::Sealed(error.to_string())),
+                Some(Passing::Disk) => self.owe(kept, error),
+                Some(Passing::Draft) | None => self.seal(error),
             }
         } else {
             self.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
-        Ok(written?)
+        written
     }
 
     /// An effect begins; its outcome is owed from here on.
@@ -217,23 +223,51 @@ impl Core {
         self.unfinished.load(Ordering::Acquire)
     }
 
-    async fn write_what_is_owed(&self) -> Result<(), Fault> {
-        let owed = std::mem::take(&mut *self.owed.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut owed = owed.into_iter();
-        while let Some(draft) = owed.next() {
-            if let Err(fault) = self.record_outcome(draft).await {
-                self.owed.lock().unwrap_or_else(PoisonError::into_inner).extend(owed);
-                return Err(fault);
+    /// Writes what is owed, in order. One caller at a time: a second one waits until the first has written everything, so that no
+    /// call is let in while an outcome is owed. An outcome leaves the list only once it is written.
+    async fn settle_owed(&self) -> Result<(), Fault> {
+        let _only = self.settling.lock().await;
+        loop {
+            let next = self.owed.lock().unwrap_or_else(PoisonError::into_inner).front().cloned();
+            let Some(draft) = next else {
+                if self.calm_down() {
+                    return Ok(());
+                }
+                continue;
+            };
+            if let Err(error) = self.ledger.append(draft).await {
+                self.turn(after_failure(&error));
+                return Err(error.into());
             }
+            self.owed.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            self.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// Goes back to the common case, unless something has come to be owed meanwhile. Says whether nothing is.
+    fn calm_down(&self) -> bool {
+        // `owe` holds the phase too, so nothing is added between the look and the store.
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.owed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return false;
+        }
         if matches!(&*phase, Phase::Running | Phase::Degraded(_)) {
             if self.executors.process.is_some() {
                 *phase = Phase::Running;
             }
             self.disturbed.store(false, Ordering::Release);
         }
-        Ok(())
+        true
+    }
+
+    /// Keeps an outcome that the disk had no room for.
+    fn owe(&self, draft: Draft, error: &AppendError) {
+        let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner).push_back(draft);
+        if matches!(&*phase, Phase::Running | Phase::Degraded(_)) {
+            *phase = Phase::Degraded(error.to_string());
+        }
+        self.disturbed.store(true, Ordering::Release);
     }
 
     /// Records something that isn't a call: the kernel's own states, agents, policy.
@@ -272,6 +306,14 @@ fn of_this_draft(error: &AppendError) -> Option<Passing> {
         | AppendError::NotAnObject
         | AppendError::Time(_) => Some(Passing::Draft),
         AppendError::Sealed(_) | AppendError::Io(_) | AppendError::Closed => None,
+    }
+}
+
+/// The phase that a failure to write leads to, where the draft is not at fault.
+fn after_failure(error: &AppendError) -> Phase {
+    match of_this_draft(error) {
+        Some(Passing::Disk) => Phase::Degraded(error.to_string()),
+        Some(Passing::Draft) | None => Phase::Sealed(error.to_string()),
     }
 }
 

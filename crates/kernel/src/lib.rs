@@ -6,6 +6,7 @@ mod budget;
 mod call;
 mod cancel;
 mod carried;
+mod charges;
 mod clock;
 mod drivers;
 pub mod endpoint;
@@ -69,6 +70,7 @@ pub use regent_workspace::{
 pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use syscall::{
-    Denial, Fault, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, ReadJudge, Reply, Status, Stream, tier,
+    Denial, Fault, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, ReadJudge, Reply, Status, Stream,
+    Suspension, tier,
 };
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

@@ -22,6 +22,16 @@ pub(crate) fn take(state: &dyn State, charge: &Charge, who: &str, now_ms: i64) -
     })
 }
 
+/// Takes back a call that was counted at `at_ms` and never ran.
+pub(crate) fn give_back(state: &dyn State, charge: &Charge, who: &str, at_ms: i64) -> Result<(), StateError> {
+    let key = key_of(charge.rule, who);
+    store::change(state, |records| {
+        let Some(mut window): Option<Window> = store::load(records, &key)? else { return Ok(()) };
+        window.give_back(at_ms);
+        store::save(records, &key, &window, at_ms.saturating_add_unsigned(charge.window_ms))
+    })
+}
+
 /// What policy sees of the rates: those of one principal, now.
 #[derive(Debug)]
 pub(crate) struct Used<'a> {

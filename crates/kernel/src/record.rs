@@ -170,7 +170,7 @@ pub(crate) fn intent(
         tier,
         tool: sheet.tool.as_ref().map(|tool| ToolBody { digest: tool.digest_hex(), name: &tool.spec().name }),
         verdict: VerdictBody {
-            code: reason.map(|reason| reason.code),
+            code: reason.map(|reason| &*reason.code),
             effect,
             help: reason.and_then(|reason| reason.help.as_deref()),
             reason: reason.map(|reason| stamp.secrets.redact(&reason.message)),

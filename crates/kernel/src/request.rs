@@ -29,6 +29,13 @@ struct Working {
 }
 
 impl Work {
+    /// Gives a planned step back that was taken by a call which never ran.
+    pub(crate) fn give_back(&self, ruling: &Ruling) {
+        if let Some(working) = self.get().as_mut() {
+            working.session.give_back(ruling);
+        }
+    }
+
     fn get(&self) -> MutexGuard<'_, Option<Working>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,9 +124,12 @@ impl Core {
     }
 
     /// Takes the planned step that the ruling rests on; of two calls side by side, one gets it.
-    pub(crate) fn take_step(&self, call: &Call, sheet: &Sheet) -> Option<Reason> {
+    pub(crate) fn take_step(&self, call: &Call, sheet: &mut Sheet) -> Option<Reason> {
         let (ruling, life) = (sheet.ruling.as_ref()?, call.principal.life()?);
         let taken = life.work().get().as_mut().is_none_or(|working| working.session.take(ruling));
+        if taken {
+            sheet.charges.step(ruling);
+        }
         (!taken).then(|| refusal("plan.used_up", "another call has taken the planned step".to_owned(), ""))
     }
 

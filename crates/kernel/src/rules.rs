@@ -7,6 +7,7 @@ use regent_workspace::Workspace;
 
 use crate::agent::{AgentId, check_spec};
 use crate::call::{Call, Op};
+use crate::catalogue::{FOR_OPERATOR, Tool};
 use crate::facts::refusal;
 use crate::kernel::Core;
 use crate::pipe::PipeId;
@@ -141,6 +142,20 @@ fn is_an_agent(who: &Principal) -> Option<Reason> {
 /// An agent can't approve its own call or raise its own budget.
 fn is_the_person(who: &Principal, code: &'static str, message: &str) -> Option<Reason> {
     (who.class() != Class::Operator).then(|| refusal(code, message.to_owned(), ""))
+}
+
+/// Whether a tool is for the operator alone.
+pub(crate) fn is_for_operator(tool: &Tool) -> bool {
+    tool.spec().capabilities.iter().any(|one| one == FOR_OPERATOR)
+}
+
+/// A tool for the operator is called by the operator, and from within another such tool; not by an agent, and not by a guest that the
+/// operator runs.
+pub(crate) fn for_operator(call: &Call, tool: &Tool) -> Option<Reason> {
+    let is_inside_one = || call.within.last().is_some_and(|outer| is_for_operator(outer));
+    let fine = call.principal.class() == Class::Operator && (call.depth == 0 || is_inside_one());
+    let message = || format!("`{}` is for the operator alone", tool.spec().name);
+    (is_for_operator(tool) && !fine).then(|| refusal("tool.operator_only", message(), ""))
 }
 
 fn not_yours(agent: &AgentId, help: &str) -> Reason {

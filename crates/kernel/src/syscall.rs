@@ -33,7 +33,7 @@ pub(crate) use flow::Flow;
 pub use flow::{Overflow, Stream};
 pub use label::{Labelled, Nonce};
 pub(crate) use permit::Frame;
-pub use permit::{Permit, tier};
+pub use permit::{Permit, Suspension, tier};
 pub use reading::ReadJudge;
 
 /// Nested calls (a tool asking for a file) stop here.
@@ -100,7 +100,10 @@ impl Denial {
     /// A question that was put to nobody can't be answered, so it is a no.
     fn unasked(question: Question, intent: Receipt) -> Self {
         let Question { rule, reason: message, .. } = question;
-        Self { reason: Reason { code: "approval.unasked", message, rule: Some(rule), help: None }, intent }
+        Self {
+            reason: Reason { code: "approval.unasked".into(), message, rule: Some(rule), help: None },
+            intent,
+        }
     }
 }
 
@@ -113,9 +116,17 @@ pub enum Fault {
     /// The kernel has sealed itself, or is not up.
     #[error("the kernel takes no calls: {0}")]
     NotRunning(String),
-    /// The ledger could not be written; nothing was done that it doesn't know of.
+    /// The intent could not be written, so nothing was done.
     #[error("the ledger can't be written: {0}")]
     Ledger(#[from] AppendError),
+    /// The call took effect, and what came of it could not be recorded. To repeat it would do it twice. The ledger has its intent.
+    #[error("call {}/{} took effect, but its outcome can't be recorded: {why}", .intent.lane, .intent.seq)]
+    Unrecorded {
+        /// Where the intent is.
+        intent: Receipt,
+        /// Why nothing could be recorded.
+        why: String,
+    },
     /// What should be recorded can't be put into canonical form.
     #[error("the call can't be recorded: {0}")]
     Record(#[from] regent_ledger::CanonicalError),
@@ -165,15 +176,7 @@ pub struct Kernel(pub(crate) Arc<Core>);
 impl Kernel {
     /// The one door. The kernel owns the running call: a caller that goes away stops waiting, the call still ends in an outcome.
     pub async fn syscall(&self, caller: &Principal, op: Op) -> Result<Reply, Fault> {
-        let call = Call {
-            principal: caller.clone(),
-            op,
-            parent: None,
-            depth: 0,
-            within: Vec::new(),
-            listener: None,
-        };
-        Arc::clone(&self.0).owned(call).await
+        Arc::clone(&self.0).owned(Call::of(caller, op)).await
     }
 }
 
@@ -192,7 +195,7 @@ impl Core {
         }
     }
 
-    async fn enter(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
+    pub(crate) async fn enter(self: Arc<Self>, call: Call) -> Result<Reply, Fault> {
         self.admit().await?;
         if call.depth > DEPTH_MAX {
             return Err(Fault::TooDeep);
@@ -225,6 +228,7 @@ impl Core {
         if let Verdict::Ask(question) = &verdict {
             match self.ask(call, facts, &verdict, question)? {
                 Consent::Given(approved, digest) => {
+                    facts.charges.approved(&approved);
                     (facts.approved, facts.agreed) = (Some(approved), Some(digest));
                     verdict = Verdict::Allow(question.grant.clone());
                 }
@@ -232,12 +236,15 @@ impl Core {
                 Consent::Refused(reason) => verdict = Verdict::Deny(reason),
             }
         }
-        // Reserve: rates, tiers and budgets are taken, not looked at.
+        // Reserve: budgets, rates and counts are taken, not looked at; a refusal gives back what was taken, an approval included.
         let mut reservation = None;
         if let Verdict::Allow(grant) = &mut verdict {
             match self.reserve(call, facts, grant)? {
                 Ok(reserved) => reservation = Some(reserved),
-                Err(reason) => verdict = Verdict::Deny(reason),
+                Err(reason) => {
+                    facts.charges.give_back();
+                    verdict = Verdict::Deny(reason);
+                }
             }
         }
         Ok(Judged { verdict, asked, reservation })
@@ -256,11 +263,13 @@ impl Core {
             Verdict::Allow(_) => self.record_allowed(draft).await?,
             Verdict::Ask(_) | Verdict::Deny(_) => self.record_intent(draft).await?,
         };
+        facts.charges.keep();
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
             (Verdict::Deny(reason), _) => {
                 self.stop_if_used_up(&call, &reason).await?;
+                self.count_denial(&call, &reason).await?;
                 return Ok(Reply::Denied(Denial { reason, intent }));
             }
             (Verdict::Ask(_), Some(asked)) => return Ok(Reply::Pending(self.pending(asked, intent)?)),
@@ -309,16 +318,20 @@ impl Core {
             declassified: &declassified,
             truncated,
         };
-        let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error))?;
-        let receipt = self.record_outcome(draft).await?;
+        // From here on the effect has happened: whatever fails is never reported as "nothing was done".
+        let unrecorded = |why: String| Fault::Unrecorded { intent: frame.intent, why };
+        let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error));
+        let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
+        let receipt = self.record_outcome(draft).await.map_err(|error| unrecorded(error.to_string()))?;
         if let Some(breach) = breach {
             self.seal(&breach);
         }
-        self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)?;
+        self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)
+            .map_err(|fault| unrecorded(fault.to_string()))?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
         self.agents.saw(&frame.call, output.label(), spent.tokens);
-        carried?;
+        carried.map_err(|error| unrecorded(error.to_string()))?;
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }

@@ -33,6 +33,17 @@ pub(crate) struct Shared {
     pub(crate) packs: Mutex<crate::packs::Packs>,
 }
 
+/// Who commits drafts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Commits {
+    /// The lane's own thread, or a caller that is alone.
+    OnThread,
+    /// Each caller, at once.
+    Inline,
+    /// Whoever calls [`Ledger::step`].
+    Stepped,
+}
+
 /// Where the lane of an open ledger stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Head {
@@ -64,6 +75,20 @@ impl Ledger {
         Ok(Ledger::start(crate::open::open(storage, key, options, Opening::Usual)?)?)
     }
 
+    /// The same, but nothing is committed before [`step`](Self::step): for simulations, which decide when the disk is used.
+    pub fn open_stepped(
+        storage: Arc<dyn Storage>,
+        key: LedgerKey,
+        options: Options,
+    ) -> Result<Ledger, OpenError> {
+        Ok(Ledger::on_lane(crate::open::open(storage, key, options, Opening::Usual)?, Commits::Stepped))
+    }
+
+    /// Commits the drafts that wait, as one batch, on this thread. Gives back how many there were.
+    pub fn step(&self) -> usize {
+        self.shared.lane.step()
+    }
+
     /// A ledger that ends with the process. Drafts are committed on the caller's thread, and signed
     /// at intervals and on closing.
     pub fn in_memory(key: LedgerKey) -> Ledger {
@@ -73,20 +98,22 @@ impl Ledger {
 
     /// The same with options.
     pub fn in_memory_with(key: LedgerKey, options: Options) -> Ledger {
-        Ledger::on_lane(LaneWriter::in_memory(Arc::new(Memory::default()), key, options), true)
+        Ledger::on_lane(LaneWriter::in_memory(Arc::new(Memory::default()), key, options), Commits::Inline)
     }
 
     pub(crate) fn start(writer: LaneWriter) -> std::io::Result<Ledger> {
-        let ledger = Ledger::on_lane(writer, false);
+        let ledger = Ledger::on_lane(writer, Commits::OnThread);
         let lane = ledger.shared.lane.clone();
         let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || lane.run())?;
         *ledger.shared.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(ledger)
     }
 
-    fn on_lane(writer: LaneWriter, inline: bool) -> Ledger {
+    fn on_lane(writer: LaneWriter, commits: Commits) -> Ledger {
         let home = writer.home.clone();
-        let (lane, thread, packs) = (Arc::new(Lane::new(writer)), Mutex::new(None), Mutex::default());
+        let (lane, thread, packs) =
+            (Arc::new(Lane::new(writer, commits == Commits::Stepped)), Mutex::new(None), Mutex::default());
+        let inline = commits == Commits::Inline;
         Ledger { shared: Arc::new(Shared { lane, home, thread, inline, packs }) }
     }
 

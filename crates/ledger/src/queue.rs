@@ -140,6 +140,8 @@ pub(crate) struct Lane {
     has_work: AtomicBool,
     /// The last commit was for one caller, and quick: the next caller may as well commit itself.
     alone: AtomicBool,
+    /// Nobody commits but who calls [`Lane::step`].
+    stepped: bool,
     writer: Mutex<LaneWriter>,
     head: Mutex<Head>,
 }
@@ -159,13 +161,14 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lane {
-    pub(crate) fn new(writer: LaneWriter) -> Lane {
+    pub(crate) fn new(writer: LaneWriter, stepped: bool) -> Lane {
         let (lane, size, hash) = writer.position();
         Lane {
             queue: Mutex::default(),
             wake: Condvar::new(),
             has_work: AtomicBool::new(false),
             alone: AtomicBool::new(false),
+            stepped,
             writer: Mutex::new(writer),
             head: Mutex::new(Head { lane, size, hash }),
         }
@@ -206,7 +209,8 @@ impl Lane {
             Ok(slot) => slot,
             Err(error) => return Appending::ready(Err(error)),
         };
-        if self.alone.load(Ordering::Relaxed)
+        if !self.stepped
+            && self.alone.load(Ordering::Relaxed)
             && let Ok(mut writer) = self.writer.try_lock()
         {
             self.commit_batch(&mut writer);
@@ -280,27 +284,33 @@ impl Lane {
         batch
     }
 
-    /// Commits everything that waits.
-    fn commit_waiting(&self, writer: &mut LaneWriter) {
-        while self.commit_batch(writer) {}
+    /// Commits one batch on the caller's thread. Gives back how many drafts were in it.
+    pub(crate) fn step(&self) -> usize {
+        self.commit_batch(&mut held(&self.writer))
     }
 
-    /// Commits one batch, if anyone waits.
-    fn commit_batch(&self, writer: &mut LaneWriter) -> bool {
+    /// Commits everything that waits.
+    fn commit_waiting(&self, writer: &mut LaneWriter) {
+        while self.commit_batch(writer) > 0 {}
+    }
+
+    /// Commits one batch, if anyone waits. Gives back how many drafts were in it.
+    fn commit_batch(&self, writer: &mut LaneWriter) -> usize {
         let batch = self.take();
         if batch.is_empty() {
-            return false;
+            return 0;
         }
         let started = Instant::now();
         let (items, slots): (Vec<Item>, Vec<Arc<Slot>>) = batch.into_iter().unzip();
         let slots = Batch(slots);
-        let mut receipts = Vec::with_capacity(slots.0.len());
+        let count = slots.0.len();
+        let mut receipts = Vec::with_capacity(count);
         let result = writer.commit(items, &mut receipts);
-        self.alone.store(slots.0.len() == 1 && started.elapsed() < QUICK_COMMIT, Ordering::Relaxed);
+        self.alone.store(count == 1 && started.elapsed() < QUICK_COMMIT, Ordering::Relaxed);
         self.publish_head(writer);
         slots.complete(result.map(|()| receipts));
         writer.upkeep();
-        true
+        count
     }
 
     /// The lane's thread: commits until the lane is stopped and nobody waits.

@@ -404,7 +404,7 @@ fn none_fits(choice: &Choice) -> Reason {
 }
 
 fn refusal(code: &'static str, message: String, help: &str) -> Reason {
-    Reason { code, message, rule: None, help: (!help.is_empty()).then(|| help.to_owned()) }
+    Reason { code: code.into(), message, rule: None, help: (!help.is_empty()).then(|| help.to_owned()) }
 }
 
 /// Settings of a provider that is added by hand, with these models and nothing else said.

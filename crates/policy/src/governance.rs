@@ -48,6 +48,10 @@ pub(crate) struct Breach<'p> {
 impl Governance {
     /// The first check that says no.
     pub(crate) fn breach(&self, facts: &Facts<'_>) -> Option<Breach<'_>> {
+        // An agent may always end, also when it has used up what it had.
+        if facts.op == "agent.exit" {
+            return None;
+        }
         self.tools(facts)
             .or_else(|| self.ceilings(facts))
             .or_else(|| self.thresholds(facts))

@@ -116,7 +116,7 @@ impl Graph {
             None => format!("no edge of the graph leads from `{who}` to {what}"),
         };
         let rule = Some(way.map_or(&self.at, |way| &way.at).clone());
-        Reason { code: codes::NO_EDGE, message, rule, help: None }
+        Reason { code: codes::NO_EDGE.into(), message, rule, help: None }
     }
 }
 

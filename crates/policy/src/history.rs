@@ -74,6 +74,12 @@ impl History {
         }
     }
 
+    pub(crate) fn uncount(&mut self, rule: RuleId) {
+        if let Some(cell) = self.0.get_mut(&rule) {
+            cell.count = cell.count.saturating_sub(1);
+        }
+    }
+
     pub(crate) fn remember(&mut self, rule: RuleId, keys: &[u64]) {
         let Some(cell) = self.cell(rule) else { return };
         for key in keys {

@@ -129,7 +129,7 @@ impl Policy {
         }
         if !is_spoken_of {
             return Verdict::Deny(Reason {
-                code: codes::NO_RULE,
+                code: codes::NO_RULE.into(),
                 message: format!("no policy is about the agent `{}`", facts.caller.agent.escape_debug()),
                 rule: None,
                 help: None,
@@ -321,7 +321,10 @@ impl RuleSet {
                 }
                 Mode::Audit => {
                     let (message, rule) = (format!("would ask: {reason}"), Some(at.clone()));
-                    Ruling::Allow(None, Some(Reason { code: codes::WOULD_ASK, message, rule, help: None }))
+                    Ruling::Allow(
+                        None,
+                        Some(Reason { code: codes::WOULD_ASK.into(), message, rule, help: None }),
+                    )
                 }
             };
         }
@@ -334,7 +337,10 @@ impl RuleSet {
             (None, Mode::Permissive) => {
                 let message =
                     format!("no rule speaks of {}; permissive mode let it through", described(facts));
-                Ruling::Allow(None, Some(Reason { code: codes::UNMATCHED, message, rule: None, help: None }))
+                Ruling::Allow(
+                    None,
+                    Some(Reason { code: codes::UNMATCHED.into(), message, rule: None, help: None }),
+                )
             }
         }
     }
@@ -351,7 +357,12 @@ impl RuleSet {
                     "the project's manifest wants to change the call, and a project can only narrow";
                 let help = "use the manifest as your own policy, or deny the call instead of changing it";
                 let (message, help) = (message.to_owned(), Some(help.to_owned()));
-                Ruling::Deny(Reason { code: codes::MANIFEST, message, rule: Some(said.rule.clone()), help })
+                Ruling::Deny(Reason {
+                    code: codes::MANIFEST.into(),
+                    message,
+                    rule: Some(said.rule.clone()),
+                    help,
+                })
             }
             Stance::Ask(_) | Stance::Allow if secrets(facts).next().is_some() => {
                 Ruling::Deny(self.no_rule(facts))
@@ -383,14 +394,14 @@ impl RuleSet {
             return None;
         }
         let message = "parts of this call are spoken of by no rule; a yes covers them too".to_owned();
-        Some(Reason { code: codes::UNMATCHED, message, rule: None, help: None })
+        Some(Reason { code: codes::UNMATCHED.into(), message, rule: None, help: None })
     }
 
     /// Why the answer is no, if a check, a rule or a rate says so.
     fn refusal(&self, hits: &Hits, facts: &Facts<'_>) -> Option<Reason> {
         if let Some(breach) = self.governance.breach(facts) {
             return Some(Reason {
-                code: breach.code,
+                code: breach.code.into(),
                 message: breach.message,
                 rule: Some(breach.at.clone()),
                 help: Some("the policy file sets this bound at its top; the line is named".to_owned()),
@@ -405,12 +416,12 @@ impl RuleSet {
                 .as_deref()
                 .map_or_else(|| format!("{} is denied", described(facts)), str::to_owned);
             let help = rule.help.as_deref().map(str::to_owned);
-            return Some(Reason { code: codes::DENIED, message, rule: Some(rule.at.clone()), help });
+            return Some(Reason { code: codes::DENIED.into(), message, rule: Some(rule.at.clone()), help });
         }
         let rule = self.rule(hits.used_up)?;
         let (limit, window_s) = rule.rate.map_or((0, 0), |rate| (rate.limit, rate.window_ms / 1000));
         Some(Reason {
-            code: codes::RATE,
+            code: codes::RATE.into(),
             message: format!(
                 "rule `{}` gives {limit} calls in {window_s} s, and they are used up",
                 rule.at.id
@@ -423,14 +434,14 @@ impl RuleSet {
     fn no_rule(&self, facts: &Facts<'_>) -> Reason {
         if !self.is_loaded {
             return Reason {
-                code: codes::NOT_LOADED,
+                code: codes::NOT_LOADED.into(),
                 message: "no policy is loaded, so nothing is allowed".to_owned(),
                 rule: None,
                 help: Some("run `regent init`, or repair the policy file and try again".to_owned()),
             };
         }
         Reason {
-            code: codes::NO_RULE,
+            code: codes::NO_RULE.into(),
             message: format!("no rule of the {} policy allows {}", self.layer, described(facts)),
             rule: None,
             help: Some(
@@ -465,7 +476,7 @@ impl RuleSet {
             if rule.effect == Effect::Warn {
                 let message = rule.reason.as_deref().unwrap_or("a rule has something to say about this call");
                 grant.warnings.push(Reason {
-                    code: codes::WARNED,
+                    code: codes::WARNED.into(),
                     message: message.to_owned(),
                     rule: Some(rule.at.clone()),
                     help: rule.help.as_deref().map(str::to_owned),
@@ -481,7 +492,7 @@ impl RuleSet {
 
 fn would_deny(reason: Reason) -> Reason {
     let message = format!("would deny: {}", reason.message);
-    Reason { code: codes::WOULD_DENY, message, ..reason }
+    Reason { code: codes::WOULD_DENY.into(), message, ..reason }
 }
 
 /// A call in a few words, for people and models.

@@ -212,9 +212,20 @@ impl Notes<'_> {
     }
 }
 
-/// What a call that is under way will have changed once it has ended.
+/// What a call that is under way will have changed once it has ended, and what it has changed by beginning.
 #[derive(Debug, Clone, Default)]
-pub struct Awaited(Vec<(RuleId, Scope, Later)>);
+pub struct Awaited {
+    later: Vec<(RuleId, Scope, Later)>,
+    /// What to do if the call doesn't run after all.
+    undo: Vec<(RuleId, Scope, Undo)>,
+}
+
+/// How a note is taken back. What a call has armed stays armed: another call may have armed it as well, and armed is the stricter state.
+#[derive(Debug, Clone, Copy)]
+enum Undo {
+    Uncount,
+    Rearm,
+}
 
 #[derive(Debug, Clone)]
 enum Later {
@@ -261,12 +272,20 @@ impl Policy {
         for (rule, scope, act) in found {
             match act {
                 Act::Arm(None) => notes.of(scope).arm(rule, true),
-                Act::Arm(Some(test)) => awaited.0.push((rule, scope, Later::Arm(test))),
+                Act::Arm(Some(test)) => awaited.later.push((rule, scope, Later::Arm(test))),
                 Act::Disarm { approved: wanted } if wanted && agreed != Agreed::Person => {}
-                Act::Disarm { .. } => notes.of(scope).arm(rule, false),
-                Act::Count { .. } => notes.of(scope).count(rule),
+                Act::Disarm { .. } => {
+                    if notes.of(scope).get(rule).is_some_and(|cell| cell.armed) {
+                        awaited.undo.push((rule, scope, Undo::Rearm));
+                    }
+                    notes.of(scope).arm(rule, false);
+                }
+                Act::Count { .. } => {
+                    awaited.undo.push((rule, scope, Undo::Uncount));
+                    notes.of(scope).count(rule);
+                }
                 Act::Remember(same) => {
-                    awaited.0.push((rule, scope, Later::Remember(same.keys(facts, Call::Earlier))));
+                    awaited.later.push((rule, scope, Later::Remember(same.keys(facts, Call::Earlier))));
                 }
             }
         }
@@ -276,7 +295,7 @@ impl Policy {
 
 fn too_late(calls: &Rule, most: u32) -> Reason {
     Reason {
-        code: codes::SEQUENCE,
+        code: codes::SEQUENCE.into(),
         message: format!("rule `{}` gives {most} of these calls, and they are used up", calls.at.id),
         rule: Some(calls.at.clone()),
         help: None,
@@ -286,17 +305,32 @@ fn too_late(calls: &Rule, most: u32) -> Reason {
 impl Awaited {
     /// Whether the end of the call changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.later.is_empty()
+    }
+
+    /// Whether beginning has changed something that can be taken back.
+    pub fn has_noted(&self) -> bool {
+        !self.undo.is_empty()
+    }
+
+    /// The call doesn't run after all: it isn't counted, and it has ended nothing.
+    pub fn take_back(&self, mut notes: Notes<'_>) {
+        for (rule, scope, undo) in &self.undo {
+            match undo {
+                Undo::Uncount => notes.of(*scope).uncount(*rule),
+                Undo::Rearm => notes.of(*scope).arm(*rule, true),
+            }
+        }
     }
 
     /// Whether the end of the call changes what lasts across sessions.
     pub fn is_lasting(&self) -> bool {
-        self.0.iter().any(|(_, scope, _)| *scope == Scope::Lasting)
+        self.later.iter().any(|(_, scope, _)| *scope == Scope::Lasting)
     }
 
     /// The call has ended: what came back has this label, and it went well or not. Done twice, it changes nothing more.
     pub fn ended(&self, label: Label, went_well: bool, mut notes: Notes<'_>) {
-        for (rule, scope, later) in &self.0 {
+        for (rule, scope, later) in &self.later {
             match later {
                 // What was read is known, also if the call failed half way.
                 Later::Arm(test) if test.holds(label) => notes.of(*scope).arm(*rule, true),

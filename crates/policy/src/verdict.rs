@@ -1,5 +1,6 @@
 //! What a decision says: yes with its conditions, not yet, or no with its reason.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// Stable code; see [`codes`](crate::codes).
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// One sentence for the person and the model.
     pub message: String,
     /// The rule, if one decided.

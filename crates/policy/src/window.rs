@@ -48,6 +48,14 @@ impl Window {
         true
     }
 
+    /// Takes one call back that was counted at `at_ms`: a call that never ran. A clock that was set back has moved it to an earlier time.
+    pub fn give_back(&mut self, at_ms: i64) {
+        let found = self.0.iter().rposition(|Bucket(first, _, _)| *first <= at_ms);
+        let Some(Bucket(_, _, count)) = found.and_then(|at| self.0.get_mut(at)) else { return };
+        *count = count.saturating_sub(1);
+        self.0.retain(|Bucket(_, _, count)| *count > 0);
+    }
+
     /// Calls within the window that ends now.
     pub fn used(&self, window_ms: u64, now_ms: i64) -> u32 {
         let since = now_ms.saturating_sub(millis(window_ms));

@@ -165,6 +165,13 @@ impl Session {
         slot.is_none_or(|used| !std::mem::replace(used, true))
     }
 
+    /// Gives a step back that was [taken](Self::take) by a call that never ran.
+    pub fn give_back(&mut self, ruling: &Ruling) {
+        if let Some(used) = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step)) {
+            *used = false;
+        }
+    }
+
     /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again. Gives back
     /// which fields' labels were lowered: that is to be recorded.
     pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {

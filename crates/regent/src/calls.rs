@@ -18,7 +18,16 @@ pub(crate) async fn call(
     caller: &Principal,
     op: Op,
 ) -> Result<Outcome, Failure> {
-    let host = &running.host;
+    call_on(context, &running.host, caller, op).await
+}
+
+/// The same on a kernel that isn't a project's.
+pub(crate) async fn call_on(
+    context: &Context,
+    host: &Host,
+    caller: &Principal,
+    op: Op,
+) -> Result<Outcome, Failure> {
     let outcome = match interruptible(host, caller, op.clone()).await? {
         Reply::Done(outcome) => outcome,
         Reply::Denied(denial) => return Err(denial.into()),

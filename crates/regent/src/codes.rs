@@ -39,6 +39,8 @@ pub(crate) mod exit {
     pub(crate) const LEDGER: u8 = 14;
     /// Another kernel process can't be reached.
     pub(crate) const UNREACHABLE: u8 = 15;
+    /// The call took effect, but what came of it couldn't be recorded. Not to be repeated.
+    pub(crate) const UNRECORDED: u8 = 16;
     /// The task failed.
     pub(crate) const TASK: u8 = 20;
     /// Try again later.
@@ -132,7 +134,10 @@ codes! {
     KERNEL_SEALED = "kernel.sealed", exit::LEDGER, "The kernel takes no calls because its ledger can't be relied on. `regent audit verify` says what is wrong with it.";
     KERNEL_FAULT = "kernel.fault", exit::ERROR, "The kernel could not do its own part of the call. If an effect had begun, the ledger has its outcome.";
     LEDGER_UNWRITABLE = "ledger.unwritable", exit::TEMPORARY, "The ledger can't be written, so nothing is done: no record, no effect. The message says why (no space, a read-only \
-        disk, permissions). Once that is mended the same command works; nothing needs repair.";
+        disk, permissions). Once that is fixed the same command works; nothing needs repair.";
+    OUTCOME_UNRECORDED = "outcome.unrecorded", exit::UNRECORDED, "The call took effect, and then its outcome couldn't be written to the ledger (the disk is full or fails). Don't repeat the command: \
+        that would do it twice. The exit status is 16, which no other error has. The message names the call's intent; `regent audit show LANE/SEQ` shows what it was. Check the result yourself, fix the disk, \
+        and start Regent again: the next start settles the record, and asks you where it can't know what became of the call.";
     LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
     LEDGER_KEY_MISSING = "ledger.key_missing", exit::LEDGER, "The key that signs your ledgers is gone from your data folder, while ledgers that it signed are remembered. A new key is not made silently: \
         all your ledgers would look like somebody else's. Put `ledger.key` back from a backup. If it is lost for good, `regent audit begin-anew --new-key` starts the ledger of a project anew; the old \

@@ -24,9 +24,10 @@ use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec}
 use regent_skills::{Guarded, Skills};
 use regent_store::{self as store, MemoryState, SqliteState};
 use regent_tools::generated::{Checking, Generated};
-use regent_tools::{HostTool as _, HostTools};
+use regent_tools::{HostTool, HostTools};
 
 use crate::bundles;
+use crate::chores::{self, Eraser};
 use crate::codes;
 use crate::context::Context;
 use crate::failure::{Excerpt, Failure, Mark};
@@ -90,10 +91,6 @@ impl Running {
         skills::admit(context, &catalogue, &skills)?;
         let generated = generated::open(context, project, &skills);
         generated::admit(context, &catalogue, generated.as_ref())?;
-        let restoring = Restoring(tasks::snapshots_folder(context, project));
-        catalogue.admit(restoring.spec()).map_err(|error| {
-            Failure::new(codes::INTERNAL, format!("a built-in tool is not usable: {error}"))
-        })?;
         let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
             Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
         })?;
@@ -101,16 +98,20 @@ impl Running {
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
         let shared = Arc::clone(&state) as Arc<dyn store::State>;
+        let ledger = ledger::ledger(context, project, &vault)?;
+        let mut chores = chores::tools(Eraser { ledger: ledger.clone(), clock: Arc::clone(&context.clock) });
+        chores.push(Arc::new(Restoring(tasks::snapshots_folder(context, project))));
+        chores::admit(&catalogue, &chores)?;
         let parts = Parts {
             policy,
-            ledger: ledger::ledger(context, project, &vault)?,
-            executors: executors(context, &hub, (&skills, generated), restoring),
+            ledger,
+            executors: executors(context, &hub, (&skills, generated), chores),
             catalogue,
             workspace,
             state: Arc::new(Sealed::new(shared, Arc::clone(&vault), context.settings.encrypts_payloads())),
             secrets: vault,
             clock: Arc::clone(&context.clock),
-            sponsor: user_name(),
+            sponsor: operator_name(),
             session: session_word()?,
         };
         let host = Host::boot(parts).await?;
@@ -168,6 +169,40 @@ fn tell_in_doubt(context: &Context, host: &Host) {
 /// in a folder that was never trusted one in the user's state folder, judged by the user's policy, or by the default one where there is none
 /// yet. A project that changed since it was trusted is refused: its policy must not be left out.
 pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
+    let performer = Arc::new(Performer::default());
+    let executors = Executors {
+        elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
+        ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
+    };
+    // What it asks is for the host's person, who is told at once: nobody else should find it.
+    let state = Arc::new(MemoryState::default());
+    let host = standalone(context, executors, Catalogue::default(), state).await?;
+    let judge = Judge::new(host.kernel(), host.operator(), performer);
+    Ok((host, judge))
+}
+
+/// A kernel for what a person does outside of projects too, with these tools and no others.
+pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>) -> Result<Host, Failure> {
+    context.paths.make()?;
+    let catalogue = Catalogue::default();
+    chores::admit(&catalogue, &tools)?;
+    let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+    let host = HostTools::new(Broker::new(network, &context.paths.runtime));
+    let executors = Executors::new(Arc::new(tools.into_iter().fold(host, HostTools::with_shared)));
+    let state = SqliteState::open(&context.paths.state_db()).map_err(|error| {
+        Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
+            .help("`regent doctor` checks it")
+    })?;
+    standalone(context, executors, catalogue, Arc::new(state)).await
+}
+
+/// A kernel with the ledger of the project, if it is trusted, or with the user's own.
+async fn standalone(
+    context: &Context,
+    executors: Executors,
+    catalogue: Catalogue,
+    state: Arc<dyn store::State>,
+) -> Result<Host, Failure> {
     context.paths.make()?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
     let own = [context.paths.policy(), context.paths.manifest(), context.paths.bundle()];
@@ -192,7 +227,6 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
         }
     };
     let vault = secrets::vault(context)?;
-    let performer = Arc::new(Performer::default());
     let own = context.paths.demand_apart(&project)?;
     let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
         Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
@@ -200,22 +234,16 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     let parts = Parts {
         policy,
         ledger: ledger::ledger(context, &project, &vault)?,
-        executors: Executors {
-            elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
-            ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
-        },
-        catalogue: Catalogue::default(),
+        executors,
+        catalogue,
         workspace,
-        // What it asks is for the host's person, who is told at once: nobody else should find it.
-        state: Arc::new(MemoryState::default()),
+        state,
         secrets: vault,
         clock: Arc::clone(&context.clock),
-        sponsor: user_name(),
+        sponsor: operator_name(),
         session: session_word()?,
     };
-    let host = Host::boot(parts).await?;
-    let judge = Judge::new(host.kernel(), host.operator(), performer);
-    Ok((host, judge))
+    Ok(Host::boot(parts).await?)
 }
 
 /// The user's policy with the project's below it.
@@ -343,7 +371,7 @@ fn executors(
     context: &Context,
     hub: &Arc<Hub>,
     (skills, generated): (&Arc<Skills>, Option<Arc<Generated>>),
-    restoring: Restoring,
+    chores: Vec<Arc<dyn HostTool>>,
 ) -> Executors {
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let broker = Broker::new(network, &context.paths.runtime);
@@ -352,8 +380,9 @@ fn executors(
         .with_outlet(Arc::new(WayOut(broker.clone())));
     let added = regent_skills::host_tools(skills)
         .into_iter()
-        .chain(generated.iter().flat_map(regent_tools::generated::host_tools));
-    let host = added.fold(HostTools::new(broker).with(restoring), HostTools::with_shared);
+        .chain(generated.iter().flat_map(regent_tools::generated::host_tools))
+        .chain(chores);
+    let host = added.fold(HostTools::new(broker), HostTools::with_shared);
     Executors {
         process: Some(Arc::new(Guarded::new(process, Arc::clone(skills)))),
         wasm: generated.map(|generated| Arc::new(Checking(generated)) as Arc<dyn Executor<tier::Wasm>>),
@@ -441,6 +470,11 @@ pub(crate) fn user_name() -> String {
         (id.parse() == Ok(uid)).then(|| name.to_owned())
     });
     name.unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// The same with the number that the system knows them by: what approvals, erasures and all other entries name.
+pub(crate) fn operator_name() -> String {
+    format!("{} (uid {})", user_name(), rustix::process::getuid().as_raw())
 }
 
 /// An error with what caused it, in one line.

@@ -125,8 +125,11 @@ impl From<Denial> for Failure {
     fn from(denial: Denial) -> Self {
         let reason = denial.reason;
         let by = reason.rule.as_ref().map(|rule| format!(" by rule {rule}")).unwrap_or_default();
-        let failure =
-            Self::named(reason.code, codes::exit_of(reason.code), format!("denied{by}: {}", reason.message));
+        let failure = Self::named(
+            reason.code.clone().into_owned(),
+            codes::exit_of(&reason.code),
+            format!("denied{by}: {}", reason.message),
+        );
         let data = json!({"verdict": "deny", "code": reason.code, "reason": reason.message, "rule": reason.rule, "intent": denial.intent});
         Self { help: reason.help, ..failure }.data(data)
     }
@@ -140,7 +143,16 @@ impl From<Fault> for Failure {
                 Self::new(codes::KERNEL_SEALED, message).help("`regent audit verify` says what is wrong")
             }
             Fault::Ledger(_) => {
-                Self::new(codes::LEDGER_UNWRITABLE, message).help("nothing was done; mend this and try again")
+                Self::new(codes::LEDGER_UNWRITABLE, message).help("nothing was done; fix this and try again")
+            }
+            Fault::Unrecorded { intent, .. } => {
+                let help = format!(
+                    "don't repeat it: it was done; check the result yourself. `regent audit show {}/{}` shows what it was, and the next start settles the record",
+                    intent.lane, intent.seq
+                );
+                Self::new(codes::OUTCOME_UNRECORDED, message)
+                    .help(help)
+                    .data(json!({"happened": true, "intent": intent}))
             }
             Fault::State(StateError::Full) => state::full(message),
             Fault::State(_) => Self::new(codes::STATE_UNUSABLE, message).help("`regent doctor` checks it"),
@@ -174,8 +186,11 @@ impl From<TaskError> for Failure {
                     .help("`regent task fork ID --at STEP` makes a new one out of it");
             }
             TaskError::Denied(reason) => {
-                let exit = codes::exit_of(reason.code);
-                return Self { help: reason.help.clone(), ..Self::named(reason.code, exit, message) };
+                let exit = codes::exit_of(&reason.code);
+                return Self {
+                    help: reason.help.clone(),
+                    ..Self::named(reason.code.clone().into_owned(), exit, message)
+                };
             }
             TaskError::NoTool(_) => {
                 return Self::new(codes::TASK_NO_TOOL, message).help("`regent tool list` shows them");
@@ -253,4 +268,31 @@ fn sandbox_closed() -> Option<Failure> {
         Some(fix) => failure.help(fix.clone()),
         None => failure.help("`regent doctor` says what this machine lacks"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use regent_kernel::Fault;
+    use regent_ledger::{AppendError, Digest, Ledger, LedgerKey};
+
+    use super::Failure;
+    use crate::codes;
+
+    #[test]
+    fn f2_what_happened_and_was_not_recorded_has_a_code_and_an_exit_status_of_its_own() {
+        let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
+        let lane = ledger.head().lane;
+        let intent = regent_ledger::Receipt { lane, seq: 7, hash: Digest::of(b"") };
+        let happened = Failure::from(Fault::Unrecorded { intent, why: "no room".to_owned() });
+        assert_eq!((happened.code.as_ref(), happened.exit), ("outcome.unrecorded", 16));
+        assert!(happened.message.contains("took effect"), "{}", happened.message);
+        let help = happened.help.as_deref().unwrap();
+        assert!(help.contains("don't repeat") && help.contains("/7"), "{help}");
+        assert!(!help.contains("nothing was done"), "{help}");
+        // Nobody else ends with it, and the other case still says that nothing was done.
+        assert_eq!(codes::all().iter().filter(|code| code.exit == 16).count(), 1);
+        let nothing = Failure::from(Fault::Ledger(AppendError::Full));
+        assert_eq!((nothing.code.as_ref(), nothing.exit), ("ledger.unwritable", 75));
+        assert!(nothing.help.as_deref().unwrap().contains("nothing was done"));
+    }
 }

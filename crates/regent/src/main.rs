@@ -4,6 +4,7 @@
 mod asking;
 mod bundles;
 mod calls;
+mod chores;
 mod cli;
 mod codes;
 mod commands;

@@ -488,6 +488,7 @@ fn broke(fault: Fault) -> Result<String, Stop> {
         other @ (Fault::TooDeep
         | Fault::NotRunning(_)
         | Fault::Ledger(_)
+        | Fault::Unrecorded { .. }
         | Fault::Record(_)
         | Fault::Read(_)
         | Fault::State(_)

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use regent_guard::{GuardKind, is_kind};
 use regent_kernel::{
     BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
-    Permit, Principal, RawOutput, Spent, ToolSpec, tier,
+    Permit, Principal, RawOutput, Spent, Suspension, ToolSpec, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
@@ -163,15 +163,27 @@ impl ProcessTier {
         network: bool,
         permit: &Permit<'_, tier::Process>,
     ) -> Result<RawOutput, ExecuteError> {
+        // STOP and CONT reach the program too.
+        let (hold, held) = watch::channel(false);
+        spec.held = Some(held);
         let mut launches = 0;
         let mut ended = loop {
             launches += 1;
             if let Err(error) = survey(&mut spec, permit).await {
                 return refusal(&error);
             }
-            let ended = match network {
-                true => self.run_with_way_out(&mut spec, permit).await,
-                false => Ok(run_payload(&spec, permit.cancelled(), None).await),
+            let running = async {
+                match network {
+                    true => self.run_with_way_out(&mut spec, permit).await,
+                    false => Ok(run_payload(&spec, permit.cancelled(), None).await),
+                }
+            };
+            let follow = follow(permit.suspension(), &hold);
+            tokio::pin!(running, follow);
+            let ended = tokio::select! {
+                biased;
+                ended = &mut running => ended,
+                () = &mut follow => running.await,
             };
             match ended {
                 // A file was moved between the look and the mount. It is looked for again: skipping it could show it.
@@ -258,6 +270,11 @@ async fn survey(spec: &mut Spec, permit: &Permit<'_, tier::Process>) -> Result<(
 fn has_moved(error: &SandboxError) -> bool {
     matches!(error, SandboxError::Setup { step: Step::Guard, cause, .. }
         if cause.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// Passes on to a running program that its agent is suspended, or goes on.
+async fn follow(mut suspension: Suspension, hold: &watch::Sender<bool>) {
+    while hold.send(suspension.changed().await).is_ok() {}
 }
 
 impl Arguments {

@@ -29,6 +29,7 @@ mod executor;
 mod explain;
 mod grants;
 mod handover;
+mod hold;
 mod launch;
 mod memory;
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]

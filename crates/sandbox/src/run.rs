@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
+use tokio::sync::watch;
 
 use crate::ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, UnixSockets};
 use crate::error::{SandboxError, Step};
 use crate::grants::SCOPES_SOCKET_FILES;
+use crate::hold::hold;
 use crate::launch::{Running, SWEEP_S_MAX};
 use crate::memory;
 use crate::outlet;
@@ -18,7 +20,7 @@ use crate::plan::{self, Means};
 use crate::planted;
 use crate::probe;
 use crate::probes::Builtin;
-use crate::spec::{Limits, Spec, WorkspaceMount};
+use crate::spec::{Spec, WorkspaceMount};
 use crate::supervise::Supervisor;
 use crate::survey::Survey;
 use crate::sys;
@@ -89,7 +91,7 @@ pub(crate) async fn run_with(
             None => cancel.await,
         }
     };
-    let why = until_ended(&mut running, &gone, &mut streams, cancel, &spec.limits).await?;
+    let why = until_ended(&mut running, &gone, &mut streams, cancel, spec).await?;
     // Everyone who could write is dead: what they wrote is shown, and the terminal put back.
     drop(relay);
     streams.drain();
@@ -134,11 +136,13 @@ async fn until_ended(
     gone: &AsyncFd<OwnedFd>,
     streams: &mut Streams,
     cancel: impl Future<Output = ()>,
-    limits: &Limits,
+    spec: &Spec,
 ) -> Result<EndedBy, SandboxError> {
+    let limits = &spec.limits;
     let deadline = tokio::time::sleep(Duration::from_millis(limits.wall_ms_max));
     let over = memory::exceeded(running.pid, limits.memory_bytes_max);
     let watched = running.group.memory == LimitedBy::Watch;
+    let mut held = spec.held.clone();
     tokio::pin!(cancel, deadline, over);
     let (mut why, mut forced) = (EndedBy::Itself, false);
     loop {
@@ -150,6 +154,10 @@ async fn until_ended(
             () = &mut deadline, if !forced => EndedBy::WallClock,
             // Before it is the program, its memory is a copy of ours.
             () = &mut over, if watched && streams.begun && why == EndedBy::Itself => EndedBy::Memory,
+            is_held = changed(&mut held), if why == EndedBy::Itself => {
+                hold(running.pidfd(), is_held).await;
+                continue;
+            }
             () = streams.readable() => {
                 streams.pull();
                 // A killed box is waited for to the end, a finished one need not be.
@@ -170,6 +178,17 @@ async fn until_ended(
             .as_mut()
             .reset(tokio::time::Instant::now() + Duration::from_secs(SWEEP_S_MAX.unsigned_abs()));
     }
+}
+
+/// Waits until a program is to be stopped, or to go on; for ever, if nobody will say so.
+async fn changed(held: &mut Option<watch::Receiver<bool>>) -> bool {
+    if let Some(receiver) = held {
+        if receiver.changed().await.is_ok() {
+            return *receiver.borrow_and_update();
+        }
+        *held = None;
+    }
+    std::future::pending().await
 }
 
 /// Reaps the first process and gives the cgroups back, when the kernel has let go of them. Nobody waits for this.

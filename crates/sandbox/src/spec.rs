@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::ended::LimitedBy;
 use crate::survey::Survey;
@@ -40,6 +40,8 @@ pub struct Spec {
     pub terminal: Option<Terminal>,
     /// Whoever answers at the box's way out ([`crate::OUTLET`]) gets its listener here. `None`: there is no way out.
     pub listener: Option<mpsc::Sender<TcpListener>>,
+    /// Everything in the sandbox is stopped while this says so. Its wall clock runs on.
+    pub held: Option<watch::Receiver<bool>>,
 }
 
 impl Spec {
@@ -66,6 +68,7 @@ impl Spec {
             memory: MemoryFloor::Any,
             terminal: None,
             listener: None,
+            held: None,
         }
     }
 }

@@ -37,6 +37,9 @@ pub trait State: Send + Sync + std::fmt::Debug {
 
     /// All records whose key starts with `prefix`, in the order of their keys, as the last whole step left them.
     fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError>;
+
+    /// The keys of the records whose `keep_until_ms` lies before `now_ms`. Looks at those alone, however many others there are.
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError>;
 }
 
 /// What one step does. It must not call the state that runs it.
@@ -131,16 +134,21 @@ pub fn parse<T: DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, StateErr
 
 /// Removes what may go. Records say for how long they matter, so this changes no decision.
 pub fn sweep(state: &dyn State, now_ms: i64) -> Result<usize, StateError> {
-    let stale = |record: &Record| record.keep_until_ms < now_ms;
-    if !state.scan("")?.iter().any(stale) {
+    let stale = state.stale(now_ms)?;
+    if stale.is_empty() {
         return Ok(0);
     }
     change(state, |records| {
-        let gone: Vec<_> = records.scan("")?.into_iter().filter(stale).collect();
-        for record in &gone {
-            records.remove(&record.key)?;
+        let mut gone = 0_usize;
+        for key in &stale {
+            // Another process may have renewed it since.
+            let is_stale = |record: &Record| record.key == *key && record.keep_until_ms < now_ms;
+            if records.scan(key)?.iter().any(is_stale) {
+                records.remove(key)?;
+                gone = gone.saturating_add(1);
+            }
         }
-        Ok(gone.len())
+        Ok(gone)
     })
 }
 

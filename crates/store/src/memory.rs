@@ -1,6 +1,6 @@
 //! State for one process alone: tests, and kernels that share nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,14 @@ use crate::{Record, Records, State, StateError, Step, check_size};
 
 /// State in memory. It ends with the process.
 #[derive(Debug, Default)]
-pub struct MemoryState(Mutex<Map>);
+pub struct MemoryState(Mutex<Whole>);
+
+#[derive(Debug, Default)]
+struct Whole {
+    map: Map,
+    /// The same records, by when each may go.
+    by_age: BTreeSet<(i64, String)>,
+}
 
 type Map = BTreeMap<String, Kept>;
 
@@ -19,7 +26,7 @@ struct Kept {
 }
 
 impl MemoryState {
-    fn map(&self) -> MutexGuard<'_, Map> {
+    fn whole(&self) -> MutexGuard<'_, Whole> {
         // A step that panicked never got as far as the map (see `Draft`), so a poisoned lock guards a whole map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -27,24 +34,38 @@ impl MemoryState {
 
 impl State for MemoryState {
     fn change(&self, step: Step<'_>) -> Result<(), StateError> {
-        let mut map = self.map();
-        let mut draft = Draft { under: &map, over: BTreeMap::new() };
+        let mut whole = self.whole();
+        let mut draft = Draft { under: &whole.map, over: BTreeMap::new() };
         step(&mut draft)?;
-        for (key, kept) in draft.over {
-            match kept {
-                Some(kept) => map.insert(key, kept),
+        let Draft { over, .. } = draft;
+        let Whole { map, by_age } = &mut *whole;
+        for (key, kept) in over {
+            let before = match kept {
+                Some(kept) => {
+                    by_age.insert((kept.keep_until_ms, key.clone()));
+                    map.insert(key.clone(), kept)
+                }
                 None => map.remove(&key),
             };
+            let now = map.get(&key).map(|kept| kept.keep_until_ms);
+            if let Some(before) = before.filter(|before| Some(before.keep_until_ms) != now) {
+                by_age.remove(&(before.keep_until_ms, key));
+            }
         }
         Ok(())
     }
 
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        Ok(self.map().get(key).map(|kept| kept.value.clone()))
+        Ok(self.whole().map.get(key).map(|kept| kept.value.clone()))
+    }
+
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
+        let whole = self.whole();
+        Ok(whole.by_age.iter().take_while(|(until, _)| *until < now_ms).map(|(_, key)| key.clone()).collect())
     }
 
     fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        Ok(starting_with(&self.map(), prefix).map(|(key, kept)| record(key, kept)).collect())
+        Ok(starting_with(&self.whole().map, prefix).map(|(key, kept)| record(key, kept)).collect())
     }
 }
 

@@ -25,20 +25,26 @@ use crate::{Record, Records, State, StateError, Step, check_size};
 /// Marks the file as ours (`RGNT`).
 const APPLICATION_ID: i64 = 0x5247_4e54;
 /// The newest schema that we understand.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 /// How long a step waits for another process.
 const BUSY_MS_MAX: u64 = 5_000;
 /// How often we ask for WAL mode while another process is just making the file.
 const WAL_TRIES_MAX: u32 = 50;
 
 /// What leads from each version of the schema to the next. All of it runs in one transaction: a kill leaves the old or the new.
-const MIGRATIONS: &[&[&str]] = &[&[
-    "CREATE TABLE record (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL, keep_until_ms INTEGER NOT NULL, \
+const MIGRATIONS: &[&[&str]] = &[
+    &[
+        "CREATE TABLE record (key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL, keep_until_ms INTEGER NOT NULL, \
      checksum INTEGER NOT NULL) WITHOUT ROWID, STRICT",
-    "CREATE TABLE total (one INTEGER PRIMARY KEY CHECK (one = 1), records INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT",
-    "INSERT INTO total (one, records, checksum) VALUES (1, 0, 0)",
-    "PRAGMA application_id = 0x52474e54",
-]];
+        "CREATE TABLE total (one INTEGER PRIMARY KEY CHECK (one = 1), records INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT",
+        "INSERT INTO total (one, records, checksum) VALUES (1, 0, 0)",
+        "PRAGMA application_id = 0x52474e54",
+    ],
+    &[
+        // So that a sweep finds what may go without reading the rest.
+        "CREATE INDEX record_by_age ON record (keep_until_ms)",
+    ],
+];
 
 /// State in a SQLite file.
 #[derive(Debug)]
@@ -57,6 +63,10 @@ impl SqliteState {
         let version = version_of(&connection)?;
         if version > SCHEMA {
             return Err(StateError::Newer { found: version, known: SCHEMA });
+        }
+        // Before anything is added to it.
+        if version > 0 {
+            check_owner(&connection)?;
         }
         write_ahead(&connection)?;
         connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;").map_err(told)?;
@@ -87,6 +97,14 @@ impl State for SqliteState {
 
     fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
         scan(&self.connection(), prefix)
+    }
+
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
+        let connection = self.connection();
+        let sql = "SELECT key FROM record INDEXED BY record_by_age WHERE keep_until_ms < ?1";
+        let mut query = connection.prepare_cached(sql).map_err(told)?;
+        let keys = query.query_map([now_ms], |row| row.get(0)).map_err(told)?;
+        keys.map(|key| key.map_err(told)).collect()
     }
 }
 
@@ -289,13 +307,18 @@ fn version_of(connection: &Connection) -> Result<i64, StateError> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(told)
 }
 
-/// Looks at the whole file once: its structure, every record, and that none is missing.
-fn examine(connection: &mut Connection) -> Result<(), StateError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred).map_err(told)?;
-    let ours: i64 = transaction.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(told)?;
+fn check_owner(connection: &Connection) -> Result<(), StateError> {
+    let ours: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(told)?;
     if ours != APPLICATION_ID {
         return Err(StateError::Corrupt("it is the database of another program".to_owned()));
     }
+    Ok(())
+}
+
+/// Looks at the whole file once: its structure, every record, and that none is missing.
+fn examine(connection: &mut Connection) -> Result<(), StateError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Deferred).map_err(told)?;
+    check_owner(&transaction)?;
     let check: String = transaction.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(told)?;
     if check != "ok" {
         return Err(StateError::Corrupt(check.lines().next().unwrap_or_default().to_owned()));

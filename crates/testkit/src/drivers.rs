@@ -157,7 +157,7 @@ async fn behave(behaviour: &Behaviour, permit: &Permit<'_, tier::Host>) -> Resul
         Behaviour::Floods(bytes) => Ok(RawOutput::new(vec![b'x'; *bytes])),
         Behaviour::Calls(op) => match permit.syscall((**op).clone()).await {
             Ok(Reply::Done(outcome)) => Ok(RawOutput::new(outcome.output.bytes().to_vec())),
-            Ok(Reply::Denied(denial)) => Ok(RawOutput::failed(denial.reason.code, denial.reason.message)),
+            Ok(Reply::Denied(denial)) => Ok(RawOutput::failed(&denial.reason.code, denial.reason.message)),
             Ok(Reply::Pending(_)) => Ok(RawOutput::failed("pending", "a person is asked")),
             Err(fault) => Err(ExecuteError::Broken(fault.to_string())),
         },

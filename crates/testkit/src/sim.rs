@@ -7,6 +7,7 @@
 //! The moments lie between all of the seven steps: the clock is read for facts, verdict, intent and outcome; the disk is used
 //! by intent and outcome; effects happen between permit and label; the last moment is the reply on its way to the caller.
 
+pub mod crowd;
 mod world;
 
 use std::collections::BTreeSet;
@@ -152,7 +153,8 @@ impl World {
                     }
                 }
                 Ok(other) => return Err(format!("{id} was answered with {other:?}")),
-                Err(Fault::Ledger(_) | Fault::NotRunning(_)) if machine.was_struck() => {}
+                Err(Fault::Ledger(_) | Fault::Unrecorded { .. } | Fault::NotRunning(_))
+                    if machine.was_struck() => {}
                 Err(fault) => return Err(format!("{id} broke without a blow: {fault}")),
             }
         }

@@ -104,12 +104,13 @@ fn program(
 /// Arguments and environments are left out because they hold secrets; names of other users' processes are theirs.
 const PROCESSES: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
 
-/// List the processes that run under this user on this machine. Returns JSON: processes (pid, parent, name, state, started_ms after
+/// List the processes that run under this user on this machine. Only the operator may: a program in the sandbox sees the processes of its own
+/// sandbox with `ps`. Returns JSON: processes (pid, parent, name, state, started_ms after
 /// boot), more. Arguments and environments are not shown: they hold secrets.
 #[tool(
     name = "process.list",
     effect = "read",
-    capabilities = ["process.list"],
+    capabilities = ["for.operator", "process.list"],
     idempotent,
     reversible,
     cost = "cheap",

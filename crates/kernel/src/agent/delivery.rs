@@ -90,6 +90,28 @@ impl Core {
         why: &str,
     ) -> Result<Delivered, Fault> {
         let delivered = self.deliver(to, signal, None).await;
+        self.note_raised(to, signal, why, delivered).await
+    }
+
+    /// The same with another effect than the signal has by default. What it does can't be held back.
+    pub(crate) async fn raise_as(
+        self: &Arc<Self>,
+        to: &Arc<Agent>,
+        signal: Signal,
+        action: Action,
+        why: &str,
+    ) -> Result<Delivered, Fault> {
+        let delivered = self.act(to, signal, action, None).await;
+        self.note_raised(to, signal, why, delivered).await
+    }
+
+    async fn note_raised(
+        &self,
+        to: &Arc<Agent>,
+        signal: Signal,
+        why: &str,
+        delivered: Result<Delivered, Fault>,
+    ) -> Result<Delivered, Fault> {
         let body = json!({
             "agent": to.id,
             "delivered": delivered.as_ref().ok(),
@@ -138,7 +160,14 @@ impl Core {
                 }
                 resumed
             }
-            Action::Interrupt => self.calls.interrupt(&to.id, except) > 0,
+            Action::Interrupt => {
+                let stopped = self.calls.interrupt(&to.id, except);
+                // A loop is mostly noticed between two calls: then there is nothing to stop, and the agent's record is what changes.
+                if signal == Signal::Loop {
+                    self.note_of(to, "looped", json!({"stopped": stopped})).await?;
+                }
+                stopped > 0 || signal == Signal::Loop
+            }
             Action::End => self.end(to, End::Signal(signal), except),
             Action::Checkpoint => self.checkpoint(to),
             Action::Diagnose => self.diagnose(to),
@@ -209,7 +238,7 @@ impl Core {
         let _recorded = self.note_of(agent, event, json!({"end": agent.life.end()})).await.is_ok();
     }
 
-    async fn note_of(&self, agent: &Agent, event: &'static str, with: Value) -> Result<(), Fault> {
+    pub(super) async fn note_of(&self, agent: &Agent, event: &'static str, with: Value) -> Result<(), Fault> {
         let body = json!({
             "agent": agent.id, "event": event, "session": agent.principal.session(), "with": with,
         });

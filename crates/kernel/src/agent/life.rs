@@ -1,12 +1,14 @@
 //! What changes in an agent's life: its stage, its signals, its trust, what it has seen and used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use regent_policy::{Label, SessionFacts};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use super::TRUST_MAX;
+use super::denials::{Denials, Follows};
 use super::lifecycle::{Lifecycle, Step};
 use crate::request::Work;
 use crate::signal::{Arrival, Inbox, Signal};
@@ -26,6 +28,8 @@ struct Vitals {
     context: Label,
     session: SessionFacts,
     end: Option<End>,
+    /// Denials of this agent and of those that descend from it, if a person started it.
+    denials: Denials,
     /// Checkpoints and diagnostics written so far.
     written: u32,
 }
@@ -43,7 +47,8 @@ pub(crate) enum End {
 impl Life {
     pub(super) fn new(trust: u16, context: Label, work: Work) -> Self {
         let (inbox, session) = (Inbox::default(), SessionFacts::default());
-        let vitals = Vitals { inbox, trust, context, session, end: None, written: 0 };
+        let (end, denials) = (None, Denials::default());
+        let vitals = Vitals { inbox, trust, context, session, end, denials, written: 0 };
         Self { stage: watch::Sender::new(Lifecycle::Init), vitals: Mutex::new(vitals), work }
     }
 
@@ -58,6 +63,16 @@ impl Life {
 
     pub(crate) fn stage(&self) -> Lifecycle {
         *self.stage.borrow()
+    }
+
+    /// Its stage, as it changes from now on.
+    pub(crate) fn watch(&self) -> watch::Receiver<Lifecycle> {
+        let mut stage = self.stage.subscribe();
+        // Whoever is suspended already hears so at once.
+        if *stage.borrow() == Lifecycle::Suspended {
+            stage.mark_changed();
+        }
+        stage
     }
 
     /// Takes a step, if it can be taken from where the agent is.
@@ -135,6 +150,16 @@ impl Life {
         let from = vitals.trust;
         vitals.trust = from.saturating_add_signed(by).min(TRUST_MAX);
         (from, vitals.trust)
+    }
+
+    /// One more denial in its lineage.
+    pub(super) fn denied(&self, now: Duration) -> Follows {
+        self.vitals().denials.add(now)
+    }
+
+    /// How many denials its lineage has collected lately.
+    pub(super) fn denials(&self) -> usize {
+        self.vitals().denials.count()
     }
 
     pub(crate) fn session(&self) -> SessionFacts {

@@ -260,7 +260,9 @@ async fn an_interrupt_stops_the_call_and_not_the_agent() {
         assert_eq!(tokio::join!(call, interrupt).0.status, Status::Cancelled);
         assert_eq!(world.outcome(&agent, run("test.echo")).await.status, Status::Ok);
         let again = world.done(&world.person(), signal(&agent, interrupting)).await;
-        assert_eq!(again["to"][0]["delivered"], "nothing");
+        // Between two calls there is nothing to interrupt; a loop is noted all the same.
+        let expected = if interrupting == Signal::Loop { "done" } else { "nothing" };
+        assert_eq!(again["to"][0]["delivered"], expected);
     }
 }
 
@@ -475,4 +477,77 @@ async fn a_shutdown_ends_the_agents_and_their_calls() {
     assert_eq!(tokio::join!(call, down).0.status, Status::Cancelled);
     assert_eq!(stage(&world, &agent), Lifecycle::Terminated);
     assert!(matches!(world.kernel.syscall(&agent, run("test.echo")).await, Err(Fault::NotRunning(_))));
+}
+
+/// What nobody may do; everything else goes.
+const NO_ECHO: &str =
+    "version: 1\nmode: permissive\nrules:\n  - { id: no-echo, effect: deny, match: { tool: test.echo } }\n";
+
+#[tokio::test(start_paused = true)]
+async fn m9_a_lineage_that_collects_denials_is_slowed_and_then_suspended() {
+    let world = World::with(NO_ECHO).await;
+    let agent = world.spawn(&world.person(), named("prober")).await;
+    let child = world.spawn(&agent, named("child")).await;
+    let bystander = world.spawn(&world.person(), named("bystander")).await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..denials::SLOWED_FROM {
+        assert_eq!(world.denied(&agent, run("test.echo")).await, "policy.denied");
+    }
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO, "some denials cost an agent nothing");
+    // Its child is no way round: the lineage counts.
+    let mut waits = Vec::new();
+    for number in denials::SLOWED_FROM..denials::SUSPENDED_FROM - 1 {
+        let (before, who) = (tokio::time::Instant::now(), if number % 2 == 0 { &child } else { &agent });
+        assert_eq!(world.denied(who, run("test.echo")).await, "policy.denied");
+        waits.push(before.elapsed());
+    }
+    assert!(waits.is_sorted() && waits.first() > Some(&std::time::Duration::ZERO), "{waits:?}");
+    assert_eq!(stage(&world, &agent), Lifecycle::Active);
+    world.denied(&agent, run("test.echo")).await;
+    for who in [&agent, &child] {
+        assert_eq!(stage(&world, who), Lifecycle::Suspended);
+    }
+    assert_ne!(stage(&world, &bystander), Lifecycle::Suspended);
+    // It is recorded, with the signal and the reason, and a person lets it go on.
+    let notes = world.entries().into_iter().filter(|entry| entry.kind == Kind::Agent).map(|entry| entry.body);
+    let notes: Vec<Value> = notes.collect();
+    assert!(notes.iter().any(|note| note["event"] == "slowed"), "{notes:?}");
+    let raised =
+        notes.iter().find(|note| note["signal"] == "POLICY" && note["event"] == "signalled").unwrap();
+    assert!(raised["why"].as_str().unwrap().contains("300 denials"), "{raised}");
+    world.kernel.raise(&id(&agent), Signal::Cont, "looked at").await.unwrap();
+    assert_eq!(world.denied(&agent, run("test.echo")).await, "policy.denied");
+    assert_eq!(stage(&world, &agent), Lifecycle::Active);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_an_operator_and_denials_over_time_are_never_slowed() {
+    let world = World::with(NO_ECHO).await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..denials::SUSPENDED_FROM + 10 {
+        assert_eq!(world.denied(&world.person(), run("test.echo")).await, "policy.denied");
+    }
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_loop_is_delivered_also_between_two_calls() {
+    let world = World::new().await;
+    let agent = world.spawn(&world.person(), named("one")).await;
+    world.done(&agent, run("test.echo")).await;
+    let told = world.kernel.raise(&id(&agent), Signal::Loop, "the same again").await.unwrap();
+    assert_eq!(told, Delivered::Done);
+    assert!(world.life_of(&agent).contains(&"looped".to_owned()));
+    // An interrupt with nothing to interrupt still is nothing.
+    assert_eq!(world.kernel.raise(&id(&agent), Signal::Int, "test").await.unwrap(), Delivered::Nothing);
+}
+
+#[tokio::test]
+async fn an_agent_that_has_used_up_its_tokens_may_still_exit() {
+    let policy = "version: 1\nmode: permissive\nmax_tokens_per_request: 10\n";
+    let world = World::with(policy).await;
+    let agent = world.spawn(&world.person(), named("one")).await;
+    agent.life().unwrap().saw(OWN_WORDS, 11);
+    assert_eq!(world.denied(&agent, run("test.echo")).await, "governance.max_tokens");
+    world.done(&agent, Op::Exit { code: 0 }).await;
 }

@@ -38,7 +38,7 @@ async fn sixty_four_parallel_calls_through_the_kernel_never_overspend() {
         match call.await.unwrap() {
             Reply::Done(_) => done += 1,
             other @ (Reply::Denied(_) | Reply::Pending(_)) => {
-                assert!(["budget.exhausted", "budget.held"].contains(&code_of(other)));
+                assert!(["budget.exhausted", "budget.held"].contains(&&*code_of(other)));
             }
         }
     }
@@ -142,6 +142,11 @@ impl State for Counting {
     fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.scan(prefix)
+    }
+
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.stale(now_ms)
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn check(core: &Arc<Core>, permit: HostPermit<'_>, op: &Op) -> 
         Verdict::Allow(grant) => (Some(grant.tier), None, None, None),
         Verdict::Ask(question) => (Some(question.grant.tier), None, Some(question.reason.as_str()), None),
         Verdict::Deny(reason) => {
-            (None, Some(reason.code), Some(reason.message.as_str()), reason.help.as_deref())
+            (None, Some(&*reason.code), Some(reason.message.as_str()), reason.help.as_deref())
         }
     };
     let declassify = match &verdict {

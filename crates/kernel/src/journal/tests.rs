@@ -102,7 +102,7 @@ async fn a_no_is_retold_too_and_a_question_is_not() {
     drop(first);
     let second = site.boot(OPEN, "two").await;
     let Reply::Denied(after) = site.call(&second, "0", "a").await.unwrap() else { panic!("not denied") };
-    let said = |reason: &Reason| (reason.code, reason.message.clone(), reason.help.clone());
+    let said = |reason: &Reason| (reason.code.clone(), reason.message.clone(), reason.help.clone());
     assert_eq!(said(&before.reason), said(&after.reason));
     drop(second);
 
@@ -115,6 +115,30 @@ async fn a_no_is_retold_too_and_a_question_is_not() {
     let fourth = site.boot(ASK, "four").await;
     done(site.call(&fourth, "1", "b").await);
     assert_eq!(fourth.runs(), 1, "what a person agreed to holds for the task that is resumed");
+}
+
+#[tokio::test]
+async fn k6_a_recorded_denial_keeps_its_code_however_many_codes_there_are() {
+    let site = Site::new();
+    let call = digest_of(&work(json!({"text": "a"}))).unwrap();
+    let ledger = site.ledger();
+    for number in 0..1_100 {
+        let body = json!({
+            "caller": {"name": "operator"}, "op": "tool.run", "session": "earlier", "tool": {"name": "work"},
+            "step": {"call": call, "name": number.to_string(), "task": site.task},
+            "verdict": {"code": format!("skill.rule_{number}"), "effect": "deny", "reason": "no"},
+        });
+        let body = CanonicalJson::of(&body).unwrap();
+        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: Vec::new() };
+        ledger.append_blocking(draft).unwrap();
+    }
+    drop(ledger);
+    let world = site.boot(OPEN, "two").await;
+    for number in [0, 1_050, 1_099] {
+        let reply = site.call(&world, &number.to_string(), "a").await.unwrap();
+        let Reply::Denied(denial) = reply else { panic!("{reply:?}") };
+        assert_eq!(denial.reason.code, format!("skill.rule_{number}"));
+    }
 }
 
 #[tokio::test]

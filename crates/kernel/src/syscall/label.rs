@@ -129,7 +129,7 @@ impl Core {
             Err(reason) => {
                 raw.bytes.clear();
                 if matches!(status, Status::Ok | Status::Failed(_)) {
-                    let code = reason.code.to_owned();
+                    let code = reason.code.clone().into_owned();
                     *status = Status::Failed(Failure { code, message: reason.message });
                 }
                 Vec::new()

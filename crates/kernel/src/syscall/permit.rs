@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use regent_ledger::Receipt;
 use regent_policy::{Class, Limits, Reason, Verdict};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::{Fault, Flow, Overflow, ReadJudge, Reply};
+use crate::agent::{Life, Lifecycle};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
 use crate::cancel::Cancel;
@@ -16,6 +18,7 @@ use crate::clock::Clock;
 use crate::executor::BoxFuture;
 use crate::facts::{Target, refusal};
 use crate::kernel::Core;
+use crate::rules;
 use crate::secret::{self, Scrubbed, Secret, SecretError, Usage};
 use regent_workspace::Workspace;
 
@@ -122,6 +125,11 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         async move { cancel.cancelled().await }
     }
 
+    /// Says when the caller is suspended and when it goes on (STOP, CONT): what runs for it pauses meanwhile.
+    pub fn suspension(&self) -> Suspension {
+        Suspension(self.frame.call.principal.life().map(Life::watch))
+    }
+
     /// Whether policy would allow a further call as it stands, without making it: for a driver that meets many things at once (a
     /// search through a folder) and must leave out what its caller may not have. Nothing is recorded because nothing is done.
     pub async fn would_allow(&self, op: Op) -> bool {
@@ -158,6 +166,23 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
     }
 }
 
+/// Whether an agent is suspended, as it changes.
+#[derive(Debug)]
+pub struct Suspension(Option<watch::Receiver<Lifecycle>>);
+
+impl Suspension {
+    /// Waits for the next change, and says whether the agent is suspended now. Nobody suspends a person: then it waits for ever.
+    pub async fn changed(&mut self) -> bool {
+        if let Some(stage) = &mut self.0 {
+            if stage.changed().await.is_ok() {
+                return *stage.borrow_and_update() == Lifecycle::Suspended;
+            }
+            self.0 = None;
+        }
+        std::future::pending().await
+    }
+}
+
 impl<'s> Permit<'s, tier::Host> {
     /// The tools that exist, for a driver that makes tools. Only drivers of ours run at this tier.
     pub fn catalogue(&self) -> &'s Catalogue {
@@ -186,7 +211,8 @@ pub(crate) struct Frame {
 impl Frame {
     /// Whose grants hold for the calls that are made from here.
     fn within(&self) -> Vec<Arc<Tool>> {
-        let own = self.tool.iter().filter(|tool| tool.spec().may.is_some());
+        let narrows = |tool: &&Arc<Tool>| tool.spec().may.is_some() || rules::is_for_operator(tool);
+        let own = self.tool.iter().filter(narrows);
         self.call.within.iter().chain(own).cloned().collect()
     }
 

@@ -18,13 +18,13 @@ const READ_TOOL: &str = "fs.read";
 /// done.
 #[derive(Debug)]
 pub struct ReadJudge<'s> {
-    core: &'s Core,
+    core: &'s Arc<Core>,
     call: Call,
     sheet: Sheet,
 }
 
 impl<'s> ReadJudge<'s> {
-    pub(super) async fn new(core: &'s Core, nested: impl FnOnce(Op) -> Call) -> Result<Self, Fault> {
+    pub(super) async fn new(core: &'s Arc<Core>, nested: impl FnOnce(Op) -> Call) -> Result<Self, Fault> {
         let call = nested(Op::RunTool(ToolCall { tool: READ_TOOL.to_owned(), args: json!({"path": "."}) }));
         let mut sheet = core.facts(&call).await?;
         if sheet.tool.is_none() {

@@ -1,5 +1,6 @@
 //! A whole kernel for tests: in memory, with a policy that is given as text, and tools that do as they are told.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use regent_ledger::read::Reader;
@@ -173,7 +174,7 @@ impl World {
     }
 
     /// The code of a refusal.
-    pub(crate) async fn denied(&self, who: &Principal, op: Op) -> &'static str {
+    pub(crate) async fn denied(&self, who: &Principal, op: Op) -> Cow<'static, str> {
         match self.kernel.syscall(who, op).await.unwrap() {
             Reply::Denied(denial) => denial.reason.code,
             other @ (Reply::Done(_) | Reply::Pending(_)) => panic!("{other:?}"),

@@ -64,7 +64,7 @@ async fn word(world: &World, who: &Principal, op: Op) -> String {
             Status::Failed(failure) => failure.code,
             other @ (Status::TimedOut | Status::Cancelled | Status::Faulted(_)) => format!("{other:?}"),
         },
-        Reply::Denied(denial) => denial.reason.code.to_owned(),
+        Reply::Denied(denial) => denial.reason.code.into_owned(),
         Reply::Pending(ticket) => format!("ask by {}", ticket.rule),
     }
 }

@@ -1,5 +1,6 @@
 //! A small kernel for the tests of what kernels share: one tool, a clock that stands still, a policy of the test's choosing.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -128,7 +129,7 @@ pub(crate) fn policy_of(text: &str) -> Policy {
 }
 
 /// The code of a denial; a test that expects one fails on anything else.
-pub(crate) fn code_of(reply: Reply) -> &'static str {
+pub(crate) fn code_of(reply: Reply) -> Cow<'static, str> {
     match reply {
         Reply::Denied(denial) => denial.reason.code,
         other @ (Reply::Done(_) | Reply::Pending(_)) => panic!("not denied: {other:?}"),

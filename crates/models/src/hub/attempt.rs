@@ -36,7 +36,7 @@ impl Hub {
         };
         let (entry, model) = match self.find(&inference.model) {
             Ok(found) => found,
-            Err(reason) => return RawOutput::failed(reason.code, reason.message),
+            Err(reason) => return RawOutput::failed(&reason.code, reason.message),
         };
         let is_remote = entry.provider.endpoint(model).is_some();
         let mut account = Account::default();

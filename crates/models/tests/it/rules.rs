@@ -39,7 +39,7 @@ async fn secret_and_unknown_conversations_never_leave_and_auto_keeps_them_here()
         match reply {
             Reply::Done(outcome) => assert!(leaves && outcome.status == Status::Ok, "{what}"),
             Reply::Denied(denial) => {
-                assert_eq!((leaves, denial.reason.code), (false, "model.confidential"), "{what}");
+                assert_eq!((leaves, &*denial.reason.code), (false, "model.confidential"), "{what}");
             }
             Reply::Pending(_) => panic!("{what}"),
         }

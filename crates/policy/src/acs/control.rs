@@ -182,7 +182,7 @@ impl Control {
                 Stance::Ask(reason) => {
                     let help = Some("a person can look at it in the tool's own place".to_owned());
                     let reason =
-                        Reason { code: codes::WITHHELD, message: reason, rule: Some(said.rule), help };
+                        Reason { code: codes::WITHHELD.into(), message: reason, rule: Some(said.rule), help };
                     return Err(withheld(reason));
                 }
             }
@@ -232,7 +232,7 @@ impl Control {
             Decision::Deny => said.stance = Stance::Deny(self.denied(at, words)),
             Decision::Escalate => said.stance = Stance::Ask(words),
             Decision::Warn => said.warnings.push(Reason {
-                code: codes::WARNED,
+                code: codes::WARNED.into(),
                 message: words,
                 rule: Some(rule.clone()),
                 help: None,
@@ -274,7 +274,7 @@ impl Control {
 
     fn denied(&self, at: Point, message: String) -> Reason {
         let message = format!("{}: {message}", at.as_str());
-        Reason { code: codes::MANIFEST, message, rule: Some(self.rule(at)), help: None }
+        Reason { code: codes::MANIFEST.into(), message, rule: Some(self.rule(at)), help: None }
     }
 
     fn rule(&self, at: Point) -> RuleRef {
@@ -304,18 +304,21 @@ impl Said {
         match self.stance {
             Stance::Deny(reason) => reason,
             Stance::Ask(message) => {
-                Reason { code: codes::MANIFEST, message, rule: Some(self.rule), help: None }
+                Reason { code: codes::MANIFEST.into(), message, rule: Some(self.rule), help: None }
             }
-            Stance::Allow => {
-                Reason { code: codes::MANIFEST, message: String::new(), rule: Some(self.rule), help: None }
-            }
+            Stance::Allow => Reason {
+                code: codes::MANIFEST.into(),
+                message: String::new(),
+                rule: Some(self.rule),
+                help: None,
+            },
         }
     }
 }
 
 fn withheld(reason: Reason) -> Reason {
     let message = format!("it was done, and what came back is withheld: {}", reason.message);
-    Reason { code: codes::WITHHELD, message, ..reason }
+    Reason { code: codes::WITHHELD.into(), message, ..reason }
 }
 
 /// Who answers for a manifest's policies.

@@ -99,6 +99,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The arguments are larger than a call may carry. Put the content into a file.",
     ),
     code(
+        "audit.not_erased",
+        exit::ERROR,
+        "The payload could not be erased; the message says why. What was overwritten before stays overwritten; the same command finishes it.",
+    ),
+    code(
         "budget.exhausted",
         exit::BUDGET,
         "A budget is used up: money, tokens, calls, time, bytes or people's attention. It is reserved before anything happens, so nothing was overspent. The agent is suspended (signal BUDGET), a task waits. `regent budget show` shows what is left, `regent budget set` gives more.",
@@ -213,6 +218,11 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("http.too_large", exit::ERROR, "The answer is larger than allowed."),
     code("http.url", exit::USAGE, "The URL can't be used."),
+    code(
+        "package.not_downloaded",
+        exit::TEMPORARY,
+        "`pip` could not download a package; the message is the last line of what it said. Nothing was installed.",
+    ),
     code(
         "path.hard_link",
         exit::DENIED,
@@ -396,7 +406,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "tool.operator_only",
         exit::DENIED,
-        "Only a person may call this tool. No rule can allow it to an agent.",
+        "Only the operator may call this tool: it erases, restores or downloads something, or shows the processes of this machine. An agent, and a guest that the operator runs, can't.",
     ),
     code(
         "tool.refused",

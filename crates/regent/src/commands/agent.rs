@@ -124,8 +124,9 @@ async fn answer(peer: &Peer, op: Op) -> Result<Value, Failure> {
             codes::APPROVAL_NEEDED,
             format!("a person has to agree first (question {})", ticket.id.0),
         )),
-        RemoteReply::Fault { message } => {
-            Err(Failure::new(codes::KERNEL_FAULT, format!("kernel {pid}: {message}")))
+        RemoteReply::Fault { message, happened } => {
+            let code = if happened { codes::OUTCOME_UNRECORDED } else { codes::KERNEL_FAULT };
+            Err(Failure::new(code, format!("kernel {pid}: {message}")))
         }
     }
 }
@@ -146,8 +147,8 @@ async fn ps(context: &Context) -> CommandResult {
         };
     } else {
         text.push_str(&context.screen.strong(&format!(
-            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n",
-            "ID", "NAME", "STATE", "TRUST", "CALLS", "KERNEL", "WORKSPACE"
+            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>6} {:>7}  {}\n",
+            "ID", "NAME", "STATE", "TRUST", "CALLS", "DENIED", "KERNEL", "WORKSPACE"
         )));
     }
     let mut rows = Vec::new();
@@ -155,12 +156,13 @@ async fn ps(context: &Context) -> CommandResult {
         let Some(hello) = peers.get(one.peer).map(Peer::hello) else { continue };
         let agent = &one.agent;
         text.push_str(&format!(
-            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>7}  {}\n",
+            "{:<14} {:<16} {:<12} {:>5} {:>6} {:>6} {:>7}  {}\n",
             field(agent, "agent"),
             field(agent, "name"),
             field(agent, "state"),
             field(agent, "trust"),
             field(agent, "tool_calls"),
+            field(agent, "denials"),
             hello.pid,
             term::inline(&hello.workspace.display().to_string())
         ));

@@ -12,9 +12,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use regent_kernel::{Op, ToolCall};
 use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
 use serde_json::{Value, json};
 
+use crate::calls;
 use crate::codes;
 use crate::compose::{self, Running, error_chain};
 use crate::context::Context;
@@ -387,9 +389,13 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
             .help("`regent audit show LANE/SEQ` prints the digests")
     })?;
     let running = Running::boot(context).await?;
-    let erased = running.host.ledger().erase(&digest, because, context.clock.now_ms());
-    let erased = erased.map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()));
-    let erased = running.close(context, erased).await?;
+    let op = Op::RunTool(ToolCall {
+        tool: "audit.erase".to_owned(),
+        args: json!({"because": because, "digest": digest}),
+    });
+    let erased = calls::call(context, &running, &running.host.operator(), op).await;
+    let erased = running.close(context, erased.and_then(|outcome| calls::result_json(&outcome))).await?;
+    let erased = erased.get("records").and_then(Value::as_u64).unwrap_or(0);
     if erased == 0 {
         return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}")));
     }

@@ -100,7 +100,7 @@ async fn make(running: &Running, agent: &Principal, step: &Step) -> Came {
                 .reason
                 .rule
                 .as_ref()
-                .map_or_else(|| denial.reason.code.to_owned(), |rule| rule.id.to_string());
+                .map_or_else(|| denial.reason.code.to_string(), |rule| rule.id.to_string());
             let is_refused_for_want = denial.reason.code == "tier.unavailable";
             Came { is_refused_for_want, ..nothing("deny", by, denial.reason.message) }
         }

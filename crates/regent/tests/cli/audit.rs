@@ -117,6 +117,40 @@ fn adv_094_a_payload_can_be_erased_and_the_ledger_still_verifies() {
 }
 
 #[test]
+fn an_erasure_is_a_call_of_the_operators_and_names_who_made_it() {
+    let world = World::ready();
+    world.write("private.txt", "a name and an address\n");
+    world.run(&["tool", "call", "fs.read", r#"{"path": "private.txt"}"#]);
+    let outcome = world.entries().into_iter().find(|entry| entry["kind"] == "outcome").unwrap();
+    let digest = outcome["body"]["output"]["sha256"].as_str().unwrap().to_owned();
+    // No agent erases anything.
+    let args = serde_json::json!({"digest": digest, "because": "cover up"}).to_string();
+    let refused = world.run(&["--json", "tool", "call", "--agent", "mallory", "audit.erase", &args]);
+    assert_eq!((refused.code, refused.error_code().as_str()), (10, "tool.operator_only"), "{refused:?}");
+    assert_eq!(world.run(&["audit", "erase", &digest, "--because", "asked to"]).code, 0);
+    let entries = world.entries();
+    let at = |kind: &str, tool: Option<&str>| {
+        entries.iter().rposition(|entry| {
+            entry["kind"] == kind && tool.is_none_or(|tool| entry["body"]["tool"]["name"] == tool)
+        })
+    };
+    let (intent, erased) = (at("intent", Some("audit.erase")).unwrap(), at("erase", None).unwrap());
+    assert!(intent < erased, "the intent comes first");
+    let who = entries[intent]["body"]["caller"]["chain"][0].as_str().unwrap();
+    assert!(who.contains("(uid "), "{who}");
+    let reason = entries[erased]["body"]["reason"].as_str().unwrap();
+    assert!(reason.contains("asked to") && reason.contains(who), "{reason}");
+}
+
+#[test]
+fn the_processes_of_this_machine_are_for_the_operator_alone() {
+    let world = World::ready();
+    let refused = world.run(&["--json", "tool", "call", "--agent", "worker", "process.list", "{}"]);
+    assert_eq!((refused.code, refused.error_code().as_str()), (10, "tool.operator_only"), "{refused:?}");
+    assert_eq!(world.run(&["tool", "call", "process.list", "{}"]).code, 0);
+}
+
+#[test]
 fn adv_103_two_at_once_both_work_and_a_copy_opens() {
     let world = World::ready();
     let children: Vec<_> =

@@ -61,6 +61,36 @@ fn agents_are_seen_and_killed_from_another_terminal() {
     assert_eq!(outcomes.len(), 1, "the kill is real and recorded");
 }
 
+/// Writes a line again and again, also in a session of its own.
+const WRITER: &str = "setsid sh -c 'while :; do echo x >> other; sleep 0.02; done' & while :; do echo x >> own; sleep 0.02; done";
+
+#[test]
+fn stop_pauses_a_running_program_and_cont_lets_it_go_on() {
+    let world = World::ready();
+    let child = world.start(&["run", "--agent", "writer", "--", "sh", "-c", WRITER]);
+    let lines = |name: &str| std::fs::metadata(world.project(name)).map_or(0, |file| file.len());
+    let both = || (lines("own"), lines("other"));
+    until("the program writes", || (both() > (0, 0) && lines("other") > 0).then_some(()));
+    let id = until("the agent is listed", || {
+        let listed = world.run(&["--json", "agent", "ps"]).json();
+        let agents = listed.pointer("/data/agents").and_then(Value::as_array).cloned().unwrap_or_default();
+        let own = agents.into_iter().find(|one| one["agent"]["name"] == "writer")?;
+        own["agent"]["agent"].as_str().map(str::to_owned)
+    });
+    assert_eq!(world.run(&["agent", "signal", &id, "STOP"]).code, 0);
+    // A command takes longer than many rounds of the program: what doesn't change during two of them stands still.
+    let paused = until("it stands still", || {
+        let before = both();
+        world.run(&["agent", "ps"]);
+        world.run(&["agent", "ps"]);
+        (both() == before).then_some(before)
+    });
+    assert_eq!(world.run(&["agent", "signal", &id, "CONT"]).code, 0);
+    until("it goes on", || (lines("own") > paused.0 && lines("other") > paused.1).then_some(()));
+    assert_eq!(world.run(&["agent", "signal", &id, "KILL"]).code, 0);
+    child.wait_with_output().unwrap();
+}
+
 #[test]
 fn adv_097_a_call_cut_off_by_a_kill_is_in_doubt_and_said_so() {
     let world = World::ready();

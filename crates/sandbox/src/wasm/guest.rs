@@ -99,7 +99,7 @@ pub(super) async fn ask(
     let outcome = match reply {
         Reply::Done(outcome) => outcome,
         Reply::Denied(denial) => {
-            return Ok(Err(HostFailure::new(denial.reason.code, denial.reason.message)));
+            return Ok(Err(HostFailure::new(&denial.reason.code, denial.reason.message)));
         }
         Reply::Pending(ticket) => {
             let message = format!("a person has to agree first: {}", ticket.id);

@@ -180,7 +180,7 @@ fn adv_105_a_migration_killed_at_any_step_is_done_anew_or_not_at_all() {
             put(&state, "works", b"yes");
         }
     }
-    assert_eq!(kill_points, 5, "four statements and the version");
+    assert_eq!(kill_points, 6, "five statements and the version");
 }
 
 #[test]

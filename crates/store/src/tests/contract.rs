@@ -149,6 +149,54 @@ fn limits_hold_and_sweeping_takes_only_what_may_go() {
     }
 }
 
+/// Notes what is scanned for outside of steps.
+#[derive(Debug, Default)]
+struct Watched(MemoryState, std::sync::Mutex<Vec<String>>);
+
+impl State for Watched {
+    fn change(&self, step: crate::Step<'_>) -> Result<(), StateError> {
+        self.0.change(step)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
+        self.1.lock().unwrap().push(prefix.to_owned());
+        self.0.scan(prefix)
+    }
+
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
+        self.0.stale(now_ms)
+    }
+}
+
+#[test]
+fn k5_a_sweep_looks_only_at_what_may_go() {
+    let state = Watched::default();
+    for number in 0..100 {
+        change(&state, |records| records.put(&format!("kept/{number}"), b"", FOR_GOOD)).unwrap();
+    }
+    change(&state, |records| records.put("gone", b"", 5)).unwrap();
+    assert_eq!((sweep(&state, 4).unwrap(), sweep(&state, 6).unwrap(), sweep(&state, 6).unwrap()), (0, 1, 0));
+    assert_eq!(*state.1.lock().unwrap(), [""; 0], "no record was read that stays");
+}
+
+#[test]
+fn k5_stale_follows_what_a_record_says_last() {
+    for Pair { name, one, .. } in backends() {
+        change(&*one, |records| records.put("a", b"1", 10)).unwrap();
+        change(&*one, |records| records.put("b", b"1", 10)).unwrap();
+        change(&*one, |records| records.put("a", b"2", 30)).unwrap();
+        change(&*one, |records| records.put("c", b"1", 10)).unwrap();
+        change(&*one, |records| records.remove("c")).unwrap();
+        assert_eq!(one.stale(20).unwrap(), ["b"], "{name}");
+        assert_eq!(one.stale(31).unwrap().len(), 2, "{name}");
+        assert_eq!((sweep(&*one, 20).unwrap(), keys(&*one, "")), (1, vec!["a".to_owned()]), "{name}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

@@ -1,7 +1,9 @@
-//! `cargo xtask sim [--seed N] [--seeds K]`: worlds in which the power goes between any two steps. See `regent_testkit::sim`.
+//! `cargo xtask sim [--crowd] [--seed N] [--seeds K]`: worlds in which the power goes between any two steps, with one caller or, with
+//! `--crowd`, several at once. See `regent_testkit::sim`.
 
 use std::process::ExitCode;
 
+use regent_testkit::sim::crowd::simulate_crowd;
 use regent_testkit::sim::{Seen, simulate};
 
 const SEEDS: u64 = 2_000;
@@ -12,6 +14,9 @@ fn main() -> ExitCode {
         let at = words.iter().position(|word| word == name)?;
         words.get(at + 1)?.parse().ok()
     };
+    let crowd = words.iter().any(|word| word == "--crowd");
+    let name = if crowd { "sim --crowd" } else { "sim" };
+    let simulate: fn(u64) -> Result<Seen, String> = if crowd { simulate_crowd } else { simulate };
     let first = number("--seed").unwrap_or(0);
     let seeds = number("--seeds").unwrap_or(if number("--seed").is_some() { 1 } else { SEEDS });
     let mut total = Seen::default();
@@ -26,13 +31,13 @@ fn main() -> ExitCode {
             }
             Err(why) => {
                 failed += 1;
-                say(format!("cargo xtask sim --seed {seed}  # {why}"));
+                say(format!("cargo xtask {name} --seed {seed}  # {why}"));
             }
         }
     }
     let Seen { lives, blows, acknowledged, in_doubt } = total;
     say(format!(
-        "sim: {seeds} worlds, {lives} lives, {blows} blows, {acknowledged} acknowledged, {in_doubt} in doubt, {failed} failed"
+        "{name}: {seeds} worlds, {lives} lives, {blows} blows, {acknowledged} acknowledged, {in_doubt} in doubt, {failed} failed"
     ));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -23,9 +23,21 @@ pub(super) enum Blow {
     DiskFails,
     /// The disk is full from here on, until the process ends.
     DiskFull,
+    /// The disk is full for so many moments.
+    FullFor(u64),
 }
 
 impl Blow {
+    /// Where several call at once, a disk that recovers shows the most.
+    pub(super) fn draw_for_crowd(random: &mut Random) -> Self {
+        match random.below(10) {
+            0..=1 => Self::Kill,
+            2 => Self::PowerCut,
+            3 => Self::DiskFails,
+            _rest => Self::FullFor(random.below(150)),
+        }
+    }
+
     pub(super) fn draw(random: &mut Random) -> Self {
         match random.below(5) {
             0 | 1 => Self::PowerCut,
@@ -43,17 +55,28 @@ pub(super) struct Machine {
     moments: AtomicU64,
     strikes_at: u64,
     blow: Blow,
+    /// What its clock showed when it was started.
+    started_ms: u64,
+    /// Nothing more befalls it.
+    spared: AtomicBool,
     struck: AtomicBool,
     dead: AtomicBool,
 }
 
 impl Machine {
     pub(super) fn new(disk: Disk, strikes_at: u64, blow: Blow) -> Arc<Self> {
+        Self::started(disk, strikes_at, blow, 0)
+    }
+
+    /// One that is started at this time, so that time goes on from one life to the next.
+    pub(super) fn started(disk: Disk, strikes_at: u64, blow: Blow, started_ms: u64) -> Arc<Self> {
         Arc::new(Self {
             disk,
             moments: AtomicU64::new(0),
             strikes_at,
             blow,
+            started_ms,
+            spared: AtomicBool::new(false),
             struck: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         })
@@ -61,9 +84,15 @@ impl Machine {
 
     /// A moment passes; at the chosen one the blow falls. True while the process lives.
     pub(super) fn moment(&self) -> bool {
-        if self.moments.fetch_add(1, Ordering::SeqCst) == self.strikes_at {
+        let moment = self.moments.fetch_add(1, Ordering::SeqCst);
+        if moment == self.strikes_at && !self.spared.load(Ordering::SeqCst) {
             self.struck.store(true, Ordering::SeqCst);
             self.strike();
+        }
+        if let Blow::FullFor(moments) = self.blow
+            && moment == self.strikes_at.saturating_add(moments)
+        {
+            self.heal();
         }
         !self.is_dead()
     }
@@ -77,7 +106,27 @@ impl Machine {
                 self.disk.plan(Plan { crash_at: Some(now), ..Plan::default() });
             }
             Blow::DiskFails => self.disk.plan(Plan { fail_at: Some((now, Failure::Io)), ..Plan::default() }),
-            Blow::DiskFull => self.disk.plan(Plan { room_bytes: Some(now % 600), ..Plan::default() }),
+            Blow::DiskFull | Blow::FullFor(_) => {
+                self.disk.plan(Plan { room_bytes: Some(now % 600), ..Plan::default() });
+            }
+        }
+    }
+
+    /// What its clock shows.
+    pub(super) fn time_ms(&self) -> u64 {
+        self.started_ms.saturating_add(self.moments.load(Ordering::SeqCst))
+    }
+
+    /// From here on nothing befalls it, and there is room on its disk.
+    pub(super) fn spare(&self) {
+        self.spared.store(true, Ordering::SeqCst);
+        self.heal();
+    }
+
+    /// There is room on the disk again.
+    fn heal(&self) {
+        if !self.is_dead() {
+            self.disk.plan(Plan::default());
         }
     }
 
@@ -98,7 +147,9 @@ impl Machine {
         self.dead.store(true, Ordering::SeqCst);
         match self.blow {
             Blow::PowerCut if self.was_struck() => self.disk.after_power_cut(),
-            Blow::PowerCut | Blow::Kill | Blow::DiskFails | Blow::DiskFull => self.disk.after_kill(),
+            Blow::PowerCut | Blow::Kill | Blow::DiskFails | Blow::DiskFull | Blow::FullFor(_) => {
+                self.disk.after_kill()
+            }
         }
     }
 
@@ -152,8 +203,7 @@ struct WiredClock {
 impl Clock for WiredClock {
     fn now_ms(&self) -> i64 {
         self.machine.moment();
-        let moments = self.machine.moments.load(Ordering::SeqCst);
-        1_790_000_000_000_i64.saturating_add(i64::try_from(moments).unwrap_or(0))
+        1_790_000_000_000_i64.saturating_add(i64::try_from(self.machine.time_ms()).unwrap_or(0))
     }
 
     fn elapsed(&self) -> Duration {

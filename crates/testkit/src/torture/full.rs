@@ -143,6 +143,7 @@ impl Filling<'_> {
                 Ok(Ok(()))
             }
             Err(Fault::Ledger(full @ AppendError::Full)) => Ok(Err(full.to_string())),
+            Err(Fault::Unrecorded { why, .. }) => Ok(Err(why)),
             Ok(other) => Err(format!("{id}: {other:?}").into()),
             Err(fault) => Err(format!("{id}: {fault}").into()),
         }

@@ -53,7 +53,7 @@ impl Executor<tier::Wasm> for Native {
                 let call = ToolCall { tool: wanted.to_owned(), args: permit.args().clone() };
                 return Ok(match permit.syscall(Op::RunTool(call)).await.unwrap() {
                     Reply::Done(outcome) => RawOutput::new(outcome.output.into_bytes()),
-                    Reply::Denied(denial) => RawOutput::failed(denial.reason.code, denial.reason.message),
+                    Reply::Denied(denial) => RawOutput::failed(&denial.reason.code, denial.reason.message),
                     Reply::Pending(_) => RawOutput::failed("pending", ""),
                 });
             }

@@ -1,33 +1,38 @@
 //! `regent model pull`: brings weights onto this machine, with a bar while they come.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use regent_kernel::BoxFuture;
-use regent_models::pull::{self, Package, Packages, Progress, PullError, Told, Weights};
-use serde_json::json;
+use regent_kernel::{Op, ToolCall};
+use regent_models::pull::{self, Progress, PullError, Told, Weights};
+use serde_json::{Value, json};
 
+use crate::calls;
+use crate::chores;
 use crate::codes;
+use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 
 /// Letters of the bar.
 const BAR_WIDTH: u64 = 30;
-/// One package may take so long.
-const PACKAGE_MS_MAX: u64 = 30 * 60_000;
-/// The tools that bring packages, in the order in which they are tried.
-const PIPS: &[(&str, &[&str])] = &[("pip", &[]), ("pip3", &[]), ("python3", &["-m", "pip"])];
 
 pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult {
     let name = name.or_else(|| pull::names().next()).unwrap_or_default();
-    let weights = pull::find(name).map_err(failure)?;
+    let weights =
+        pull::find(name).map_err(|error: PullError| Failure::new(codes::MODEL_WEIGHTS, error.to_string()))?;
     let folder = context.paths.weights();
     let was_there = pull::is_pulled(&folder, name);
-    let told = bar(context, weights);
-    let file = pull::pull(weights, &folder, Some(&Pip), &told).await.map_err(failure)?;
+    let host = compose::for_chores(context, chores::model_tools(folder, bar(context, weights))).await?;
+    let op = Op::RunTool(ToolCall { tool: "model.pull".to_owned(), args: json!({"name": name}) });
+    let outcome = calls::call_on(context, &host, &host.operator(), op).await;
+    let pulled = outcome.and_then(|outcome| calls::result_json(&outcome));
+    let closed = host.shutdown().await;
+    let pulled = pulled?;
+    closed?;
+    let file = PathBuf::from(pulled.get("file").and_then(Value::as_str).unwrap_or_default());
     if !was_there && context.screen.draws {
         context.screen.say("\n");
     }
@@ -41,16 +46,6 @@ pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult 
     );
     let value = json!({"model": format!("local/{name}"), "file": file, "bytes": weights.bytes, "sha256": weights.sha256, "pulled": !was_there});
     Ok(Done::new(value, text))
-}
-
-fn failure(error: PullError) -> Failure {
-    let code = match error {
-        PullError::Unknown { .. } => codes::MODEL_WEIGHTS,
-        PullError::Digest { .. } => codes::MODEL_DIGEST,
-        PullError::DiskFull(_) | PullError::Write(_) => codes::MODEL_WRITE,
-        PullError::Cut { .. } | PullError::Nowhere(_) => codes::MODEL_SOURCE,
-    };
-    Failure::new(code, error.to_string())
 }
 
 /// On a terminal a bar that moves; elsewhere a line for each tenth.
@@ -79,39 +74,4 @@ fn bar(context: &Context, weights: &Weights) -> Told {
             screen.say(&format!("{name}: {percent} % ({done_mb} of {total_mb} MB)\n"));
         }
     })
-}
-
-/// The package tool of whoever sits here. It downloads, as that person, into a folder of ours; nothing is installed, built or run.
-struct Pip;
-
-impl Packages for Pip {
-    fn download<'a>(&'a self, package: &'a Package, into: &'a Path) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async move {
-            let mut why = "no `pip` is here".to_owned();
-            for (program, before) in PIPS {
-                let mut args: Vec<OsString> = before.iter().map(OsString::from).collect();
-                let own = [
-                    "download",
-                    "--no-deps",
-                    "--only-binary=:all:",
-                    "--no-input",
-                    "--quiet",
-                    "--no-cache-dir",
-                    "--dest",
-                ];
-                args.extend(own.map(OsString::from));
-                args.push(into.into());
-                args.push(format!("{}=={}", package.name, package.version).into());
-                match regent_sandbox::run_plain(program, &args, PACKAGE_MS_MAX).await {
-                    Ok(ended) if ended.is_good => return Ok(()),
-                    Ok(ended) => {
-                        why = ended.said.trim().lines().next_back().unwrap_or("it failed").to_owned()
-                    }
-                    // Not there: the next one may be.
-                    Err(_) => {}
-                }
-            }
-            Err(why)
-        })
-    }
 }

@@ -1,0 +1,274 @@
+//! What really happened, and what was promised: the simulation's own records, beside the kernel's.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{
+    BoxFuture, ExecuteError, Executor, Fault, Op, Permit, Principal, RawOutput, Reply, Status, TicketId, tier,
+};
+use regent_ledger::{Kind, LaneId, Reader, Receipt};
+use regent_store::{MemoryState, Record, State, StateError, Step};
+use serde_json::{Value, json};
+
+use super::AT_ONCE;
+use super::schedule::pause;
+use crate::sim::world::Machine;
+
+/// Shared by all callers of a world, over all its lives.
+#[derive(Debug, Default)]
+pub(super) struct Book(Mutex<Pages>);
+
+#[derive(Debug, Default)]
+struct Pages {
+    machine: Option<Arc<Machine>>,
+    now: u64,
+    next_id: u64,
+    /// When each call began, and its tool.
+    begun: BTreeMap<u64, (u64, String)>,
+    marks: Vec<(u64, String)>,
+    acks: BTreeSet<u64>,
+    /// Outcomes of this life that were not written, and since when that was known.
+    owed: Vec<(Receipt, u64)>,
+    running: usize,
+    calls_left: u64,
+    questions: VecDeque<(u64, TicketId)>,
+    /// Calls that an approval was sent for, and those whose approval is certain.
+    answered: Vec<u64>,
+    approved: BTreeSet<u64>,
+    /// Who asked, in this life: an approval is for that very agent.
+    askers: BTreeMap<u64, Principal>,
+    callers_left: usize,
+    breaches: Vec<String>,
+}
+
+impl Book {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn next_life(&self, machine: &Arc<Machine>) {
+        let mut pages = self.pages();
+        pages.machine = Some(Arc::clone(machine));
+        // The next kernel settles what the last one owed.
+        pages.owed.clear();
+        pages.questions.clear();
+        pages.approved.clear();
+        pages.askers.clear();
+        (pages.running, pages.callers_left) = (0, 0);
+    }
+
+    /// The first thing that did not hold.
+    pub(super) fn held(&self) -> Result<(), String> {
+        self.pages().breaches.first().map_or(Ok(()), |breach| Err(breach.clone()))
+    }
+
+    pub(super) fn fresh_id(&self) -> u64 {
+        let mut pages = self.pages();
+        pages.next_id += 1;
+        pages.next_id
+    }
+
+    pub(super) fn limit_calls(&self, calls: u64) {
+        self.pages().calls_left = calls;
+    }
+
+    pub(super) fn begins(&self, id: u64, tool: &str) {
+        let mut pages = self.pages();
+        pages.now += 1;
+        let now = pages.now;
+        pages.begun.insert(id, (now, tool.to_owned()));
+    }
+
+    pub(super) fn ended(&self, id: u64, reply: &Result<Reply, Fault>) {
+        let mut pages = self.pages();
+        // The reply reaches the caller only if the process still lives by then.
+        if pages.machine.as_ref().is_none_or(|machine| machine.is_dead()) {
+            return;
+        }
+        pages.now += 1;
+        let now = pages.now;
+        let has_mark = pages.marks.iter().any(|(marked, _)| *marked == id);
+        match reply {
+            Ok(Reply::Done(outcome)) if outcome.status == Status::Ok => {
+                pages.acks.insert(id);
+            }
+            Err(Fault::Unrecorded { intent, .. }) => pages.owed.push((*intent, now)),
+            Err(fault) if has_mark => {
+                pages.breaches.push(format!("{id} happened, and was reported as not done: {fault}"));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// The effect of a call takes place.
+    fn mark(&self, id: u64, tool: &str, machine: &Machine) {
+        let mut pages = self.pages();
+        let began = pages.begun.get(&id).map_or(0, |(began, _)| *began);
+        let owed = pages.owed.iter().filter(|(_, since)| *since < began).map(|(intent, _)| *intent);
+        let late: Vec<Receipt> =
+            owed.filter(|intent| !has_outcome(machine, intent.lane, intent.seq)).collect();
+        for intent in late {
+            let breach = format!("{id} was let in while the outcome of call {} was owed", intent.seq);
+            pages.breaches.push(breach);
+        }
+        pages.marks.push((id, tool.to_owned()));
+        match pages.calls_left.checked_sub(1) {
+            Some(left) => pages.calls_left = left,
+            None => pages.breaches.push(format!("{id} is one call more than the budget has")),
+        }
+        if tool == "ask" {
+            let said = pages.answered.iter().filter(|answered| **answered == id).count();
+            let used = pages.marks.iter().filter(|(marked, _)| *marked == id).count();
+            if used > said {
+                pages.breaches.push(format!("{id} ran {used} times with {said} approvals"));
+            }
+        }
+    }
+
+    fn enters(&self) {
+        let mut pages = self.pages();
+        pages.running += 1;
+        if pages.running > AT_ONCE && pages.calls_left < u64::MAX / 2 {
+            let running = pages.running;
+            pages
+                .breaches
+                .push(format!("{running} calls ran at once, and the budget has room for {AT_ONCE}"));
+        }
+    }
+
+    fn exits(&self) {
+        let mut pages = self.pages();
+        pages.running = pages.running.saturating_sub(1);
+    }
+
+    /// A question waits. One that was decided before its approval arrived is answered already.
+    pub(super) fn asks(&self, id: u64, asker: &Principal, ticket: TicketId) {
+        let mut pages = self.pages();
+        pages.askers.insert(id, asker.clone());
+        if !pages.approved.contains(&id) && !pages.questions.iter().any(|(_, asked)| *asked == ticket) {
+            pages.questions.push_back((id, ticket));
+        }
+    }
+
+    /// The next question; its answer may take effect from now on.
+    pub(super) fn next_question(&self) -> Option<(u64, TicketId)> {
+        let mut pages = self.pages();
+        let next = pages.questions.pop_front()?;
+        pages.answered.push(next.0);
+        Some(next)
+    }
+
+    /// A question that could not be answered is put back.
+    pub(super) fn put_back(&self, id: u64, ticket: TicketId) {
+        self.pages().questions.push_back((id, ticket));
+    }
+
+    pub(super) fn approved(&self, id: u64) {
+        self.pages().approved.insert(id);
+    }
+
+    pub(super) fn unused_approvals(&self) -> Vec<(u64, Principal)> {
+        let pages = self.pages();
+        let used: BTreeSet<u64> = pages.marks.iter().map(|(id, _)| *id).collect();
+        let unused = pages.approved.difference(&used);
+        unused.filter_map(|id| Some((*id, pages.askers.get(id)?.clone()))).collect()
+    }
+
+    /// All ids lie below this.
+    pub(super) fn ids(&self) -> u64 {
+        self.pages().next_id.saturating_add(1)
+    }
+
+    pub(super) fn leaves(&self) {
+        self.pages().callers_left += 1;
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.pages().callers_left
+    }
+
+    pub(super) fn effects_of(&self, tool: &str) -> usize {
+        self.pages().marks.iter().filter(|(_, of)| of == tool).count()
+    }
+
+    pub(super) fn marks(&self) -> Vec<u64> {
+        self.pages().marks.iter().map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn acks(&self) -> BTreeSet<u64> {
+        self.pages().acks.clone()
+    }
+
+    pub(super) fn acknowledged(&self) -> usize {
+        self.pages().acks.len()
+    }
+}
+
+/// Whether the disk has the outcome of a call. After a full disk it can be in another lane than the intent.
+fn has_outcome(machine: &Machine, lane: LaneId, seq: u64) -> bool {
+    let Ok(mut entries) = Reader::on(Arc::new(machine.disk())).entries() else { return false };
+    let is_it = |body: &Value, of: LaneId| {
+        let named = body.get("lane").and_then(Value::as_str).map_or_else(|| of.to_string(), str::to_owned);
+        body.get("intent").and_then(Value::as_u64) == Some(seq) && named == lane.to_string()
+    };
+    entries
+        .any(|entry| entry.is_ok_and(|entry| entry.kind == Kind::Outcome && is_it(&entry.body, entry.lane)))
+}
+
+/// The tools: each leaves its mark, and others go on before and after.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) machine: Arc<Machine>,
+    pub(super) book: Arc<Book>,
+}
+
+impl Executor<tier::Host> for Worker {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Host>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        Box::pin(async move {
+            let Op::RunTool(call) = permit.call().op() else {
+                return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
+            };
+            let id = permit.args().get("id").and_then(Value::as_u64).unwrap_or(0);
+            self.book.enters();
+            pause(1).await;
+            if self.machine.moment() {
+                self.book.mark(id, &call.tool, &self.machine);
+            }
+            self.machine.moment();
+            pause(1).await;
+            self.book.exits();
+            Ok(RawOutput::json(&json!({"marked": id})))
+        })
+    }
+}
+
+/// The shared state as this machine's process sees it: a dead process changes nothing.
+#[derive(Debug)]
+pub(super) struct WiredState {
+    pub(super) machine: Arc<Machine>,
+    pub(super) inner: Arc<MemoryState>,
+}
+
+impl State for WiredState {
+    fn change(&self, step: Step<'_>) -> Result<(), StateError> {
+        if !self.machine.moment() {
+            return Err(StateError::Unusable("this process is dead".to_owned()));
+        }
+        self.inner.change(step)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
+        self.inner.get(key)
+    }
+
+    fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
+        self.inner.scan(prefix)
+    }
+
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
+        self.inner.stale(now_ms)
+    }
+}

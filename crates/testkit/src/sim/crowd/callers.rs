@@ -1,0 +1,71 @@
+//! Who calls: agents that want things done, and a person who answers their questions.
+
+use std::sync::Arc;
+
+use regent_kernel::{Answer, Fault, Host, Op, Principal, Reply, Scope, Status};
+use serde_json::json;
+
+use super::book::Book;
+use super::schedule::pause;
+use crate::drivers::run;
+use crate::random::Random;
+
+const CALLS_MAX: u64 = 6;
+/// How often a call is tried before its caller gives up on it.
+const TRIES_MAX: u32 = 12;
+
+/// One agent, one call after another.
+pub(super) async fn make_calls(host: Host, agent: Principal, book: Arc<Book>, mut random: Random) {
+    for _ in 0..1 + random.below(CALLS_MAX) {
+        let tool = match random.below(8) {
+            0 | 1 => "ping",
+            2 | 3 => "pay",
+            4 | 5 => "ask",
+            _rest => "mark",
+        };
+        let mut id = book.fresh_id();
+        for _ in 0..TRIES_MAX {
+            book.begins(id, tool);
+            let reply = host.attached(&agent, run(tool, json!({"id": id}))).await;
+            book.ended(id, &reply);
+            match reply {
+                Ok(Reply::Done(_)) => break,
+                Ok(Reply::Pending(ticket)) => book.asks(id, &agent, ticket.id),
+                // Another call holds what is left; it is worth waiting.
+                Ok(Reply::Denied(denial)) if denial.reason.code == "budget.held" => {}
+                // The agent is suspended, and nobody lets it go on.
+                Ok(Reply::Denied(denial)) if denial.reason.code == "budget.exhausted" => {
+                    return book.leaves();
+                }
+                Ok(Reply::Denied(_)) => break,
+                Err(Fault::Ledger(_)) => {}
+                // It happened: nobody repeats it.
+                Err(Fault::Unrecorded { .. }) => break,
+                Err(_over) => return book.leaves(),
+            }
+            if tool != "ask" {
+                id = book.fresh_id();
+            }
+            pause(1 + random.below(4)).await;
+        }
+        pause(random.below(3)).await;
+    }
+    book.leaves();
+}
+
+/// The person says yes to everything, as long as somebody is there.
+pub(super) async fn answer_questions(host: Host, book: Arc<Book>, callers: usize) {
+    while book.left() < callers {
+        pause(1).await;
+        let Some((id, ticket)) = book.next_question() else { continue };
+        let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
+        let op = Op::Answer { ticket: ticket.clone(), answer };
+        match host.attached(&host.operator(), op).await {
+            Ok(Reply::Done(outcome)) if outcome.status == Status::Ok => book.approved(id),
+            // Taken, refused, or written down nowhere: nobody can rely on it.
+            Ok(_) | Err(Fault::Unrecorded { .. }) => {}
+            Err(Fault::Ledger(_)) => book.put_back(id, ticket),
+            Err(_over) => return,
+        }
+    }
+}
