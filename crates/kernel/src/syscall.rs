@@ -16,7 +16,7 @@ mod reading;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use regent_ledger::{AppendError, Receipt};
+use regent_ledger::{AppendError, Draft, Receipt};
 use regent_policy::{ArgLabels, Question, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -250,6 +250,14 @@ impl Core {
         Ok(Judged { verdict, asked, reservation })
     }
 
+    /// Only the intent of a call that will run may wait for its outcome's signature.
+    async fn record_judged(&self, draft: Draft, verdict: &Verdict) -> Result<Receipt, Fault> {
+        match verdict {
+            Verdict::Allow(_) => self.record_allowed(draft).await,
+            Verdict::Ask(_) | Verdict::Deny(_) => self.record_intent(draft).await,
+        }
+    }
+
     async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
@@ -259,10 +267,7 @@ impl Core {
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
-        let intent = match &verdict {
-            Verdict::Allow(_) => self.record_allowed(draft).await?,
-            Verdict::Ask(_) | Verdict::Deny(_) => self.record_intent(draft).await?,
-        };
+        let intent = self.record_judged(draft, &verdict).await?;
         facts.charges.keep();
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
@@ -323,9 +328,7 @@ impl Core {
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error));
         let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
         let receipt = self.record_outcome(draft).await.map_err(|error| unrecorded(error.to_string()))?;
-        if let Some(breach) = breach {
-            self.seal(&breach);
-        }
+        breach.iter().for_each(|breach| self.seal(breach));
         self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)
             .map_err(|fault| unrecorded(fault.to_string()))?;
         // Only now is it over: whoever takes the kernel down waits for this.

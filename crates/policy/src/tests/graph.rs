@@ -94,6 +94,6 @@ fn a_warning_is_heard_and_allows_nothing() {
         "version: 1\nrules: [{ id: w, effect: warn, match: { tool: [x, y] }, reason: careful }, { id: a, effect: allow, match: { tool: x } }]",
     );
     let Verdict::Allow(grant) = decide(&policy, "{ tool: x }") else { panic!("allowed") };
-    assert_eq!((grant.warnings[0].code, &*grant.warnings[0].message), (codes::WARNED, "careful"));
+    assert_eq!((&*grant.warnings[0].code, &*grant.warnings[0].message), (codes::WARNED, "careful"));
     assert_eq!(verdict(&policy, "{ tool: y }"), "deny policy.no_rule");
 }

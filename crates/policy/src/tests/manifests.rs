@@ -164,9 +164,13 @@ fn what_came_back_is_changed_or_withheld() {
     let (said, bytes) = review(read(), r#"{"text":"maskme","n":1}"#, None);
     assert!(said.is_ok());
     assert_eq!(serde_json::from_str::<Value>(&bytes).unwrap(), json!({"text": "masked", "n": 1}));
-    assert_eq!(review(read(), r#"{"text":"forbidden"}"#, None).0, Err("policy.withheld"));
+    assert_eq!(review(read(), r#"{"text":"forbidden"}"#, None).0, Err("policy.withheld".into()));
     let escalated = r#"{"say":{"decision":"escalate"}}"#;
-    assert_eq!(review(read(), escalated, None).0, Err("policy.withheld"), "nobody is asked afterwards");
+    assert_eq!(
+        review(read(), escalated, None).0,
+        Err("policy.withheld".into()),
+        "nobody is asked afterwards"
+    );
     let labelled = r#"{"say":{"decision":"allow","result_labels":["odd"]}}"#;
     assert_eq!(review(read(), labelled, None).0.unwrap().confidentiality, Some(Confidentiality::Secret));
     assert!(review(read(), "plain text", None).0.is_ok());
@@ -181,7 +185,7 @@ fn what_came_back_is_changed_or_withheld() {
     assert_eq!(serde_json::from_str::<Value>(&bytes).unwrap()["message"]["text"], "masked", "the output");
     let (said, bytes) = review(infer(), &answer("maskme", call), None);
     assert!(said.is_ok() && bytes.contains("maskme"), "not the last word, and the response has no `text`");
-    assert_eq!(review(infer(), &answer("forbidden", json!([])), None).0, Err("policy.withheld"));
+    assert_eq!(review(infer(), &answer("forbidden", json!([])), None).0, Err("policy.withheld".into()));
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn at_most_one_payment_across_sessions_and_side_by_side() {
     assert!(call.with_facts(|facts| policy.begin(facts, false, session.notes())).is_ok());
     let before = session.clone();
     let late = call.with_facts(|facts| policy.begin(facts, false, session.notes())).unwrap_err();
-    assert_eq!((late.code, &*late.rule.unwrap().id), (codes::SEQUENCE, "one-payment"));
+    assert_eq!((&*late.code.clone(), &*late.rule.unwrap().id), (codes::SEQUENCE, "one-payment"));
     assert_eq!(session, before);
     assert_eq!(session.make(&policy, pay, Confidentiality::Public, true), "deny");
     assert_eq!(session.next().make(&policy, pay, Confidentiality::Public, true), "deny");

@@ -70,7 +70,7 @@ fn a_toolkit_policy_loads_as_it_is() {
     let Verdict::Allow(grant) = decide(&policy, "{ tool: pay, agent: ada, args: { amount: 5 } }") else {
         panic!("allowed")
     };
-    assert_eq!((grant.warnings[0].code, &*grant.warnings[0].message), (codes::WARNED, "money moves"));
+    assert_eq!((&*grant.warnings[0].code, &*grant.warnings[0].message), (codes::WARNED, "money moves"));
     assert_eq!(grant.charges[0].limit, 5);
     // A blank priority comes last, and the first in the file wins among equals.
     let open = file(
