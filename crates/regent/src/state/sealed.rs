@@ -53,6 +53,10 @@ impl Sealed {
 }
 
 impl State for Sealed {
+    fn stale(&self, now_ms: i64) -> Result<Vec<String>, StateError> {
+        self.inner.stale(now_ms)
+    }
+
     fn change(&self, step: Step<'_>) -> Result<(), StateError> {
         self.inner.change(&mut |records| step(&mut Within { sealed: self, records }))
     }
