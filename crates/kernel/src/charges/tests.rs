@@ -30,6 +30,8 @@ async fn set_calls(world: &World, calls: u64) {
 
 async fn approve(world: &World) {
     let Reply::Pending(ticket) = world.work(json!({})).await else { panic!("not asked") };
+    // Nobody reads faster.
+    world.clock.advance_ms(2_000);
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
     assert!(is_done(&world.as_operator(Op::Answer { ticket: ticket.id, answer }).await));
 }
@@ -111,6 +113,7 @@ async fn k2_a_call_whose_intent_cannot_be_written_uses_neither_rate_nor_count_no
         let stage = Stage::new(policy).await;
         if policy == ASK {
             let Ok(Reply::Pending(ticket)) = stage.work().await else { panic!("not asked") };
+            stage.world.clock.advance_ms(2_000);
             let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
             let answered = stage.world.as_operator(Op::Answer { ticket: ticket.id, answer });
             assert!(is_done(&stepped(&stage.ledger, answered).await));
