@@ -158,6 +158,11 @@ impl Reader {
 
     /// The last entries of the whole ledger that aren't the ledger's own, oldest first.
     pub fn tail(&self, count: usize) -> Result<Vec<Entry>, ReadError> {
+        self.tail_of(count, |kind| !kind.is_internal())
+    }
+
+    /// The last entries of the whole ledger whose kind is wanted, oldest first.
+    pub fn tail_of(&self, count: usize, wanted: impl Fn(Kind) -> bool) -> Result<Vec<Entry>, ReadError> {
         let settled = self.settled()?;
         let mut all: Vec<Vec<Entry>> = Vec::new();
         for lane in self.lanes()? {
@@ -166,7 +171,7 @@ impl Reader {
                 let mut entries = self.lane_from(lane, position, settled.get(&lane).copied())?;
                 entries.segments.truncate(position + 1);
                 let mut here: Vec<Entry> = entries
-                    .filter(|entry| !entry.as_ref().is_ok_and(|entry| entry.kind.is_internal()))
+                    .filter(|entry| entry.as_ref().map_or(true, |entry| wanted(entry.kind)))
                     .collect::<Result<_, _>>()?;
                 here.append(&mut found);
                 found = here;

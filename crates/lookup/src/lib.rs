@@ -3,7 +3,7 @@
 //!
 //! It proves nothing and is never asked for proof: a hit is a place, and whoever wants the entry reads it from the ledger. What is
 //! derived can be made again, so a file that is damaged, of another version or out of step with the ledger is thrown away. Only entries
-//! under a signed checkpoint are taken in; an unproven tail may yet be cut.
+//! under a signed checkpoint are taken in, and intents before one that nobody vouches for; an unproven tail may yet be cut.
 
 mod costs;
 mod query;
@@ -22,7 +22,7 @@ pub use query::{Hit, Query};
 pub use tasks::Span;
 
 /// Raised when the columns change; an index of another version is made anew.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// How long a refresh waits for another process that is at it.
 const BUSY_MS_MAX: u64 = 10_000;
 /// The ledger's own entries (checkpoints and the like) are nobody's to look for.
@@ -202,11 +202,20 @@ fn take_in(
         }
     }
     let mut last: Option<Digest> = None;
+    // A crash may have left entries in the middle of a lane that nobody vouches for. An outcome among them proves nothing; an intent may
+    // have been acted on, so its task has to find it. Those at the end of a lane may yet be cut.
+    let mut unvouched: Vec<Entry> = Vec::new();
     for entry in entries {
         let entry: Entry = entry?;
-        // The end of a lane may yet be cut; and a crash may have left entries in its middle that nobody vouches for.
         if !entry.proven {
+            if entry.kind == Kind::Intent && !entry.refused {
+                unvouched.push(entry);
+            }
             continue;
+        }
+        for intent in unvouched.drain(..) {
+            rows::insert(connection, &intent)?;
+            taken += 1;
         }
         rows::insert(connection, &entry)?;
         (size, last, taken) = (entry.seq + 1, Some(entry.hash), taken + 1);

@@ -390,6 +390,10 @@ mod tests {
             "tool.rollback",
             "tool.remove",
             "gen.any",
+            "audit.erase",
+            "model.pull",
+            "package.download",
+            "workspace.restore",
         ];
         assert_eq!(lint(&policy, &tools), []);
     }

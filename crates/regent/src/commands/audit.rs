@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use regent_kernel::{Op, ToolCall};
-use regent_ledger::{Digest, Entry, LaneId, ReadError, Reader};
+use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -234,18 +234,14 @@ struct Wanted {
     all: bool,
 }
 
-/// Of the newest entries, how many are looked at for each that is wanted: the ledger's own ones stand between.
-const ENTRIES_PER_LINE: usize = 4;
 const FOLLOW_PAUSE_MS: u64 = 250;
 /// How many entries may come between two looks without one being missed.
 const FOLLOW_ENTRIES_MAX: usize = 1000;
 
 fn newest(reader: &Reader, wanted: Wanted) -> Result<Vec<Entry>, Failure> {
-    let mut entries =
-        reader.tail(wanted.count.saturating_mul(ENTRIES_PER_LINE)).map_err(|error| unreadable(&error))?;
-    entries.retain(|entry| wanted.all || !entry.kind.is_internal());
-    let surplus = entries.len().saturating_sub(wanted.count);
-    Ok(entries.split_off(surplus))
+    // What was erased is an auditor's business, although the ledger writes it itself.
+    let is_shown = |kind: Kind| wanted.all || !kind.is_internal() || kind == Kind::Erase;
+    reader.tail_of(wanted.count, is_shown).map_err(|error| unreadable(&error))
 }
 
 async fn tail(context: &Context, folder: &std::path::Path, wanted: Wanted, follow: bool) -> CommandResult {

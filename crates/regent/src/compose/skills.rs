@@ -14,6 +14,9 @@ use crate::trust::Trust;
 
 /// Tools of projects that are trusted, and one of each family that grows: a rule may speak of them wherever it is read.
 const ELSEWHERE: &[&str] = &[
+    "audit.erase",
+    "model.pull",
+    "package.download",
     "skill.list",
     "skill.read",
     "skill.install",

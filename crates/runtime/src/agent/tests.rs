@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{BoxFuture, Host, Inference, Message, Role, TaskId};
+use regent_kernel::{BoxFuture, Host, Inference, Message, Reply, Role, TaskId};
 use regent_testkit::{Behaviour, Marks, Puppet, Says, Spans, TestKernel, spec};
 use serde_json::json;
 
@@ -461,7 +461,12 @@ async fn a_task_whose_question_was_answered_is_resumed_with_the_others() {
     assert!(runtime.resume_all().await.unwrap().is_empty(), "nobody has answered");
     let answer = regent_kernel::Answer::Approve { scope: regent_kernel::Scope::Once, valid_ms: 60_000 };
     let answered = regent_kernel::Op::Answer { ticket: ticket.clone(), answer };
-    test.kernel.syscall(&test.kernel.operator(), answered).await.unwrap();
+    // Nothing counts before the question can have been read.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let Ok(Reply::Done(taken)) = test.kernel.syscall(&test.kernel.operator(), answered).await else {
+        panic!("the answer is not taken")
+    };
+    assert_eq!(taken.status, regent_kernel::Status::Ok);
     let mut left = runtime.resume_all().await.unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].ended().await.unwrap().answer.unwrap().text, "done");

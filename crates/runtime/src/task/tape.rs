@@ -32,6 +32,9 @@ pub struct Recorded {
     pub why: Option<String>,
     /// Where its arguments are.
     pub args: Option<Digest>,
+    /// Whether a signature covers it. What one without says about the task's state is nobody's word.
+    #[serde(skip)]
+    pub vouched: bool,
     /// How it ended, if that is known.
     pub end: Option<End>,
 }
@@ -179,7 +182,8 @@ pub fn read_from(
         if entry.kind == Kind::Outcome && entry.proven {
             ends.push(entry);
         } else if entry.kind == Kind::Intent
-            && entry.proven
+            // One that nobody vouches for may have been acted on: it is a step without an end.
+            && !entry.refused
             && let Some((task, step)) = begun(&entry)
             && wanted(&task)
         {
@@ -212,6 +216,7 @@ fn begun(entry: &Entry) -> Option<(TaskId, Recorded)> {
         verdict: text("/verdict/effect").unwrap_or_default(),
         why: text("/verdict/reason"),
         args: text("/args/sha256").and_then(|digest| digest.parse().ok()),
+        vouched: entry.proven,
         end: None,
     };
     Some((task, step))
@@ -261,8 +266,9 @@ impl Tape {
             used: self.used(),
             snapshots: Vec::new(),
         };
-        for step in self.steps.iter().filter(|step| step.step.starts_with("run/") && step.step != RECORD_STEP)
-        {
+        let is_word =
+            |step: &&Recorded| step.vouched && step.step.starts_with("run/") && step.step != RECORD_STEP;
+        for step in self.steps.iter().filter(is_word) {
             let Some(text) = content(payloads, step)? else { continue };
             let Ok(said) = serde_json::from_str::<Said>(&text) else { continue };
             if let (Some(id), Some(after)) = (said.snapshot, said.after) {
@@ -364,6 +370,7 @@ mod tests {
                 verdict: verdict.to_owned(),
                 why: None,
                 args: Some(digest),
+                vouched: true,
                 end: None,
             }],
         };
