@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cgroup::{self, Hierarchy};
 use crate::children::Sweep;
-use crate::ended::Confinement;
+use crate::ended::{Confinement, EndedBy};
 use crate::error::{SandboxError, Step};
 use crate::launch::Running;
 use crate::memory;
@@ -146,7 +146,7 @@ pub(crate) fn run_blocking(spec: &Spec, means: Means, builtin: Builtin) -> Resul
             .read_to_end(&mut bytes)
             .map_err(|cause| SandboxError::Host { doing: "probing", cause })?;
     }
-    Report::read(&bytes, &running, spec)
+    Report::read(&bytes, &running, spec, EndedBy::Itself)
 }
 
 fn closed(error: &SandboxError) -> Closed {

@@ -95,7 +95,7 @@ pub(crate) async fn run_with(
     // Everyone who could write is dead: what they wrote is shown, and the terminal put back.
     drop(relay);
     streams.drain();
-    let report = Report::read(&streams.status.bytes, &running, spec)?;
+    let report = Report::read(&streams.status.bytes, &running, spec, why)?;
     let out_of_memory = why == EndedBy::Itself && running.group.ran_out_of_memory();
     let obtained = obtained(spec, means, &running, report.got);
     let refused = running.supervisor.as_ref().map(Supervisor::refused).unwrap_or_default();
@@ -214,7 +214,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn read(bytes: &[u8], running: &Running, spec: &Spec) -> Result<Self, SandboxError> {
+    pub(crate) fn read(
+        bytes: &[u8],
+        running: &Running,
+        spec: &Spec,
+        why: EndedBy,
+    ) -> Result<Self, SandboxError> {
         let (mut got, mut status, mut cpu_ms, mut peak_kib) = (None, None, 0, 0);
         for record in bytes.as_chunks::<RECORD_BYTES>().0 {
             match Record::decode(*record) {
@@ -229,7 +234,9 @@ impl Report {
                 None => {}
             }
         }
-        // Killed, or out of memory, before it was confined: the program never started.
+        // We may kill the box before it says that it is ready. What it has got by then isn't known, so nothing is claimed.
+        let got = got.or((why != EndedBy::Itself).then_some(0));
+        // Killed by others, or out of memory, before it was confined: the program never started.
         let early = || std::io::Error::other("the box ended before it was ready");
         let got = got.ok_or_else(|| SandboxError::Setup { step: Step::Spawn, at: None, cause: early() })?;
         Ok(Self { got, status: status.unwrap_or(Exit::Signal(libc::SIGKILL)), cpu_ms, peak_kib })

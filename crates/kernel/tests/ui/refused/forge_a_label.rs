@@ -4,5 +4,5 @@ use regent_kernel::{Confidentiality, Integrity, Label, Labelled};
 
 fn main() {
     let label = Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Public };
-    let _forged = Labelled { bytes: b"trust me".to_vec(), label };
+    let _forged = Labelled { bytes: b"trust me".to_vec().into(), label };
 }

@@ -125,7 +125,8 @@ impl Book {
         }
     }
 
-    fn enters(&self) {
+    /// A call runs until what this returns is dropped; a machine that dies drops it too.
+    fn enters(&self) -> Running<'_> {
         let mut pages = self.pages();
         pages.running += 1;
         if pages.running > AT_ONCE && pages.calls_left < u64::MAX / 2 {
@@ -134,11 +135,7 @@ impl Book {
                 .breaches
                 .push(format!("{running} calls ran at once, and the budget has room for {AT_ONCE}"));
         }
-    }
-
-    fn exits(&self) {
-        let mut pages = self.pages();
-        pages.running = pages.running.saturating_sub(1);
+        Running(self)
     }
 
     /// A question waits. One that was decided before its approval arrived is answered already.
@@ -232,16 +229,26 @@ impl Executor<tier::Host> for Worker {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
             };
             let id = permit.args().get("id").and_then(Value::as_u64).unwrap_or(0);
-            self.book.enters();
+            let running = self.book.enters();
             pause(1).await;
             if self.machine.moment() {
                 self.book.mark(id, &call.tool, &self.machine);
             }
             self.machine.moment();
             pause(1).await;
-            self.book.exits();
+            drop(running);
             Ok(RawOutput::json(&json!({"marked": id})))
         })
+    }
+}
+
+/// A call that runs.
+struct Running<'b>(&'b Book);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut pages = self.0.pages();
+        pages.running = pages.running.saturating_sub(1);
     }
 }
 
