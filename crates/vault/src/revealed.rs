@@ -1,8 +1,10 @@
 //! What was ever revealed, so that every later process recognises it, also while the vault is locked.
 //!
-//! The file `vault.revealed` holds no values. Of every form of a revealed value it has a keyed 32-bit tag of the first eight bytes, the
-//! length, and a keyed 128-bit hash of the whole form. The tag finds candidates at the speed of a memory scan; the hash decides. There is
-//! one tag for each form and no tags of overlapping windows: those would give a value away byte by byte.
+//! The file `vault.revealed` holds no values. Of every form of a revealed value it has the length, a keyed 128-bit hash of the whole form,
+//! and a keyed 32-bit tag of the whole form, or of its first [`WINDOW_BYTES_MAX`] bytes if it is longer. A rolling hash for each length
+//! finds candidates by their tags; the hash decides. A tag of fewer bytes would give a value away: the key is in the file, and
+//! some forms spread a byte of the value over three, so short windows could be solved one after the other. Whoever has the file can still
+//! check a guess of a whole value, as with any hash.
 
 use std::ops::Range;
 
@@ -16,9 +18,11 @@ use crate::error::VaultError;
 use crate::scrub;
 
 /// The version of the form on disk.
-const FORM: u32 = 1;
-/// So many bytes of the beginning of a form make its tag. Shorter forms are found by the process that revealed them, and by no later one.
-const WINDOW_BYTES: usize = 8;
+const FORM: u32 = 2;
+/// Shorter forms are found by the process that revealed them, and by no later one.
+const FORM_BYTES_MIN: usize = 8;
+/// So many bytes of a longer form make its tag: twelve of the value or more, also in the widest forms.
+const WINDOW_BYTES_MAX: usize = 48;
 const HASH_BYTES: usize = 16;
 /// A tag, a length and a hash.
 const MARK_BYTES: usize = 4 + 4 + HASH_BYTES;
@@ -31,10 +35,21 @@ pub(crate) struct Revealed {
     key: [u8; 32],
     /// The name of each value, and the hash of the value as it is.
     values: Vec<(String, [u8; HASH_BYTES])>,
+    marks: Vec<Mark>,
+    /// What is looked for, by the length of the window.
+    passes: Vec<Pass>,
+}
+
+/// The forms that are found by a rolling hash over windows of one length.
+#[derive(Debug, Clone)]
+struct Pass {
+    window_bytes: usize,
+    /// What a byte has become when it leaves the window.
+    leaving: u64,
+    /// Whether some tag begins with these bits.
+    filter: Vec<bool>,
     /// By tag.
     marks: Vec<Mark>,
-    /// Whether some tag ends in these bits.
-    filter: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +83,7 @@ impl Revealed {
     pub(crate) fn empty() -> Result<Self, VaultError> {
         let mut key = [0_u8; 32];
         getrandom::fill(&mut key).map_err(|error| VaultError::Random(error.to_string()))?;
-        Ok(Self { key, values: Vec::new(), marks: Vec::new(), filter: filter() })
+        Ok(Self { key, values: Vec::new(), marks: Vec::new(), passes: Vec::new() })
     }
 
     /// Reads what an earlier process wrote.
@@ -82,7 +97,7 @@ impl Revealed {
             return Err(damaged());
         }
         let key = decode(&on_disk.key)?.try_into().map_err(|_| damaged())?;
-        let mut revealed = Self { key, values: Vec::new(), marks: Vec::new(), filter: filter() };
+        let mut revealed = Self { key, values: Vec::new(), marks: Vec::new(), passes: Vec::new() };
         for ValueOnDisk { name, hash, marks } in on_disk.values {
             let value = revealed.values.len();
             let hash = decode(&hash)?.try_into().map_err(|_| damaged())?;
@@ -121,7 +136,9 @@ impl Revealed {
         let place = self.values.len();
         self.values.push((name.to_owned(), self.hash(value.expose())));
         for form in scrub::forms(value.expose()) {
-            if let (Some(tag), Ok(bytes)) = (self.tag(&form), u32::try_from(form.len())) {
+            if let (true, Ok(bytes)) = (form.len() >= FORM_BYTES_MIN, u32::try_from(form.len())) {
+                let window = form.get(..WINDOW_BYTES_MAX).unwrap_or(&form);
+                let tag = self.tag(self.rolled(window));
                 self.marks.push(Mark { tag, bytes, hash: self.hash(&form), value: place });
             }
         }
@@ -150,15 +167,16 @@ impl Revealed {
 
     /// From where on a stream has to wait, because a value may have begun there.
     pub(crate) fn open_at(&self, bytes: &[u8]) -> usize {
-        if self.marks.is_empty() {
-            return bytes.len();
+        let mut open = bytes.len();
+        for pass in &self.passes {
+            open = open.min(bytes.len().saturating_sub(pass.window_bytes.saturating_sub(1)));
+            self.each_candidate(pass, bytes, |at, mark| {
+                if mark.length() > bytes.len().saturating_sub(at) {
+                    open = open.min(at);
+                }
+            });
         }
-        let end = bytes.len().saturating_sub(WINDOW_BYTES.saturating_sub(1));
-        let is_open = |at: &usize| {
-            let room = bytes.len().saturating_sub(*at);
-            self.candidates(bytes, *at).any(|mark| mark.length() > room)
-        };
-        (0..end).find(is_open).unwrap_or(end)
+        open
     }
 
     /// Where values stand, as they are or when decoded; what overlaps is one.
@@ -181,39 +199,57 @@ impl Revealed {
     }
 
     fn plain_spans(&self, bytes: &[u8]) -> Vec<(Range<usize>, usize)> {
-        let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
-        for at in 0..bytes.len().saturating_sub(WINDOW_BYTES.saturating_sub(1)) {
-            let found = self.candidates(bytes, at).filter(|mark| {
-                let form = bytes.get(at..at.saturating_add(mark.length()));
-                form.is_some_and(|form| self.hash(form) == mark.hash)
+        let mut found: Vec<(Range<usize>, usize)> = Vec::new();
+        for pass in &self.passes {
+            self.each_candidate(pass, bytes, |at, mark| {
+                let span = at..at.saturating_add(mark.length());
+                if bytes.get(span.clone()).is_some_and(|form| self.hash(form) == mark.hash) {
+                    found.push((span, mark.value));
+                }
             });
-            let Some(longest) = found.max_by_key(|mark| mark.bytes) else { continue };
-            let end = at.saturating_add(longest.length());
-            match merged.last_mut() {
-                Some((last, _)) if at < last.end => last.end = last.end.max(end),
-                Some(_) | None => merged.push((at..end, longest.value)),
-            }
         }
-        merged
+        found
     }
 
-    /// Forms that may begin here.
-    fn candidates(&self, bytes: &[u8], at: usize) -> impl Iterator<Item = &Mark> {
-        let tag = bytes.get(at..).and_then(|rest| self.tag(rest));
-        let tag = tag.filter(|tag| self.filter.get(slot(*tag)).copied().unwrap_or(false));
-        let first = tag.map_or(self.marks.len(), |tag| self.marks.partition_point(|mark| mark.tag < tag));
-        self.marks.get(first..).unwrap_or_default().iter().take_while(move |mark| Some(mark.tag) == tag)
+    /// Calls `act` with every place where a form of this pass may begin, in order.
+    fn each_candidate(&self, pass: &Pass, bytes: &[u8], mut act: impl FnMut(usize, &Mark)) {
+        let Some(first) = bytes.get(..pass.window_bytes) else { return };
+        let mut rolling = self.rolled(first);
+        // What leaves the window, and what enters it.
+        let moves = bytes.iter().zip(bytes.iter().skip(pass.window_bytes).map(Some).chain([None]));
+        for (at, (left, entered)) in moves.enumerate() {
+            let tag = self.tag(rolling);
+            if pass.filter.get(slot(tag)).copied().unwrap_or(false) {
+                let first = pass.marks.partition_point(|mark| mark.tag < tag);
+                let same = pass.marks.iter().skip(first).take_while(|mark| mark.tag == tag);
+                same.for_each(|mark| act(at, mark));
+            }
+            let Some(entered) = entered else { return };
+            let without = rolling.wrapping_sub(u64::from(*left).wrapping_mul(pass.leaving));
+            rolling = without.wrapping_mul(self.base()).wrapping_add(u64::from(*entered));
+        }
     }
 
-    /// Multiply-shift over the first eight bytes, under the key.
-    fn tag(&self, form: &[u8]) -> Option<u32> {
-        let window = u64::from_le_bytes(*form.first_chunk::<WINDOW_BYTES>()?);
-        let word = |at: usize| {
-            let bytes = self.key.get(at..).and_then(|rest| rest.first_chunk::<8>());
-            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
-        };
-        let mixed = (window ^ word(0)).wrapping_mul(word(8) | 1);
-        u32::try_from(mixed >> 32).ok()
+    /// The rolling hash of a window: a polynomial under the key.
+    fn rolled(&self, window: &[u8]) -> u64 {
+        let add = |sum: u64, byte: &u8| sum.wrapping_mul(self.base()).wrapping_add(u64::from(*byte));
+        window.iter().fold(0, add)
+    }
+
+    fn base(&self) -> u64 {
+        self.word(0) | 1
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        let bytes = self.key.get(at..).and_then(|rest| rest.first_chunk::<8>());
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Mixed, so that tags are not sums of bytes that could be solved for.
+    fn tag(&self, rolled: u64) -> u32 {
+        let mixed = (rolled ^ self.word(8)).wrapping_mul(self.word(16) | 1);
+        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(self.word(24) | 1);
+        u32::try_from((mixed ^ (mixed >> 29)) >> 32).unwrap_or_default()
     }
 
     fn hash(&self, form: &[u8]) -> [u8; HASH_BYTES] {
@@ -224,10 +260,20 @@ impl Revealed {
 
     fn index(&mut self) {
         self.marks.sort_unstable();
+        self.passes.clear();
         for mark in &self.marks {
-            if let Some(bit) = self.filter.get_mut(slot(mark.tag)) {
+            let window_bytes = mark.length().min(WINDOW_BYTES_MAX);
+            let place = self.passes.partition_point(|pass| pass.window_bytes < window_bytes);
+            if self.passes.get(place).is_none_or(|pass| pass.window_bytes != window_bytes) {
+                let leaving = (1..window_bytes).fold(1, |power: u64, _| power.wrapping_mul(self.word(0) | 1));
+                let filter = vec![false; 1 << FILTER_BITS];
+                self.passes.insert(place, Pass { window_bytes, leaving, filter, marks: Vec::new() });
+            }
+            let Some(pass) = self.passes.get_mut(place) else { continue };
+            if let Some(bit) = pass.filter.get_mut(slot(mark.tag)) {
                 *bit = true;
             }
+            pass.marks.push(*mark);
         }
     }
 }
@@ -245,12 +291,14 @@ impl Mark {
         let (tag, rest) = record.split_first_chunk::<4>()?;
         let (bytes, hash) = rest.split_first_chunk::<4>()?;
         let hash = *hash.first_chunk::<HASH_BYTES>()?;
-        Some(Self { tag: u32::from_le_bytes(*tag), bytes: u32::from_le_bytes(*bytes), hash, value })
+        let is_form = usize::try_from(u32::from_le_bytes(*bytes)).is_ok_and(|bytes| bytes >= FORM_BYTES_MIN);
+        is_form.then_some(Self {
+            tag: u32::from_le_bytes(*tag),
+            bytes: u32::from_le_bytes(*bytes),
+            hash,
+            value,
+        })
     }
-}
-
-fn filter() -> Vec<bool> {
-    vec![false; 1 << FILTER_BITS]
 }
 
 fn slot(tag: u32) -> usize {

@@ -87,7 +87,8 @@ impl Vault {
         let read = self.files.read_revealed()?;
         let known = match read {
             Some((bytes, id)) => (Some(id), Some(Arc::new(Revealed::read(&bytes)?))),
-            None => (None, None),
+            // The file was removed. What is known stays known.
+            None => return Ok(()),
         };
         *self.others.write().unwrap_or_else(PoisonError::into_inner) = known;
         Ok(())

@@ -43,10 +43,30 @@ fn h2_a_value_is_found_in_its_usual_forms_without_being_kept() {
 fn h2_a_stream_waits_where_a_value_may_have_begun() {
     let revealed = knowing(VALUE);
     assert_eq!(Revealed::empty().unwrap().open_at(b"anything"), 8, "nothing is known: nothing waits");
-    let begun = [b"some text ".as_slice(), &VALUE[..12]].concat();
-    assert_eq!(revealed.open_at(&begun), 10);
-    let whole = [b"some text ".as_slice(), VALUE, b" and more text"].concat();
-    assert_eq!(revealed.open_at(&whole), whole.len() - 7);
+    let before = [b' '; 60];
+    for begun in 1..VALUE.len() {
+        let text = [before.as_slice(), &VALUE[..begun]].concat();
+        assert!(revealed.open_at(&text) <= before.len(), "{begun}");
+    }
+    // No more waits than the longest window, or a form that is longer and has begun.
+    let whole = [before.as_slice(), VALUE, &before].concat();
+    assert_eq!(revealed.open_at(&whole), whole.len() - (WINDOW_BYTES_MAX - 1));
+    let hex: String = VALUE.iter().map(|byte| format!("{byte:02x}")).collect();
+    let begun = [before.as_slice(), &hex.as_bytes()[..WINDOW_BYTES_MAX + 2]].concat();
+    assert_eq!(revealed.open_at(&begun), before.len());
+}
+
+#[test]
+fn h2_values_that_begin_alike_have_no_tag_in_common() {
+    let mut revealed = Revealed::empty().unwrap();
+    revealed.add("one", &Secret::new(b"eleven byte1 and the rest".to_vec()));
+    revealed.add("two", &Secret::new(b"eleven byte2 and the rest".to_vec()));
+    let tags = |value: usize| -> Vec<u32> {
+        revealed.marks.iter().filter(|mark| mark.value == value).map(|mark| mark.tag).collect()
+    };
+    let (one, two) = (tags(0), tags(1));
+    assert!(one.len() > 5, "{one:?}");
+    assert!(one.iter().all(|tag| !two.contains(tag)), "a tag tells how a value begins");
 }
 
 #[test]
