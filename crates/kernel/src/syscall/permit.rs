@@ -93,6 +93,12 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         self.frame.core.secrets.scrub(bytes)
     }
 
+    /// The same, for work on another thread.
+    pub fn scrubber(&self) -> impl Fn(&mut Vec<u8>) -> bool + Send + 'static {
+        let secrets = Arc::clone(&self.frame.core.secrets);
+        move |bytes| secrets.scrub(bytes)
+    }
+
     /// The same for a stream; see [`Secrets::scrub_part`](crate::Secrets::scrub_part).
     pub fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
         self.frame.core.secrets.scrub_part(held)

@@ -177,6 +177,11 @@ pub(super) const OTHERS: &[Code] = &[
     code("fs.not_found", exit::NOT_FOUND, "There is nothing at this path."),
     code("fs.not_permitted", exit::ERROR, "The operating system doesn't permit it to this user."),
     code("fs.not_text", exit::ERROR, "The file isn't text, which this tool needs."),
+    code(
+        "fs.secret",
+        exit::DENIED,
+        "The part of the file begins or ends within a secret that was revealed. Secrets are shown masked and as a whole; choose another `offset`.",
+    ),
     code("fs.too_large", exit::ERROR, "The file is larger than the tool takes."),
     code(
         "http.address_refused",

@@ -1,6 +1,7 @@
 //! `fs.read`: the content of a file.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +15,7 @@ use serde_json::json;
 use super::content_is;
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
 use crate::manifest::{INTEGER_MAX, built_in, capabilities, integer, kinds, object, path};
-use crate::output::{Driven, Room, arguments, blocking, io_failure, path_failure};
+use crate::output::{Driven, Room, arguments, blocking, failure, io_failure, path_failure};
 
 const BYTES_DEFAULT: u64 = 256 << 10;
 const BYTES_MAX: u64 = 8 << 20;
@@ -70,22 +71,29 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let room = Room::of(permit).bytes_left() as u64;
     let bytes_max = bytes_max.unwrap_or(BYTES_DEFAULT).min(room);
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
-    let part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
-    let whole = (part.offset == 0 && !part.more).then(|| Digest::of(&part.content));
-    let output = part.into_output(room, encoding).with_label(label_of(path));
+    let mut part = blocking(permit, move |_| read_part(&workspace, &place, offset, bytes_max)).await??;
+    let is_text = part.settle(room, encoding);
+    part.keep_secrets_whole(|bytes| permit.scrub(bytes))?;
+    let whole = (part.offset == 0 && !part.more()).then(|| Digest::of(part.content()));
+    let output = part.into_output(is_text).with_label(label_of(path));
     Ok(match whole {
         Some(sha256) => output.with_obtained(content_is(&sha256)),
         None => output,
     })
 }
 
-/// A piece of a file.
+/// So much on either side of a cut is looked at: a value that was revealed is recognised only as a whole, so a cut must not go
+/// through one.
+const SEAM_BYTES: usize = 16 << 10;
+
+/// A piece of a file, and what stands around it.
 #[derive(Debug, PartialEq, Eq)]
 struct Part {
-    content: Vec<u8>,
+    window: Vec<u8>,
+    /// The piece within the window.
+    piece: Range<usize>,
+    /// Where the piece begins in the file.
     offset: u64,
-    /// There is more after it.
-    more: bool,
     /// The size of the file, as far as it says (files of `/proc` say 0).
     bytes: u64,
 }
@@ -94,52 +102,157 @@ fn read_part(workspace: &Workspace, path: &str, offset: u64, bytes_max: u64) -> 
     let mut file = workspace.open_read(path).map_err(|error| path_failure(path, &error))?;
     let broken = |error: std::io::Error| io_failure(path, &error);
     let bytes = file.metadata().map_err(broken)?.len();
+    let before = offset.min(SEAM_BYTES as u64);
     if offset > 0 {
-        file.seek(SeekFrom::Start(offset)).map_err(broken)?;
+        file.seek(SeekFrom::Start(offset.saturating_sub(before))).map_err(broken)?;
     }
-    let mut content = Vec::new();
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut content).map_err(broken)?;
+    let mut window = Vec::new();
+    let bytes_read = before.saturating_add(bytes_max).saturating_add(SEAM_BYTES as u64);
+    file.take(bytes_read).read_to_end(&mut window).map_err(broken)?;
+    let start = usize::try_from(before).unwrap_or(usize::MAX).min(window.len());
     let most = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let more = content.len() > most;
-    content.truncate(most);
-    Ok(Part { content, offset, more, bytes })
+    let piece = start..start.saturating_add(most).min(window.len());
+    Ok(Part { window, piece, offset, bytes })
 }
 
 impl Part {
-    fn into_output(mut self, room: u64, encoding: Encoding) -> RawOutput {
-        if self.more && encoding == Encoding::Auto {
+    fn content(&self) -> &[u8] {
+        self.window.get(self.piece.clone()).unwrap_or_default()
+    }
+
+    /// There is more after it.
+    fn more(&self) -> bool {
+        self.piece.end < self.window.len()
+    }
+
+    fn next(&self) -> u64 {
+        self.offset.saturating_add(self.content().len() as u64)
+    }
+
+    fn cut_to(&mut self, bytes: usize) {
+        self.piece.end = self.piece.end.min(self.piece.start.saturating_add(bytes));
+    }
+
+    /// Cuts it to what fits; says whether it comes back as text.
+    fn settle(&mut self, room: u64, encoding: Encoding) -> bool {
+        if self.more() && encoding == Encoding::Auto {
             self.cut_at_character();
         }
-        if encoding == Encoding::Base64 || std::str::from_utf8(&self.content).is_err() {
+        let is_text = encoding == Encoding::Auto && std::str::from_utf8(self.content()).is_ok();
+        if !is_text {
             // Base64 needs a third more room.
-            let most = usize::try_from(room / 4 * 3).unwrap_or(usize::MAX);
-            self.more |= self.content.len() > most;
-            self.content.truncate(most);
-            let next = self.more.then(|| self.next());
-            let base64 = STANDARD.encode(&self.content);
+            self.cut_to(usize::try_from(room / 4 * 3).unwrap_or(usize::MAX));
+        }
+        is_text
+    }
+
+    /// Refuses a piece that begins within a value that was revealed, and ends one earlier that ends there.
+    fn keep_secrets_whole(&mut self, scrub: impl Fn(&mut Vec<u8>) -> bool) -> Result<(), Failure> {
+        let refused = |next: u64| {
+            let message = format!(
+                "byte {next} is within a secret, which is shown masked and as a whole only: choose another `offset`"
+            );
+            failure("fs.secret", message)
+        };
+        if self.offset > 0 && self.is_within(self.piece.start, &scrub) {
+            return Err(refused(self.offset));
+        }
+        while self.more() && self.is_within(self.piece.end, &scrub) {
+            let bytes = self.content().len().checked_sub(SEAM_BYTES).filter(|bytes| *bytes > 0);
+            self.cut_to(bytes.ok_or_else(|| refused(self.next()))?);
+            self.cut_at_character();
+        }
+        Ok(())
+    }
+
+    /// Whether a value goes across this place of the window.
+    fn is_within(&self, at: usize, scrub: impl Fn(&mut Vec<u8>) -> bool) -> bool {
+        let seam = at.saturating_sub(SEAM_BYTES)..at.saturating_add(SEAM_BYTES).min(self.window.len());
+        let mut joined = self.window.get(seam.clone()).unwrap_or_default().to_vec();
+        if !scrub(&mut joined) {
+            return false;
+        }
+        let mut apart = self.window.get(seam.start..at).unwrap_or_default().to_vec();
+        let mut after = self.window.get(at..seam.end).unwrap_or_default().to_vec();
+        scrub(&mut apart);
+        scrub(&mut after);
+        apart.append(&mut after);
+        apart != joined
+    }
+
+    fn into_output(mut self, is_text: bool) -> RawOutput {
+        let (more, next) = (self.more(), self.next());
+        if !is_text {
+            let base64 = STANDARD.encode(self.content());
+            let next = more.then_some(next);
             return RawOutput::json(
                 &json!({"base64": base64, "offset": self.offset, "bytes": self.bytes, "next_offset": next}),
             );
         }
-        if self.more {
-            let next = self.next();
+        self.window.truncate(self.piece.end);
+        let mut content = self.window.split_off(self.piece.start);
+        if more {
             let mark = format!("\n[cut at byte {next} of {}; read on with \"offset\": {next}]", self.bytes);
-            self.content.extend_from_slice(mark.as_bytes());
+            content.extend_from_slice(mark.as_bytes());
         }
-        RawOutput::new(self.content)
-    }
-
-    fn next(&self) -> u64 {
-        self.offset.saturating_add(self.content.len() as u64)
+        RawOutput::new(content)
     }
 
     /// A cut in the middle of a character would make text look like bytes.
     fn cut_at_character(&mut self) {
-        if let Err(error) = std::str::from_utf8(&self.content)
+        if let Err(error) = std::str::from_utf8(self.content())
             && error.error_len().is_none()
             && error.valid_up_to() > 0
         {
-            self.content.truncate(error.valid_up_to());
+            self.cut_to(error.valid_up_to());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &[u8] = b"Zq9-TOPSECRET/val+42==xx";
+
+    /// Like a scrubber that knows one value.
+    fn scrub(bytes: &mut Vec<u8>) -> bool {
+        let Some(at) = bytes.windows(SECRET.len()).position(|part| part == SECRET) else { return false };
+        bytes.splice(at..at + SECRET.len(), *b"[secret:tok]");
+        true
+    }
+
+    /// What `fs.read` gives of a file: the piece, or that it is refused.
+    fn read(file: &[u8], offset: usize, bytes_max: usize) -> Option<Vec<u8>> {
+        let start = offset.min(SEAM_BYTES);
+        let window = file[offset - start..file.len().min(offset + bytes_max + SEAM_BYTES)].to_vec();
+        let piece = start..window.len().min(start + bytes_max);
+        let mut part = Part { window, piece, offset: offset as u64, bytes: file.len() as u64 };
+        part.settle(1 << 20, Encoding::Auto);
+        part.keep_secrets_whole(scrub).ok().map(|()| part.content().to_vec())
+    }
+
+    #[test]
+    fn h2_a_cut_never_goes_through_a_secret() {
+        let file = [b"before ".as_slice(), SECRET, b" after"].concat();
+        let within = |at: usize| (8..7 + SECRET.len()).contains(&at);
+        for offset in 0..file.len() {
+            for bytes_max in 1..=file.len() {
+                let end = (offset + bytes_max).min(file.len());
+                let given = read(&file, offset, bytes_max);
+                assert_eq!(given.is_none(), within(offset) || within(end), "{offset} {bytes_max}");
+            }
+        }
+    }
+
+    #[test]
+    fn h2_a_long_piece_ends_before_a_secret_that_it_would_cut() {
+        let mut file = vec![b'a'; 100_000];
+        file.extend_from_slice(SECRET);
+        file.extend(vec![b'b'; 50_000]);
+        let given = read(&file, 0, 100_005).unwrap();
+        assert_eq!(given.len(), 100_005 - SEAM_BYTES);
+        assert_eq!(read(&file, 0, 110_000).unwrap().len(), 110_000);
+        assert_eq!(read(&vec![b'a'; 100_000], 70_000, 10).unwrap(), b"aaaaaaaaaa");
     }
 }

@@ -96,14 +96,14 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
 }
 
 async fn in_files(permit: &Permit<'_, tier::Host>, mut search: Search, files: Vec<String>) -> Driven<Search> {
-    let workspace = permit.workspace().clone();
+    let (workspace, scrub) = (permit.workspace().clone(), permit.scrubber());
     let search = blocking(permit, move |stop| {
         for file in &files {
             if search.more || stop.is_pulled() {
                 search.stopped = stop.is_pulled();
                 break;
             }
-            search.file(&workspace, file, stop);
+            search.file(&workspace, file, &scrub, stop);
         }
         search
     })
@@ -162,25 +162,37 @@ impl Search {
             && self.glob.as_ref().is_none_or(|glob| glob.is_match(name) || glob.is_match(&met.path))
     }
 
-    fn file(&mut self, workspace: &Workspace, path: &str, stop: &Stop) {
+    fn file(
+        &mut self,
+        workspace: &Workspace,
+        path: &str,
+        scrub: &impl Fn(&mut Vec<u8>) -> bool,
+        stop: &Stop,
+    ) {
         if self.files >= FILES_MAX {
             self.more = true;
             return;
         }
         self.files += 1;
         match read_whole(workspace, path, SEARCHED_BYTES_MAX) {
-            Ok(content) if !is_binary(&content) => self.content(path, &content, stop),
+            Ok(mut content) if !is_binary(&content) => {
+                if !lines(&content).any(|line| self.pattern.is_match(line)) {
+                    return;
+                }
+                // No pattern finds a secret: what matches, and where a line is cut, would tell it piece by piece.
+                scrub(&mut content);
+                self.content(path, &content, stop);
+            }
             Ok(_) | Err(_) => self.skipped += 1,
         }
     }
 
     fn content(&mut self, path: &str, content: &[u8], stop: &Stop) {
-        for (number, line) in content.split(|&byte| byte == b'\n').enumerate() {
+        for (number, line) in lines(content).enumerate() {
             if number % 1024 == 0 && stop.is_pulled() {
                 self.stopped = true;
                 return;
             }
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
             if !self.pattern.is_match(line) {
                 continue;
             }
@@ -205,6 +217,10 @@ impl Search {
         });
         RawOutput::json(&result).with_label(self.label)
     }
+}
+
+fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    content.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
 fn is_binary(content: &[u8]) -> bool {
