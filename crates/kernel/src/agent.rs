@@ -27,7 +27,7 @@ use crate::identity::Identity;
 use crate::principal::Principal;
 use crate::signal::Signal;
 use crate::syscall::{Fault, Kernel};
-pub(crate) use calls::Calls;
+pub(crate) use calls::{Calls, Running};
 pub use delivery::Delivered;
 pub(crate) use life::{End, Life, Slot};
 pub use lifecycle::Lifecycle;

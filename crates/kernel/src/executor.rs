@@ -21,6 +21,22 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Executor<T: tier::Tier>: Send + Sync {
     /// Does what the permit says, within its limits, and stops when it is cancelled.
     fn execute<'s>(&'s self, permit: Permit<'s, T>) -> BoxFuture<'s, Result<RawOutput, ExecuteError>>;
+
+    /// What a call would do to the one file that it writes, computed from the judged arguments and from what the file holds now
+    /// (`None`: it doesn't exist). The kernel records the digests in the intent and compares them with the file after a crash. `None`
+    /// if the tool does anything else, or can't tell.
+    fn foresee(&self, _tool: &str, _args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
+        None
+    }
+}
+
+/// What a call would do to a file.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Foreseen {
+    /// The file will hold this.
+    Holds(Vec<u8>),
+    /// The call will fail and leave the file as it is.
+    Fails,
 }
 
 /// One executor per tier. A tier that is `None` can't be obtained here, and calls that need it are refused.

@@ -76,6 +76,8 @@ pub(crate) struct Sheet {
     pub(crate) recorded: Option<Payload>,
     /// The call at this step that may have happened already; a person is asked whether to make it again.
     pub(crate) doubt: Option<Doubt>,
+    /// What tells after a crash whether the call took effect.
+    pub(crate) evidence: Option<Payload>,
     /// What the approval was given for, so that it can be compared again when the call is about to run.
     pub(crate) agreed: Option<CallDigest>,
 }
@@ -106,6 +108,7 @@ impl Core {
             approved: None,
             recorded: None,
             doubt: None,
+            evidence: None,
             agreed: None,
         };
         if let Op::RunTool(run) | Op::Elsewhere(run) = &call.op {

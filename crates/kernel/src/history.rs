@@ -86,6 +86,13 @@ impl Core {
         Ok(None)
     }
 
+    /// The call took effect before a crash. It was counted when it began; what its end adds is still to be noted.
+    pub(crate) fn await_again(&self, call: &Call, sheet: &mut Sheet) {
+        let notes = Notes { session: &mut History::new(), lasting: &mut History::new() };
+        let begun = self.with_facts(call, sheet, |policy, facts| policy.begin(&facts, Agreed::Nobody, notes));
+        sheet.awaited = begun.unwrap_or_default();
+    }
+
     /// The call was counted, and doesn't run after all.
     pub(crate) fn take_back(&self, who: &Principal, awaited: &Awaited) -> Result<(), StateError> {
         if awaited.has_noted() {

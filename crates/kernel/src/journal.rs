@@ -3,8 +3,8 @@
 //! A task is a program whose every call has a name, its *step*: the same each time the program runs. A call at a step that has an
 //! outcome is answered from the ledger and never made again, so resuming a task is running it again from the start. A call
 //! that isn't the one recorded at that step means that the program or its input is another: that is a fault, not a guess. A step
-//! that began and of which nobody wrote down how it ended is made again only if its tool says that twice is the same as once;
-//! about any other a person is asked.
+//! that began and of which nobody wrote down how it ended is settled by the [evidence](crate::evidence) in its intent. Without evidence
+//! it is made again only if its tool says that twice is the same as once; about any other a person is asked.
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::budget::Spent;
 use crate::call::{Call, Op};
+use crate::evidence::EvidenceRef;
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::syscall::{Denial, Fault, Kernel, Labelled, Outcome, Reply, Status};
@@ -76,9 +77,10 @@ pub(crate) struct Step {
 /// A call that may have happened or not, at a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Doubt {
-    pub(crate) lane: LaneId,
-    pub(crate) seq: u64,
+    pub(crate) intent: Receipt,
     pub(crate) idempotent: bool,
+    /// What tells whether it happened, if anything does.
+    pub(crate) evidence: Option<EvidenceRef>,
 }
 
 /// What is known of the tasks that this kernel runs.
@@ -109,7 +111,7 @@ enum How {
     /// It was refused.
     Denied(Box<Reason>),
     /// Nobody knows.
-    InDoubt { idempotent: bool },
+    InDoubt { idempotent: bool, evidence: Option<EvidenceRef> },
     /// A person was asked, or the disk was full: nothing happened, and it may be tried again.
     Open,
 }
@@ -120,8 +122,9 @@ impl How {
         match self {
             Self::Ended(..) => 4,
             Self::Denied(_) => 3,
+            // One that nobody vouches for doesn't take the place of one that somebody does.
+            Self::InDoubt { evidence: Some(EvidenceRef { proven: false, .. }), .. } | Self::Running => 1,
             Self::InDoubt { .. } => 2,
-            Self::Running => 1,
             Self::Open => 0,
         }
     }
@@ -174,15 +177,10 @@ impl Kernel {
                 read_step(entry, &mut found, &mut places, texts);
             })?;
         }
-        // After a full disk a call ends in another lane than it began in, perhaps in one that came before.
-        let mut left = Vec::new();
-        for lane in &lanes {
-            if places.keys().any(|(known, _)| known == lane) && reader.was_left(*lane)? {
-                left.push(*lane);
-            }
-        }
-        if let Some(last) = left.last() {
-            for lane in lanes.iter().filter(|lane| *lane < last) {
+        // After a full disk or a crash a call ends in another lane than it began in, perhaps in one that came before.
+        let doubted = found.values().flat_map(BTreeMap::values).filter(|made| made.is_in_doubt());
+        if let Some(last) = doubted.map(|made| made.intent.lane).max() {
+            for lane in lanes.iter().filter(|lane| **lane < last) {
                 reader.search(*lane, &mut texts, |entry, texts| {
                     read_step(entry, &mut found, &mut places, texts);
                 })?;
@@ -234,9 +232,8 @@ impl Core {
             How::Open => Ok(Known::Make(None)),
             _another if made.call != digest_of(&call.op)? => Err(diverged()),
             How::Running => Err(diverged()),
-            How::InDoubt { idempotent } => {
-                let Receipt { lane, seq, .. } = made.intent;
-                Ok(Known::Make(Some(Doubt { lane, seq, idempotent })))
+            How::InDoubt { idempotent, evidence } => {
+                Ok(Known::Make(Some(Doubt { intent: made.intent, idempotent, evidence })))
             }
             How::Denied(reason) => {
                 Ok(Known::Answer(Box::new(Reply::Denied(Denial { reason: *reason, intent: made.intent }))))
@@ -347,9 +344,10 @@ fn begin(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, p
     };
     let Some(steps) = found.get_mut(&task) else { return };
     let how = match text("/verdict/effect") {
-        Some("allow") => {
-            How::InDoubt { idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)) }
-        }
+        Some("allow") => How::InDoubt {
+            idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)),
+            evidence: EvidenceRef::of(entry),
+        },
         Some("deny") => How::Denied(Box::new(Reason {
             code: text("/verdict/code").unwrap_or_default().to_owned().into(),
             message: text("/verdict/reason").unwrap_or_default().to_owned(),
@@ -373,11 +371,16 @@ fn end(entry: &Entry, found: &mut HashMap<TaskId, BTreeMap<Arc<str>, Made>>, pla
     let (step, made) = places.get(&(lane.unwrap_or(entry.lane), seq))?;
     // A note that a call is in doubt is in the place of an outcome, but says nothing of how it ended.
     let body = OutcomeBody::deserialize(&entry.body).ok()?;
-    // What was stopped half-way may have happened in part: that is no end that a task could go on from.
+    let known = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name));
+    // What was stopped half-way may have happened in part: that is no end that a task could go on from. The executor may still be at
+    // it in a live process, so what the file holds now proves nothing.
     if body.status == Status::Cancelled {
+        if let Some(How::InDoubt { evidence, .. }) = known.map(|known| &mut known.how) {
+            *evidence = None;
+        }
         return None;
     }
-    if let Some(known) = found.get_mut(&step.task).and_then(|steps| steps.get_mut(&step.name))
+    if let Some(known) = known
         && !matches!(known.how, How::Ended(..))
     {
         let receipt = Receipt { lane: entry.lane, seq: entry.seq, hash: entry.hash };

@@ -10,6 +10,7 @@ mod charges;
 mod clock;
 mod drivers;
 pub mod endpoint;
+mod evidence;
 mod executor;
 mod facts;
 mod history;
@@ -43,7 +44,7 @@ pub use approval::{
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, RawOutput};
+pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, Foreseen, RawOutput};
 pub use host::{Host, Records, TaskOwner};
 pub use identity::{Did, DidError};
 pub use journal::TaskId;

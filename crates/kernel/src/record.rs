@@ -36,6 +36,8 @@ struct IntentBody<'a> {
     args: Option<PayloadRef>,
     caller: CallerBody<'a>,
     depth: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<PayloadRef>,
     idempotent: bool,
     op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +160,7 @@ pub(crate) fn intent(
             name: call.principal.name(),
         },
         depth: call.depth,
+        evidence: sheet.evidence.as_ref().map(Payload::reference),
         idempotent: sheet.is_idempotent(&call.op),
         op: call.op.name(),
         parent: call.parent,
@@ -181,7 +184,7 @@ pub(crate) fn intent(
         kind: Kind::Intent,
         at_ms: stamp.at_ms,
         body: CanonicalJson::of(&body)?,
-        payloads: args.iter().cloned().collect(),
+        payloads: args.iter().chain(&sheet.evidence).cloned().collect(),
     })
 }
 

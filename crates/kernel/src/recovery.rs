@@ -2,8 +2,8 @@
 //!
 //! An intent that was allowed and recorded, without an outcome, of a process that is gone, is *in doubt*: the effect may have
 //! happened or not. The kernel never performs it again by itself. At boot it notes each one in the ledger, once, with what may be
-//! done about it: a call that is the same twice as once may be retried, about any other a person is asked. Whoever runs tasks reads
-//! the list and acts on it.
+//! done about it. Where the intent has [evidence](crate::evidence), the note says whether the call took effect, and nobody is asked. A
+//! call that is the same twice as once may be retried; about any other a person is asked. Whoever runs tasks reads the list and acts on it.
 //!
 //! An intent is recorded without a signature of its own, so one that no checkpoint covers may have been acknowledged: it is in doubt
 //! like any other, unless its writer reported it as not recorded. An outcome that no checkpoint covers is no proof, so its call stays
@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::approval::TicketId;
+use crate::evidence::{Effect, EvidenceRef};
 use crate::kernel::Core;
 use crate::syscall::Fault;
 
@@ -50,6 +51,8 @@ pub struct InDoubt {
     pub args: Option<Digest>,
     /// Who made it.
     pub caller: String,
+    #[serde(skip)]
+    pub(crate) evidence: Option<EvidenceRef>,
     /// Doing it twice is the same as doing it once.
     pub idempotent: bool,
     /// Whether the ledger has a note of it being in doubt.
@@ -81,16 +84,20 @@ impl Core {
     pub(crate) async fn recover(&self, start: &regent_ledger::Head) -> Result<(), Fault> {
         // The claims are held until the notes are written and the marks are set.
         let (found, marks, _claims) = self.survey(start).await?;
-        let mut list = found.finish();
-        list.retain(|call| !call.noted);
-        for call in &mut list {
-            self.note(Kind::Outcome, &note_of(call)).await?;
+        let mut list = Vec::new();
+        for mut call in found.finish().into_iter().filter(|call| !call.noted) {
+            let effect = self.effect_of(call.evidence);
+            self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
+            if effect != Effect::Unknown {
+                continue;
+            }
             if !call.idempotent {
                 // A person can only say what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-                call.ticket = self.ask_in_doubt(call, &args)?;
+                call.ticket = self.ask_in_doubt(&call, &args)?;
             }
+            list.push(call);
         }
         if !marks.is_empty() {
             store::change(&*self.state, |records| {
@@ -245,7 +252,9 @@ impl Found {
         // An outcome names the lane of its intent, because it can be written in another one.
         let lane = entry.body.get("lane").and_then(Value::as_str).and_then(|lane| lane.parse().ok());
         let place = (lane.unwrap_or(entry.lane), seq);
-        if entry.body.get("status").is_some_and(|status| status == "in_doubt") {
+        let is = |name: &str, word: &str| entry.body.get(name).is_some_and(|value| value == word);
+        // A note of a call that could be checked says what became of it.
+        if is("status", "in_doubt") && !is("effect", "done") && !is("effect", "not_done") {
             self.noted.insert(place);
         } else if self.begun.remove(&place).is_none() {
             self.ended.insert(place);
@@ -278,6 +287,7 @@ fn begun(entry: &Entry) -> Option<InDoubt> {
         at_ms: entry.at_ms,
         args: text("/args/sha256").parse().ok(),
         caller: text("/caller/name"),
+        evidence: EvidenceRef::of(entry),
         idempotent: entry.body.get("idempotent") == Some(&Value::Bool(true)),
         noted: false,
         op: text("/op"),
@@ -288,12 +298,18 @@ fn begun(entry: &Entry) -> Option<InDoubt> {
 }
 
 /// What the ledger is told of a call in doubt, in the place of its outcome.
-fn note_of(call: &InDoubt) -> Value {
+fn note_of(call: &InDoubt, effect: &Effect) -> Value {
+    let (effect, next) = match effect {
+        Effect::Done(_) => ("done", "record"),
+        Effect::NotDone => ("not_done", "retry"),
+        Effect::Unknown => ("unknown", if call.idempotent { "retry" } else { "ask" }),
+    };
     json!({
+        "effect": effect,
         "idempotent": call.idempotent,
         "intent": call.seq,
         "lane": call.lane,
-        "next": if call.idempotent { "retry" } else { "ask" },
+        "next": next,
         "op": call.op,
         "session": call.session,
         "status": "in_doubt",

@@ -17,12 +17,14 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use regent_ledger::{AppendError, Draft, Receipt};
-use regent_policy::{ArgLabels, Question, Reason, Verdict};
+use regent_policy::{ArgLabels, Grant, Limits, Question, Reason, Verdict};
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Running;
 use crate::approval::{Asked, Consent, Ticket};
 use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
+use crate::evidence::{Effect, Evidence};
 use crate::executor::Failure;
 use crate::facts::Sheet;
 use crate::journal::{Doubt, Known};
@@ -261,11 +263,20 @@ impl Core {
     async fn make(self: Arc<Self>, mut call: Call, doubt: Option<Doubt>) -> Result<Reply, Fault> {
         // 1 facts: what policy may look at, whole. What can't be established is a refusal, not a guess.
         let mut facts = self.facts(&call).await?;
+        // A call that a crash cut off: where the file that it writes tells whether it took effect, nobody is asked.
+        let doubt = match doubt.map(|doubt| (self.look(&doubt, &facts), doubt)) {
+            Some((Effect::Done(evidence), doubt)) => {
+                return self.recovered(call, facts, doubt.intent, &evidence).await;
+            }
+            Some((Effect::Unknown, doubt)) => Some(doubt),
+            Some((Effect::NotDone, _)) | None => None,
+        };
 
         // 2 verdict: decide, transform, ask, reserve.
         let Judged { verdict, asked, reservation } = self.judge(&call, &mut facts, doubt)?;
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
+        facts.evidence = self.foresee(&call, &facts, &verdict);
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
         let intent = self.record_judged(draft, &verdict).await?;
         facts.charges.keep();
@@ -296,14 +307,46 @@ impl Core {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
             None => effect::perform(&frame, grant.tier).await,
         };
+        self.conclude(frame, facts, Some(grant), ended, running).await
+    }
 
+    /// Steps 6 and 7 of a call that took effect before a crash. It was judged then, and its intent is in the ledger: only its outcome is
+    /// owed.
+    async fn recovered(
+        self: Arc<Self>,
+        mut call: Call,
+        mut facts: Sheet,
+        intent: Receipt,
+        evidence: &Evidence,
+    ) -> Result<Reply, Fault> {
+        self.begin();
+        self.await_again(&call, &mut facts);
+        let running = self.calls.enter(call.principal(), intent.seq);
+        let (tool, args, targets) = (facts.tool.clone(), facts.take_args(), evidence.targets());
+        let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
+        let reviewed = self.policy().policy.reviews(call.op.name());
+        let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
+        let held = Mutex::new(None);
+        let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
+        self.conclude(frame, facts, None, effect::Ended::Itself(Ok(evidence.output())), running).await
+    }
+
+    /// What follows from an effect, however it came about. Without a grant nothing is declassified.
+    async fn conclude(
+        &self,
+        frame: Frame,
+        facts: Sheet,
+        grant: Option<Grant>,
+        ended: effect::Ended,
+        running: Running,
+    ) -> Result<Reply, Fault> {
         // 6 label: nobody has been able to read a byte of it until here, and no secret that was revealed is in it after.
         let (mut status, mut raw) = ended.into_parts();
         let flowed_masked = frame.flow.finish(&*self.secrets, &mut raw);
         let masked = label::mask(&*self.secrets, &mut status, &mut raw) | flowed_masked;
         let truncated = raw.cut_to(frame.limits.output_bytes_max);
         let (spent, obtained, breach) = (raw.spent, raw.obtained.take(), raw.breach.take());
-        raw.raise(grant.result.map(label::at_least));
+        raw.raise(grant.as_ref().and_then(|grant| grant.result).map(label::at_least));
         // What policy withholds was done all the same: whatever follows from the effect follows from how it ended.
         let performed = status.clone();
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
@@ -311,7 +354,8 @@ impl Core {
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let output = Labelled::new(raw, facts.output_floor(), masked);
         frame.flow.release(&output);
-        let declassified = self.hear(&frame, &facts, (&output, &performed), &grant.declassify);
+        let declassify = grant.as_ref().map_or(&[][..], |grant| &grant.declassify);
+        let declassified = self.hear(&frame, &facts, (&output, &performed), declassify);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);
@@ -338,7 +382,8 @@ impl Core {
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });
         }
-        let (intent, warnings) = (frame.intent, [grant.warnings, warned].concat());
+        let warnings = [grant.map_or_else(Vec::new, |grant| grant.warnings), warned].concat();
+        let intent = frame.intent;
         let outcome = Outcome { output, status, intent, receipt, spent, obtained, truncated, warnings };
         self.step_ended(&frame.call, &outcome);
         Ok(Reply::Done(outcome))

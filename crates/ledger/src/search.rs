@@ -59,9 +59,4 @@ impl Reader {
         }
         Ok(())
     }
-
-    /// Whether a lane was left by its own writer, so that calls which began there may have ended in another lane.
-    pub fn was_left(&self, lane: LaneId) -> Result<bool, ReadError> {
-        Ok(self.settled()?.get(&lane).is_some_and(|settled| settled.refused))
-    }
 }

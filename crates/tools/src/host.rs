@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regent_egress::{Broker, Client};
-use regent_kernel::{BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, ToolSpec, tier};
+use regent_kernel::{BoxFuture, ExecuteError, Executor, Foreseen, Op, Permit, RawOutput, ToolSpec, tier};
+use serde_json::Value;
 
 use crate::output::Driven;
 use crate::tool::{HostTool, ToolError};
@@ -84,5 +85,13 @@ impl Executor<tier::Host> for HostTools {
                 Err(ToolError::Broke(error)) => Err(error),
             }
         })
+    }
+
+    fn foresee(&self, tool: &str, args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
+        match tool {
+            "fs.write" => fs::write::foresee(args, before),
+            "fs.edit" => fs::edit::foresee(args, before),
+            other => self.added.get(other)?.foresee(args, before),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What a tool of the host tier is, and how it says that it did not work.
 
-use regent_kernel::{BoxFuture, ExecuteError, Failure, Permit, RawOutput, ToolSpec, tier};
+use regent_kernel::{BoxFuture, ExecuteError, Failure, Foreseen, Permit, RawOutput, ToolSpec, tier};
+use serde_json::Value;
 
 /// What a tool's function may use beside its arguments: the permit of its call, lent. [`Permit::syscall`] asks for more through the one
 /// door, [`Permit::workspace`] is where the files are, [`Permit::cancelled`] says when to stop.
@@ -13,6 +14,12 @@ pub trait HostTool: Send + Sync {
 
     /// Does it. The permit stays the executor's: it is lent for as long as this call runs.
     fn run<'s>(&'s self, permit: &'s Context<'s>) -> BoxFuture<'s, Result<RawOutput, ToolError>>;
+
+    /// What a call would do to the one file that it writes; see [`Executor::foresee`](regent_kernel::Executor::foresee). A tool that
+    /// does anything else, or can't tell, says `None`: after a crash a person is asked about its call.
+    fn foresee(&self, _args: &Value, _before: Option<&[u8]>) -> Option<Foreseen> {
+        None
+    }
 }
 
 /// Why a tool gave no result.

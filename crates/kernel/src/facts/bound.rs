@@ -76,8 +76,8 @@ impl Sheet {
         workspace: &Workspace,
         bound: &Bound,
     ) -> Result<CallDigest, Fault> {
-        if let Some(Doubt { lane, seq, .. }) = self.doubt {
-            return Ok(CallDigest::in_doubt(workspace, lane, seq));
+        if let Some(Doubt { intent, .. }) = self.doubt {
+            return Ok(CallDigest::in_doubt(workspace, intent.lane, intent.seq));
         }
         let task: Vec<String>;
         // An agent that resumes a task is a new one; what a person agreed to holds for the task.

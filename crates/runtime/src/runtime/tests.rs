@@ -1,5 +1,7 @@
 //! Tasks that survive: a crash at every use of the disk, forks, replays, queues.
 
+mod doubt;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -198,7 +198,11 @@ pub fn read_from(
         let place = (lane.unwrap_or_else(|| entry.lane.to_string()), seq);
         let Some((task, at)) = places.get(&place) else { continue };
         if let Some(step) = tapes.get_mut(task).and_then(|tape| tape.steps.get_mut(*at)) {
-            step.end = Some(ended(&entry));
+            let end = ended(&entry);
+            // A note that the call is in doubt doesn't replace an outcome, whichever is read first.
+            if step.end.is_none() || end.status != "in_doubt" {
+                step.end = Some(end);
+            }
         }
     }
     Ok(tapes)

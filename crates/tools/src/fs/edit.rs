@@ -1,10 +1,11 @@
 //! `fs.edit`: replaces exact text in a file.
 
 use regent_kernel::{
-    Access, ArgumentKind, Digest, Failure, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier,
+    Access, ArgumentKind, Digest, Failure, Foreseen, Permit, Placement, RawOutput, SideEffect, Tier,
+    ToolSpec, tier,
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
 use crate::confidentiality::{WORKSPACE_FILE, label_of};
@@ -74,6 +75,13 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let diff = diff(&edit.lines, old, new);
     let result = json!({"path": path, "replaced": edit.replaced, "lines": edit.lines, "diff": diff});
     Ok(RawOutput::json(&result).with_label(label_of(path)).with_obtained(content_is(&after)))
+}
+
+pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
+    let Args { old, new, count, .. } = Args::deserialize(args).ok()?;
+    let content = before.and_then(|before| std::str::from_utf8(before).ok());
+    let edited = content.and_then(|content| edit(content, old, new, count.unwrap_or(1)).ok());
+    Some(edited.map_or(Foreseen::Fails, |edited| Foreseen::Holds(edited.content.into_bytes())))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -161,6 +169,24 @@ mod tests {
         assert_eq!(both, Edit { content: "one\n2\nthree 2\n".to_owned(), replaced: 2, lines: vec![2, 3] });
         assert_eq!(diff(&both.lines, "two", "2"), "@@ line 2 @@\n-two\n+2\n");
         assert_eq!(edit(text, "one\ntwo", "", 1).unwrap().content, "\nthree two\n");
+    }
+
+    #[test]
+    fn foresees_what_the_file_will_hold() {
+        let cases = [
+            (json!({"old": "b", "new": "c"}), Some(&b"abd"[..]), Some("acd")),
+            (json!({"old": "b", "new": "b"}), Some(&b"abd"[..]), Some("abd")),
+            (json!({"old": "b", "new": "c", "count": 2}), Some(&b"bb"[..]), Some("cc")),
+            (json!({"old": "x", "new": "c"}), Some(&b"abd"[..]), None),
+            (json!({"old": "b", "new": "c"}), Some(&b"b\xff"[..]), None),
+            (json!({"old": "b", "new": "c"}), None, None),
+        ];
+        for (mut args, before, after) in cases {
+            args["path"] = json!("a");
+            let expected = after.map_or(Foreseen::Fails, |after| Foreseen::Holds(after.into()));
+            assert_eq!(foresee(&args, before), Some(expected), "{args} {before:?}");
+        }
+        assert_eq!(foresee(&json!({"path": "a"}), Some(b"")), None);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use regent_kernel::{
-    Access, ArgumentKind, Digest, PathError, Permit, Placement, RawOutput, SideEffect, Tier, ToolSpec, tier,
+    Access, ArgumentKind, Digest, Failure, Foreseen, PathError, Permit, Placement, RawOutput, SideEffect,
+    Tier, ToolSpec, tier,
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{FILE_BYTES_MAX, check_size, content_is};
 use crate::confidentiality::WORKSPACE_FILE;
@@ -76,12 +77,7 @@ enum Mode {
 
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     let Args { path, content, mode, encoding, seen } = arguments(permit)?;
-    let content = match encoding {
-        Encoding::Text => content.as_bytes().to_vec(),
-        Encoding::Base64 => STANDARD
-            .decode(content)
-            .map_err(|error| failure("args.invalid", format!("`content` is not base64: {error}")))?,
-    };
+    let content = decoded(content, encoding)?;
     check_size(permit, content.len())?;
     let (workspace, place) = (permit.workspace().clone(), path.to_owned());
     // Of a file that was added to only the end is known.
@@ -104,4 +100,56 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
         Some(after) => output.with_obtained(content_is(&after)),
         None => output,
     })
+}
+
+fn decoded(content: &str, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    match encoding {
+        Encoding::Text => Ok(content.as_bytes().to_vec()),
+        Encoding::Base64 => STANDARD
+            .decode(content)
+            .map_err(|error| failure("args.invalid", format!("`content` is not base64: {error}"))),
+    }
+}
+
+pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
+    let Args { content, mode, encoding, seen, .. } = Args::deserialize(args).ok()?;
+    let Ok(content) = decoded(content, encoding) else { return Some(Foreseen::Fails) };
+    Some(match (mode, before) {
+        (Mode::Create, Some(_)) => Foreseen::Fails,
+        (Mode::Replace, Some(before)) if seen.is_some_and(|seen| seen != Digest::of(before)) => {
+            Foreseen::Fails
+        }
+        (Mode::Append, Some(before)) => Foreseen::Holds([before, &content].concat()),
+        (Mode::Create | Mode::Append, None) | (Mode::Replace, _) => Foreseen::Holds(content),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foresees_what_the_file_will_hold() {
+        let seen = |content: &str| Digest::of(content.as_bytes()).to_string();
+        let cases = [
+            (json!({"content": "new"}), None, Some("new")),
+            (json!({"content": "new"}), Some("old"), Some("new")),
+            (json!({"content": "old"}), Some("old"), Some("old")),
+            (json!({"content": "bmV3", "encoding": "base64"}), None, Some("new")),
+            (json!({"content": "?", "encoding": "base64"}), None, None),
+            (json!({"content": "new", "mode": "create"}), None, Some("new")),
+            (json!({"content": "new", "mode": "create"}), Some("old"), None),
+            (json!({"content": "new", "mode": "append"}), None, Some("new")),
+            (json!({"content": "new", "mode": "append"}), Some("old"), Some("oldnew")),
+            (json!({"content": "new", "seen": seen("old")}), Some("old"), Some("new")),
+            (json!({"content": "new", "seen": seen("other")}), Some("old"), None),
+            (json!({"content": "new", "seen": seen("other")}), None, Some("new")),
+        ];
+        for (mut args, before, after) in cases {
+            args["path"] = json!("a");
+            let expected = after.map_or(Foreseen::Fails, |after| Foreseen::Holds(after.into()));
+            assert_eq!(foresee(&args, before.map(str::as_bytes)), Some(expected), "{args} {before:?}");
+        }
+        assert_eq!(foresee(&json!({"path": 1}), None), None);
+    }
 }
