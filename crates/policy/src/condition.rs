@@ -171,6 +171,16 @@ pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quanti
     clauses.iter().all(|clause| clause.condition.holds(facts, quantifier))
 }
 
+/// Whether every clause could hold for a call like this one with another path and other arguments.
+pub(crate) fn could_hold(clauses: &[Clause], facts: &Facts<'_>) -> bool {
+    clauses.iter().all(|clause| match &clause.condition {
+        Condition::Path(test) => test.is_about_access(facts),
+        Condition::Any(branches) => branches.iter().any(|branch| could_hold(branch, facts)),
+        Condition::All(branches) => branches.iter().all(|branch| could_hold(branch, facts)),
+        condition => condition.looks_at_args() || condition.holds(facts, Quantifier::Any),
+    })
+}
+
 /// Whether these clauses, which all hold, name every secret that the call uses. In `any` the branch that names them has to be
 /// one that holds.
 pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {
