@@ -65,6 +65,8 @@ pub enum Given {
     },
     /// The meter is full, and the yes goes further than one call. It doesn't count.
     TooWide,
+    /// The call makes names at run time, and the approval goes further than one call. It doesn't count.
+    OpenNames,
     /// A host reported on a question that it wasn't given. It doesn't count.
     NotHosts,
     /// There is no such question, or not any more.
@@ -91,6 +93,10 @@ impl Questions {
             let is_host = matches!(answer, Answer::HostSays { .. });
             if is_host && !posed.elsewhere {
                 return Ok(Given::NotHosts);
+            }
+            let goes_further = matches!(answer, Answer::Approve { scope, .. } if *scope > Scope::Once);
+            if posed.question.open_names && goes_further {
+                return Ok(Given::OpenNames);
             }
             let by = if is_host { HOST } else { by };
             let mut record = Record::load(records, by)?;

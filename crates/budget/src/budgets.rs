@@ -101,11 +101,14 @@ impl Budgets {
         Ok(Ok(reserved(path, want)))
     }
 
-    /// Charges one question to a person.
-    pub fn charge_question(&self, lineage: &[AgentId], now: Now) -> Result<Result<(), Reason>, StateError> {
+    /// Sets one question to a person aside. It is charged when the reservation is settled.
+    pub fn reserve_question(
+        &self,
+        lineage: &[AgentId],
+        now: Now,
+    ) -> Result<Result<Reservation, Reason>, StateError> {
         let most = Amounts { approvals: 1, ..Amounts::default() };
-        let reserved = self.reserve(lineage, &Estimate { most, priceless: false }, now)?;
-        Ok(reserved.map(|reservation| drop(reservation.settle(Spent::default(), now.elapsed))))
+        self.reserve(lineage, &Estimate { most, priceless: false }, now)
     }
 
     /// Gives a scope its limits. What it has used since it first had any stays used.

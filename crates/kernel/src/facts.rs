@@ -11,7 +11,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Payload};
 use regent_policy::{
     Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
-    Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
+    Label, Past, Policy, Reason, Resource, Tier, Verdict,
 };
 use regent_provenance::Ruling;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
-use crate::call::{Call, CallDigest, Op};
+use crate::call::{Call, Op};
 use crate::catalogue::{ArgumentKind, FOR_OPERATOR, Tool};
 use crate::charges::Charges;
 use crate::history::Histories;
@@ -70,14 +70,14 @@ pub(crate) struct Sheet {
     pub(crate) ruling: Option<Ruling>,
     /// What the call has used up so far; given back unless it runs.
     pub(crate) charges: Charges,
-    /// Set where a person has agreed to exactly this call.
+    /// Set where a person has agreed to exactly this call, or to its repetition.
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
     pub(crate) recorded: Option<Payload>,
     /// The call at this step that may have happened already; a person is asked whether to make it again.
     pub(crate) doubt: Option<Doubt>,
-    /// What the approval was given for, so that it can be compared again when the call is about to run.
-    pub(crate) agreed: Option<CallDigest>,
+    /// The files that the approval is bound to, so that they can be compared again when the call is about to run.
+    pub(crate) agreed: Option<Bound>,
 }
 
 impl Core {
@@ -380,12 +380,8 @@ impl Sheet {
                 self.resolve_path(workspace, pointer, text, access)
             }
             (ArgumentKind::Url, Value::String(text)) => self.resolve_url(pointer, text),
-            (ArgumentKind::Argv, Value::Array(items)) => {
-                let argv: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-                self.resources.push(Target::Argv(argv));
-            }
-            (ArgumentKind::Shell, Value::String(line)) => {
-                self.resources.push(Target::Argv(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]));
+            (ArgumentKind::Argv, Value::Array(_)) | (ArgumentKind::Shell, Value::String(_)) => {
+                self.resources.extend(Target::program(kind, &value));
             }
             (ArgumentKind::Path(_) | ArgumentKind::Url | ArgumentKind::Argv | ArgumentKind::Shell, _) => {
                 self.refuse(
@@ -445,20 +441,22 @@ impl Sheet {
         }
     }
 
-    /// A call that may have happened already, and isn't the same twice as once, is a person's to decide.
-    pub(crate) fn doubted(&mut self, doubt: Option<Doubt>, verdict: Verdict) -> Verdict {
-        self.doubt = doubt.filter(|doubt| !doubt.idempotent);
-        let (grant, approvers) = match (&self.doubt, verdict) {
-            (Some(_), Verdict::Allow(grant)) => (grant, 1),
-            (Some(_), Verdict::Ask(question)) => (question.grant, question.approvers),
-            (_, verdict) => return verdict,
-        };
-        Verdict::Ask(Question {
-            rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
-            reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
-            grant,
-            approvers,
-        })
+    /// An approval was found for the call, bound to these files.
+    pub(crate) fn agree(&mut self, approved: Approved, bound: Bound) {
+        self.charges.approved(&approved);
+        (self.approved, self.agreed) = (Some(approved), Some(bound));
+    }
+
+    /// The call runs, so it has used what it took; or it doesn't run after all, and has used up nothing.
+    pub(crate) fn spend(&mut self, reserved: Option<Reservation>, runs: bool) -> Option<Reservation> {
+        if runs {
+            self.charges.keep();
+            self.slot.keep();
+            return reserved;
+        }
+        self.charges.give_back();
+        self.awaited = Awaited::default();
+        None
     }
 
     /// Gives the judged arguments to the permit.

@@ -84,13 +84,14 @@ impl Core {
         let mut list = found.finish();
         list.retain(|call| !call.noted);
         for call in &mut list {
-            self.note(Kind::Outcome, &note_of(call)).await?;
+            // Asked before it is noted: what a crash leaves in between is asked about again, and put only once.
             if !call.idempotent {
                 // A person can only say what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
                 call.ticket = self.ask_in_doubt(call, &args)?;
             }
+            self.note(Kind::Outcome, &note_of(call)).await?;
         }
         if !marks.is_empty() {
             store::change(&*self.state, |records| {
