@@ -32,6 +32,10 @@ impl std::fmt::Display for TicketId {
     }
 }
 
+/// Who answers, where the system can't tell: inside a user namespace everybody can be any user. Such a name is one voice at most, and none
+/// where several people have to agree.
+pub const UNIDENTIFIED: &str = "unidentified (in a user namespace)";
+
 /// What is said to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "say")]

@@ -31,7 +31,7 @@ use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
     Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, TicketId,
-    Traced, Voice,
+    Traced, UNIDENTIFIED, Voice,
 };
 
 /// How many questions one session may put within a minute.
@@ -164,6 +164,11 @@ impl Core {
             Given::OpenNames => RawOutput::failed(
                 "approval.once_only",
                 "the call makes names of files at run time, so nobody can know what it runs the next time: approve it `once`",
+            ),
+            Given::Unidentified => RawOutput::failed(
+                "approval.unidentified",
+                "several people have to agree, and inside a user namespace the system can't tell who you are: run \
+                 `regent approve` outside of it (not in `unshare` or a rootless container)",
             ),
             Given::NotHosts => RawOutput::failed(
                 "approval.not_hosts",
