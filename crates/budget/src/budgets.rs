@@ -8,7 +8,7 @@ use regent_policy::{BudgetLeft, Reason};
 use regent_store::{self as store, State, StateError};
 
 use crate::levels::Levels;
-use crate::{Amounts, Budget, BudgetScope, Estimate, Now, Reservation, Spent, Standing};
+use crate::{Amounts, Budget, BudgetScope, Estimate, Now, Reservation, Standing};
 
 /// How soon a limit that another process has set is seen here.
 pub(crate) const LOOK_MS: u64 = 1_000;

@@ -202,7 +202,11 @@ impl Account {
             let is_next = period == self.period.saturating_add(1);
             while self.before.len() > BEFORE_MAX {
                 // A clock that jumps ahead again and again doesn't push out the period that it began in.
-                if is_next { drop(self.before.pop_first()) } else { self.merge_newest() }
+                if is_next {
+                    self.before.pop_first();
+                } else {
+                    self.merge_newest();
+                }
             }
             let spent = self.before.remove(&period).unwrap_or_default();
             (self.period, self.spent, self.leases) = (period, spent, BTreeMap::new());

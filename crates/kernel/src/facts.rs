@@ -3,6 +3,7 @@
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
 mod bound;
+mod mentioned;
 mod target;
 mod transform;
 
@@ -20,7 +21,7 @@ use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
 use crate::call::{Call, Op};
-use crate::catalogue::{ArgumentKind, FOR_OPERATOR, Tool};
+use crate::catalogue::{ArgumentKind, Tool};
 use crate::charges::Charges;
 use crate::history::Histories;
 use crate::journal::Doubt;
@@ -48,6 +49,8 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
+    /// What the arguments of a tool elsewhere may reach for: nobody has declared it, so only policy looks at it.
+    pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
     /// What a call to a model would mean.
@@ -87,6 +90,7 @@ impl Core {
         let mut sheet = Sheet {
             args: Value::Null,
             resources: Vec::new(),
+            mentioned: Vec::new(),
             labels: ArgLabels {
                 default: self.label_of_input(call),
                 fields: std::collections::BTreeMap::new(),
@@ -114,10 +118,7 @@ impl Core {
             } else {
                 call.principal.life().and_then(|life| life.work().tool(&run.tool))
             };
-            self.facts_of_tool(&mut sheet, (&run.tool, call.principal.class()), tool, run.args.clone());
-            if let Some(reason) = sheet.tool.as_ref().and_then(|tool| rules::for_operator(call, tool)) {
-                sheet.refusal = Some(reason);
-            }
+            self.facts_of_tool(&mut sheet, call, tool, run.args.clone());
             self.rule(call, &mut sheet, &run.tool, &run.args);
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
@@ -139,21 +140,17 @@ impl Core {
         }
     }
 
-    fn facts_of_tool(
-        &self,
-        sheet: &mut Sheet,
-        (name, caller): (&str, Class),
-        tool: Option<Arc<Tool>>,
-        args: Value,
-    ) {
+    fn facts_of_tool(&self, sheet: &mut Sheet, call: &Call, tool: Option<Arc<Tool>>, args: Value) {
+        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else { return };
+        let name = &run.tool;
         let Some(tool) = tool else {
             let message = format!("there is no tool `{}`", name.escape_debug());
             sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
             return;
         };
         sheet.args = args;
-        if caller == Class::Agent && tool.spec().capabilities.iter().any(|one| one == FOR_OPERATOR) {
-            sheet.refuse("tool.operator_only", format!("only a person may call `{name}`"), "");
+        if let Some(reason) = rules::for_operator(call, &tool) {
+            sheet.refusal = Some(reason);
             return;
         }
         if let Err(why) = tool.check(&sheet.args) {
@@ -169,6 +166,9 @@ impl Core {
             sheet.resolve(&self.workspace, pointer, *kind);
         }
         sheet.name_secrets();
+        if matches!(call.op, Op::Elsewhere(_)) {
+            sheet.mention(&self.workspace, &tool);
+        }
         sheet.tool = Some(tool);
     }
 
@@ -369,7 +369,7 @@ impl Sheet {
     }
 
     fn resources(&self) -> Vec<Resource<'_>> {
-        self.resources.iter().map(Target::view).collect()
+        self.resources.iter().chain(&self.mentioned).map(Target::view).collect()
     }
 
     /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.

@@ -614,6 +614,28 @@ async fn adv_079_five_hundred_questions_in_a_minute_are_refused_not_granted() {
 }
 
 #[tokio::test]
+async fn a_question_that_is_not_put_costs_nothing() {
+    let world = asking().await;
+    let limits = crate::Budget { approvals: Some(OPEN_MAX as u64 + 1), ..crate::Budget::default() };
+    world.as_operator(Op::SetBudget { scope: BudgetScope::Session, limits }).await;
+    for number in 0..OPEN_MAX {
+        pending(world.work(json!({"text": number.to_string()})).await);
+        world.clock.advance_ms(4_000);
+    }
+    for number in 0..2 * NEW_PER_MINUTE_MAX {
+        let Reply::Denied(denial) = world.work(json!({"text": "more"})).await else { panic!("asked") };
+        assert!(
+            denial.reason.message.contains("questions wait already"),
+            "{number}: {}",
+            denial.reason.message
+        );
+    }
+    let first = world.questions().remove(0);
+    answer(&world, &first.id, Answer::Deny { because: None }).await;
+    pending(world.work(json!({"text": "more"})).await);
+}
+
+#[tokio::test]
 async fn questions_are_a_budget_too() {
     let world = asking().await;
     let limits = Each { approvals: Some(2), ..Each::default() };
