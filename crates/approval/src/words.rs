@@ -129,7 +129,7 @@ impl Words {
     /// Text that a program is given beside its arguments: its input, or a variable. It may be a line for a shell, or data of any size.
     pub fn add_input(&mut self, text: &str) {
         let mut own = Self::default();
-        own.nested_expands = own.read(text, 0) | own.nested_expands;
+        own.nested_expands |= own.read(text, 0);
         own.has_code |= text.contains(is_separator);
         if own.all.len() > WORDS_MAX / 2 {
             (own.all, self.expands) = (BTreeSet::new(), true);

@@ -173,11 +173,18 @@ pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quanti
 
 /// Whether every clause could hold for a call like this one with another path and other arguments.
 pub(crate) fn could_hold(clauses: &[Clause], facts: &Facts<'_>) -> bool {
-    clauses.iter().all(|clause| match &clause.condition {
-        Condition::Path(test) => test.is_about_access(facts),
-        Condition::Any(branches) => branches.iter().any(|branch| could_hold(branch, facts)),
-        Condition::All(branches) => branches.iter().all(|branch| could_hold(branch, facts)),
-        condition => condition.looks_at_args() || condition.holds(facts, Quantifier::Any),
+    clauses.iter().all(|Clause { condition, .. }| {
+        if let Condition::Path(test) = condition {
+            return test.is_about_access(facts);
+        }
+        let mut branches = condition.branches().iter().map(|branch| could_hold(branch, facts));
+        if matches!(condition, Condition::Any(_)) {
+            return branches.any(|could| could);
+        }
+        if matches!(condition, Condition::All(_)) {
+            return branches.all(|could| could);
+        }
+        condition.looks_at_args() || condition.holds(facts, Quantifier::Any)
     })
 }
 

@@ -84,10 +84,8 @@ impl Workspace {
         let Ok(entry) = openat2(self.0.slash.as_fd(), below, flags, Mode::empty(), OUTSIDE) else {
             return Ok(NamedEntry::Outside);
         };
-        Ok(match kind_of(&rustix::fs::fstat(&entry)?) {
-            FileType::Directory => NamedEntry::Folder(spelling),
-            _no_folder => NamedEntry::Outside,
-        })
+        let is_folder = kind_of(&rustix::fs::fstat(&entry)?) == FileType::Directory;
+        Ok(if is_folder { NamedEntry::Folder(spelling) } else { NamedEntry::Outside })
     }
 
     fn inside(&self, spelling: Vec<u8>) -> Result<NamedEntry, PathError> {
@@ -109,7 +107,11 @@ impl Workspace {
             FileType::RegularFile => {}
             // Nothing can be opened there.
             FileType::Socket => return Ok(NamedEntry::Absent),
-            _stream => return Err(PathError::Special),
+            // No link is at the end of a resolved spelling; one that is there now was put there since.
+            FileType::Symlink => return Err(PathError::Swapped),
+            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+                return Err(PathError::Special);
+            }
         }
         let digest = match open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
             Ok(opened) if size_of(&stat) <= DIGEST_BYTES_MAX => content_of(opened)?,
@@ -184,7 +186,9 @@ impl Tree<'_> {
         match kind_of(&stat) {
             FileType::RegularFile | FileType::Symlink | FileType::Socket => return Ok(Some(marks)),
             FileType::Directory => {}
-            _stream => return Err(fault(PathError::Special)),
+            FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+                return Err(fault(PathError::Special));
+            }
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat2(folder, name.as_slice(), flags, Mode::empty(), NO_LINKS) {
