@@ -7,6 +7,7 @@
 mod attention;
 mod posed;
 mod questions;
+mod shell;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -30,6 +31,10 @@ impl std::fmt::Display for TicketId {
         f.write_str(&self.0)
     }
 }
+
+/// Who answers, where the system can't tell: inside a user namespace everybody can be any user. Such a name is one voice at most, and none
+/// where several people have to agree.
+pub const UNIDENTIFIED: &str = "unidentified (in a user namespace)";
 
 /// What is said to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +177,7 @@ pub struct OpenQuestion {
     /// The files that it is bound to.
     #[serde(default)]
     pub files: Vec<BoundFile>,
-    /// The call can reach further files by names that a shell makes at run time; those aren't bound.
+    /// The call can reach further files by names that are made at run time. The approval is bound to the whole workspace, for one run.
     #[serde(default)]
     pub open_names: bool,
     /// The call in a line.
@@ -225,7 +230,7 @@ pub struct Draft {
     pub digest: Digest,
     /// The files that are part of it.
     pub files: Vec<BoundFile>,
-    /// The call can reach further files by names that a shell makes at run time.
+    /// The call can reach further files by names that are made at run time, so an approval is for one run.
     pub open_names: bool,
     /// The call in a line, and whether that leaves out a part of it.
     pub summary: (String, bool),

@@ -6,7 +6,7 @@ use regent_ledger::Digest;
 use regent_store::{self as store, Record, Records, StateError};
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId, Voice};
+use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId, UNIDENTIFIED, Voice};
 
 /// How long a question waits for its answer.
 pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
@@ -57,7 +57,9 @@ impl Posed {
     /// Whose approvals hold now: not one that has expired, nor one that was given while the clock was ahead.
     fn agreed(&self, now_ms: i64) -> impl Iterator<Item = (&String, &Said, Scope)> {
         let holds = move |said: &Said| now_ms < said.until_ms && !is_ahead(said.at_ms, now_ms);
-        self.said.iter().filter(move |(_, said)| holds(said)).filter_map(|(name, said)| match &said.answer {
+        let is_somebody = |name: &str| self.question.approvers <= 1 || name != UNIDENTIFIED;
+        let counts = move |(name, said): &(&String, &Said)| holds(said) && is_somebody(name);
+        self.said.iter().filter(counts).filter_map(|(name, said)| match &said.answer {
             Answer::Approve { scope, .. } => Some((name, said, *scope)),
             Answer::HostSays { .. } => Some((name, said, Scope::Once)),
             Answer::Deny { .. } => None,

@@ -8,13 +8,15 @@ use regent_store::{self as store, Records, State, StateError};
 
 use crate::attention::{self, Record};
 use crate::posed::{OPEN_MS_MAX, Posed, Said, fresh_id, index_of, key_of, load, open_of};
-use crate::{Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId};
+use crate::{
+    Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId, UNIDENTIFIED,
+};
 
 /// How many questions may wait at once. More is not asking, it is wearing down.
 pub const OPEN_MAX: usize = 50;
 /// A rule longer than this is no small one, and nobody would read it.
 const COVER_BYTES_MAX: usize = 16 << 10;
-/// What a host's reports are kept under. No person has a name with a space.
+/// What a host's reports are kept under. No operator is called so: their names end with their number.
 const HOST: &str = "host says";
 
 /// The questions of a project, and what was said to them.
@@ -65,6 +67,10 @@ pub enum Given {
     },
     /// The meter is full, and the yes goes further than one call. It doesn't count.
     TooWide,
+    /// The call makes names at run time, and the approval goes further than one call. It doesn't count.
+    OpenNames,
+    /// Several people have to agree, and nobody knows who this is. It doesn't count.
+    Unidentified,
     /// A host reported on a question that it wasn't given. It doesn't count.
     NotHosts,
     /// There is no such question, or not any more.
@@ -91,6 +97,14 @@ impl Questions {
             let is_host = matches!(answer, Answer::HostSays { .. });
             if is_host && !posed.elsewhere {
                 return Ok(Given::NotHosts);
+            }
+            let goes_further = matches!(answer, Answer::Approve { scope, .. } if *scope > Scope::Once);
+            if posed.question.open_names && goes_further {
+                return Ok(Given::OpenNames);
+            }
+            let is_approval = matches!(answer, Answer::Approve { .. });
+            if is_approval && by == UNIDENTIFIED && posed.question.approvers > 1 {
+                return Ok(Given::Unidentified);
             }
             let by = if is_host { HOST } else { by };
             let mut record = Record::load(records, by)?;

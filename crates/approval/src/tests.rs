@@ -209,3 +209,24 @@ fn m1_a_hosts_word_is_not_a_persons_approval() {
     };
     assert!(matches!(standing, Answered::Waiting { agreed: 1, needed: 2 }));
 }
+
+#[test]
+fn b11_nobody_in_a_user_namespace_is_a_second_person() {
+    let (questions, now_ms) = (questions(), START_MS + 10_000);
+    let two = Draft { approvers: 2, ..draft(1, false) };
+    let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
+    let unknown = questions.answer(&asked.id, &yes(Scope::Once), UNIDENTIFIED, now_ms).unwrap();
+    assert_eq!(unknown, Given::Unidentified);
+    // One that was given for a single approver doesn't count when policy wants two later on.
+    let one = put(&questions, 2, false, START_MS);
+    for by in [UNIDENTIFIED, "ada (uid 1000)"] {
+        questions.answer(&one.id, &yes(Scope::Project), by, now_ms).unwrap();
+    }
+    let draft = draft(2, false);
+    let found = questions.find(&draft.digest, 2, &draft.asker, now_ms).unwrap();
+    assert!(matches!(found, Some(Consulted::Asked(_))), "{found:?}");
+    assert!(matches!(
+        questions.find(&draft.digest, 1, &draft.asker, now_ms).unwrap(),
+        Some(Consulted::Approved(_))
+    ));
+}

@@ -1,23 +1,66 @@
 //! Which names in a command may lead to files. Pure: whether they do is looked up by the caller.
 //!
 //! A word too many costs a failed open. A word too few would leave a file out of what an approval is bound to. So this splits a line in
-//! every way that a shell or a program might, instead of guessing the one that it will.
+//! every way that a shell or a program might, instead of guessing the one that it will. Where names are made at run time no reading
+//! finds them; [`Words::is_open`] says so.
 
 use std::collections::BTreeSet;
+
+use crate::shell::ShellLine;
 
 /// Candidates that one call may have. More than this can't be bound.
 pub const WORDS_MAX: usize = 4_096;
 /// Fields of one word (`--a=b:c,d`) of which every range is tried; of longer ones, each field alone.
 const FIELDS_MAX: usize = 6;
+/// Linux opens no longer path.
+const PATH_BYTES_MAX: usize = 4_095;
+/// Lines within words of lines (`sh -c "sh -c '…'"`) that are read.
+const NESTED_MAX: u8 = 6;
 
 /// The names in a command.
 #[derive(Debug, Default)]
 pub struct Words {
     /// Everything that may be a path.
     pub all: BTreeSet<String>,
-    /// The shell makes further names at run time (`$X`, `*`, `~`), which nobody can know before.
-    pub is_open: bool,
+    /// A shell makes further names of it, or there is more than was read.
+    expands: bool,
+    /// A word of it would be expanded if a program took it for a shell line.
+    nested_expands: bool,
+    /// A command reads what another one writes.
+    pipes: bool,
+    /// A word of it is no plain name, so it may be a program's text.
+    has_code: bool,
 }
+
+/// Programs that take words, or what they read, for shell lines.
+const SHELLS: &[&str] = &[
+    "sh", "ash", "bash", "busybox", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "oksh", "osh",
+    "posh", "pwsh", "rbash", "tcsh", "toybox", "xonsh", "yash", "zsh", "at", "batch", "crontab", "ed",
+    "emacs", "env", "ex", "expect", "flock", "gdb", "git", "less", "make", "gmake", "nvim", "rsync",
+    "script", "ssh", "su", "sudo", "tar", "vi", "vim", "watch",
+];
+/// Programs that take words, or what they read, for code in a language of their own.
+const INTERPRETERS: &[&str] = &[
+    "python", "node", "bun", "deno", "ruby", "perl", "php", "lua", "luajit", "tclsh", "wish", "R", "Rscript",
+    "guile",
+];
+/// Programs that make names of what they find or read, whatever their words look like.
+const NAME_MAKERS: &[&str] = &[
+    "awk",
+    "gawk",
+    "mawk",
+    "nawk",
+    "entr",
+    "eval",
+    "fd",
+    "fdfind",
+    "find",
+    "parallel",
+    "run-parts",
+    "sed",
+    "gsed",
+    "xargs",
+];
 
 /// Files that a program reads as its script without being told, from the folder it runs in.
 const IMPLIED: &[(&str, &[&str])] = &[
@@ -72,24 +115,64 @@ impl Words {
     /// An argument list. A word with blanks may be a line for a shell (`sh -c "…"`).
     pub fn add_argv(&mut self, argv: &[String]) {
         for word in argv {
-            self.add(word);
-        }
-        let runs_shell = argv.iter().any(|word| is_shell(base_name(word)));
-        for word in argv.iter().filter(|word| word.contains(is_separator)) {
-            self.add_pieces(word);
-            self.is_open |= runs_shell && is_expanded(word);
+            self.add_word(word, 0);
         }
         self.add_implied();
     }
 
     /// A line for a shell.
     pub fn add_line(&mut self, line: &str) {
-        self.is_open |= is_expanded(line);
-        for word in unquoted(line) {
-            self.add(&word);
-        }
-        self.add_pieces(line);
+        self.expands |= self.read(line, 0);
         self.add_implied();
+    }
+
+    /// Text that a program is given beside its arguments: its input, or a variable. It may be a line for a shell, or data of any size.
+    pub fn add_input(&mut self, text: &str) {
+        let mut own = Self::default();
+        own.nested_expands |= own.read(text, 0);
+        own.has_code |= text.contains(is_separator);
+        if own.all.len() > WORDS_MAX / 2 {
+            (own.all, self.expands) = (BTreeSet::new(), true);
+        }
+        self.all.append(&mut own.all);
+        self.nested_expands |= own.nested_expands;
+        self.pipes |= own.pipes;
+        self.has_code |= own.has_code;
+        self.add_implied();
+    }
+
+    /// Whether the call can reach files by names that are made at run time, which nobody can know before.
+    pub fn is_open(&self) -> bool {
+        let runs = |programs: &[&str]| self.all.iter().any(|word| is_one_of(base_name(word), programs));
+        self.expands
+            || runs(NAME_MAKERS)
+            || (self.nested_expands && runs(SHELLS))
+            || (self.pipes && (runs(SHELLS) || runs(INTERPRETERS)))
+            || (self.has_code && runs(INTERPRETERS))
+    }
+
+    /// Reads a line, and the lines within it, and says whether a shell would expand it.
+    fn read(&mut self, text: &str, depth: u8) -> bool {
+        let line = ShellLine::read(text);
+        self.pipes |= line.pipes;
+        for word in line.words.iter().filter(|word| *word != text) {
+            if self.all.len() > WORDS_MAX {
+                break;
+            }
+            self.add_word(word, depth);
+        }
+        self.add(text);
+        self.add_pieces(text);
+        line.expands
+    }
+
+    fn add_word(&mut self, word: &str, depth: u8) {
+        self.add(word);
+        self.has_code |= word.contains(is_separator);
+        if !word.contains(|letter| is_separator(letter) || "*?[~".contains(letter)) {
+            return;
+        }
+        self.nested_expands |= depth >= NESTED_MAX || self.read(word, depth.saturating_add(1));
     }
 
     /// Every run of characters between separators, whatever a shell makes of the quotes around it.
@@ -131,8 +214,8 @@ impl Words {
     }
 
     fn insert(&mut self, word: &str) {
-        // One more than fits, so that the caller sees that it doesn't.
-        if word.is_empty() || self.all.len() > WORDS_MAX {
+        // One more than fits, so that the caller sees that it doesn't. No program can open a longer path.
+        if word.is_empty() || word.len() > PATH_BYTES_MAX || self.all.len() > WORDS_MAX {
             return;
         }
         self.all.insert(word.to_owned());
@@ -151,12 +234,7 @@ impl Words {
             }
         }
         for (program, endings) in ENDINGS {
-            // `python3.12` is a `python`.
-            let is_one = |one: &String| {
-                one.strip_prefix(program)
-                    .is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
-            };
-            if !programs.iter().any(is_one) {
+            if !programs.iter().any(|one| is_one_of(one, &[*program])) {
                 continue;
             }
             for word in self.all.clone() {
@@ -172,35 +250,15 @@ impl Words {
     }
 }
 
-/// The words of a line as a shell sees them: quotes and backslashes taken out.
-fn unquoted(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match (letter, quote) {
-            ('\'', Some('\'')) | ('"', Some('"')) => quote = None,
-            ('\'' | '"', None) => quote = Some(letter),
-            ('\\', None | Some('"')) => word.extend(letters.next().filter(|next| *next != '\n')),
-            (letter, None) if letter.is_whitespace() || ";&|<>()`".contains(letter) => {
-                words.push(std::mem::take(&mut word));
-            }
-            (letter, _) => word.push(letter),
-        }
-    }
-    words.push(word);
-    words
-}
-
 fn is_separator(letter: char) -> bool {
     letter.is_whitespace() || ";&|<>()`'\"${}\\".contains(letter)
 }
 
-fn is_expanded(line: &str) -> bool {
-    line.contains(['$', '`', '*', '?', '[', '~', '{'])
-}
-
-fn is_shell(program: &str) -> bool {
-    matches!(program, "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash" | "busybox" | "fish")
+/// Whether a name is one of these, with or without a version (`python3.12`).
+fn is_one_of(name: &str, programs: &[&str]) -> bool {
+    let plain =
+        name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.' || letter == '-');
+    programs.contains(&name) || programs.contains(&plain)
 }
 
 fn base_name(word: &str) -> &str {
@@ -248,7 +306,7 @@ mod tests {
         }
         let mut argv = Words::default();
         argv.add_argv(&["env", "bash", "-lc", "sh ./deploy.sh; true"].map(str::to_owned));
-        assert!(argv.all.contains("./deploy.sh") && !argv.is_open);
+        assert!(argv.all.contains("./deploy.sh") && !argv.is_open());
     }
 
     #[test]
@@ -269,11 +327,57 @@ mod tests {
     }
 
     #[test]
-    fn h3_names_made_at_run_time_are_known_to_be_unknown() {
-        for text in ["sh $X", "sh *.sh", "sh ~/x", "sh `cat name`", "sh {a,b}.sh"] {
-            assert!(line(text).is_open, "{text}");
+    fn h3_a_line_within_a_word_is_read_like_a_line() {
+        for argv in [
+            ["sh", "-c", "sh dep''loy.sh"],
+            ["sh", "-c", "dep\\loy.sh"],
+            ["bash", "-c", "bash -c 'sh dep\"lo\"y.sh'"],
+        ] {
+            let mut words = Words::default();
+            words.add_argv(&argv.map(str::to_owned));
+            assert!(words.all.contains("deploy.sh"), "{argv:?}: {:?}", words.all);
+            assert!(!words.is_open(), "{argv:?}");
         }
-        assert!(!line("sh deploy.sh; echo done").is_open);
+        let mut quoted = Words::default();
+        quoted.add_argv(&["sh", "-c", "sh 'my script.sh'"].map(str::to_owned));
+        assert!(quoted.all.contains("my script.sh"));
+        let mut input = Words::default();
+        input.add_argv(&["sh".to_owned()]);
+        input.add_input("sh dep''loy.sh\n");
+        assert!(input.all.contains("deploy.sh") && !input.is_open());
+    }
+
+    #[test]
+    fn h3_names_made_at_run_time_are_known_to_be_unknown() {
+        for text in [
+            "sh $X",
+            "sh *.sh",
+            "sh ~/x",
+            "sh `cat name`",
+            "sh {a,b}.sh",
+            "sh -c 'sh dep*'",
+            "find . -name deploy.sh -exec sh {} +",
+            "eval sh deploy.sh",
+            "echo c2ggZGVwbG95LnNo | base64 -d | sh",
+            "python3 -c 'exec(open(\"dep\" + \"loy.py\").read())'",
+            "sh <<END\nsh deploy.sh\nEND",
+        ] {
+            assert!(line(text).is_open(), "{text}");
+        }
+        for text in ["sh deploy.sh; echo done", "grep 'a.*b' src", "ls | wc -l", "python3 app.py --port=1"] {
+            assert!(!line(text).is_open(), "{text}");
+        }
+        let mut argv = Words::default();
+        argv.add_argv(&["curl", "https://example.org/?a=1"].map(str::to_owned));
+        assert!(!argv.is_open());
+        let mut input = Words::default();
+        input.add_argv(&["python3".to_owned()]);
+        input.add_input("exec(open('x').read())");
+        assert!(input.is_open());
+        let mut data = Words::default();
+        data.add_argv(&["jq".to_owned()]);
+        data.add_input(&(0..100_000).map(|number| format!("w{number} ")).collect::<String>());
+        assert!(data.is_open() && data.all.len() < 10, "what is too much to read is unknown");
     }
 
     #[test]

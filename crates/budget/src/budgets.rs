@@ -8,7 +8,7 @@ use regent_policy::{BudgetLeft, Reason};
 use regent_store::{self as store, State, StateError};
 
 use crate::levels::Levels;
-use crate::{Amounts, Budget, BudgetScope, Estimate, Now, Reservation, Spent, Standing};
+use crate::{Amounts, Budget, BudgetScope, Estimate, Now, Reservation, Standing};
 
 /// How soon a limit that another process has set is seen here.
 pub(crate) const LOOK_MS: u64 = 1_000;
@@ -101,11 +101,14 @@ impl Budgets {
         Ok(Ok(reserved(path, want)))
     }
 
-    /// Charges one question to a person.
-    pub fn charge_question(&self, lineage: &[AgentId], now: Now) -> Result<Result<(), Reason>, StateError> {
+    /// Sets one question to a person aside. It is charged when the reservation is settled.
+    pub fn reserve_question(
+        &self,
+        lineage: &[AgentId],
+        now: Now,
+    ) -> Result<Result<Reservation, Reason>, StateError> {
         let most = Amounts { approvals: 1, ..Amounts::default() };
-        let reserved = self.reserve(lineage, &Estimate { most, priceless: false }, now)?;
-        Ok(reserved.map(|reservation| drop(reservation.settle(Spent::default(), now.elapsed))))
+        self.reserve(lineage, &Estimate { most, priceless: false }, now)
     }
 
     /// Gives a scope its limits. What it has used since it first had any stays used.

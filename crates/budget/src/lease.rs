@@ -199,14 +199,20 @@ impl Account {
     fn at(mut self, period: i64) -> Self {
         if period > self.period {
             self.before.insert(self.period, self.spent);
+            let is_next = period == self.period.saturating_add(1);
             while self.before.len() > BEFORE_MAX {
-                self.before.pop_first();
+                // A clock that jumps ahead again and again doesn't push out the period that it began in.
+                if is_next {
+                    self.before.pop_first();
+                } else {
+                    self.merge_newest();
+                }
             }
             let spent = self.before.remove(&period).unwrap_or_default();
             (self.period, self.spent, self.leases) = (period, spent, BTreeMap::new());
         } else if self.period > period.saturating_add(1) {
-            let ours = self.before.remove(&period).unwrap_or_default();
-            self.before.retain(|other, _| *other < period);
+            let wrong = self.before.split_off(&period);
+            let ours = wrong.into_values().fold(Amounts::default(), Amounts::plus);
             let ends_ms = period.saturating_add(1).saturating_mul(DAY_MS);
             for lent in self.leases.values_mut() {
                 lent.expires_at_ms = lent.expires_at_ms.min(ends_ms);
@@ -214,6 +220,14 @@ impl Account {
             (self.period, self.spent) = (period, ours.plus(self.spent));
         }
         self
+    }
+
+    /// Makes the two newest of the earlier periods one.
+    fn merge_newest(&mut self) {
+        let newest = self.before.pop_last();
+        if let (Some((_, amounts)), Some(mut other)) = (newest, self.before.last_entry()) {
+            *other.get_mut() = other.get().plus(amounts);
+        }
     }
 
     fn free(&self) -> Amounts {

@@ -264,6 +264,19 @@ fn m6_a_clock_that_was_ahead_gives_todays_budget_once_and_tomorrow_its_own() {
 }
 
 #[test]
+fn m6_a_clock_that_jumps_ahead_often_counts_all_of_it_when_it_is_right_again() {
+    let state: Arc<dyn State> = Arc::new(MemoryState::default());
+    let budgets = budgets(&state);
+    set(&budgets, BudgetScope::UserDay, calls(10));
+    assert!(take_one(&budgets) && take_one(&budgets) && take_one(&budgets));
+    for years in 1..8 {
+        assert!(take_one_at(&budgets, START_MS + years * 365 * DAY_MS));
+    }
+    assert!(!take_one(&budgets), "three of today, and seven under wrong dates");
+    assert!(take_one_at(&budgets, START_MS + DAY_MS));
+}
+
+#[test]
 fn a_process_that_was_last_used_yesterday_takes_nothing_from_today() {
     let state: Arc<dyn State> = Arc::new(MemoryState::default());
     let (old, new) = (budgets(&state), budgets(&state));

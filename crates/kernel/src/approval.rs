@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::agent::AgentId;
+use crate::budget::Spent;
 use crate::call::{Call, CallDigest, Op};
 use crate::executor::{ExecuteError, RawOutput};
 use crate::facts::{Bound, Sheet};
@@ -30,11 +31,13 @@ use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
     Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, TicketId,
-    Traced, Voice,
+    Traced, UNIDENTIFIED, Voice,
 };
 
 /// How many questions one session may put within a minute.
 const NEW_PER_MINUTE_MAX: u32 = 20;
+/// No rule has this number by chance: it is for the count of questions alone.
+const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
 /// How often the state is asked whether another process has brought an answer.
 const POLL_MS: u64 = 250;
 
@@ -50,8 +53,8 @@ pub struct Asked {
 
 /// What became of asking.
 pub(crate) enum Consent {
-    /// There was an approval for exactly this digest; it is used up if it was for one time.
-    Given(Approved, CallDigest),
+    /// There was an approval for exactly this call and these files; it is used up if it was for one time.
+    Given(Approved, Bound),
     /// The question waits.
     Asked(Asked),
     /// It was answered with a denial, or can't be put to anyone.
@@ -158,6 +161,15 @@ impl Core {
                 "approval.once_only",
                 "so many answers came one after another that a yes is for one call only now: say `once`, or no",
             ),
+            Given::OpenNames => RawOutput::failed(
+                "approval.once_only",
+                "the call makes names of files at run time, so nobody can know what it runs the next time: approve it `once`",
+            ),
+            Given::Unidentified => RawOutput::failed(
+                "approval.unidentified",
+                "several people have to agree, and inside a user namespace the system can't tell who you are: run \
+                 `regent approve` outside of it (not in `unshare` or a rootless container)",
+            ),
             Given::NotHosts => RawOutput::failed(
                 "approval.not_hosts",
                 "a host can't report on this question: it was put to people here, and one of them has to answer",
@@ -191,8 +203,45 @@ impl Core {
             Err(reason) => return Ok(Consent::Refused(reason)),
         };
         let digest = sheet.digest(call, &self.workspace, &bound)?;
-        Ok(match self.consult(call, sheet, (verdict, question), (digest, bound))? {
-            Ok(Consulted::Approved(approved)) => Consent::Given(approved, digest),
+        self.consent(call, sheet, (verdict, question), (digest, bound))
+    }
+
+    /// A call that may have happened already, and isn't the same twice as once, is repeated only if a reviewer agrees to that. This is
+    /// asked beside what policy asks: neither answer stands for the other.
+    pub(crate) fn ask_repeat(
+        &self,
+        call: &Call,
+        sheet: &Sheet,
+        verdict: &Verdict,
+    ) -> Result<Option<(Question, Consent)>, Fault> {
+        let (Some(_), Verdict::Allow(grant) | Verdict::Ask(Question { grant, .. })) = (sheet.doubt, verdict)
+        else {
+            return Ok(None);
+        };
+        let question = Question {
+            rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
+            reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
+            grant: grant.clone(),
+            approvers: 1,
+        };
+        let bound = match sheet.bound(&self.workspace) {
+            Ok(bound) => bound,
+            Err(reason) => return Ok(Some((question, Consent::Refused(reason)))),
+        };
+        let Some(digest) = sheet.repeat_digest(&self.workspace, &bound).transpose()? else { return Ok(None) };
+        let consent = self.consent(call, sheet, (verdict, &question), (digest, bound))?;
+        Ok(Some((question, consent)))
+    }
+
+    fn consent(
+        &self,
+        call: &Call,
+        sheet: &Sheet,
+        asks: (&Verdict, &Question),
+        (digest, bound): (CallDigest, Bound),
+    ) -> Result<Consent, Fault> {
+        Ok(match self.consult(call, sheet, asks, (digest, &bound))? {
+            Ok(Consulted::Approved(approved)) => Consent::Given(approved, bound),
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
                 question.attention = Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
@@ -212,7 +261,7 @@ impl Core {
         call: &Call,
         sheet: &Sheet,
         (verdict, question): (&Verdict, &Question),
-        (CallDigest(digest), bound): (CallDigest, Bound),
+        (CallDigest(digest), bound): (CallDigest, &Bound),
     ) -> Result<Result<Consulted, Reason>, Fault> {
         let (who, now_ms) = (call.principal(), self.clock.now_ms());
         let asker = asker(who);
@@ -222,15 +271,19 @@ impl Core {
         if let Err(reason) = self.approvals.admit(who, now_ms)? {
             return Ok(Err(reason));
         }
-        if let Err(reason) = self.budgets.charge_question(who.lineage(), self.now())? {
-            return Ok(Err(reason));
-        }
+        let reserved = match self.budgets.reserve_question(who.lineage(), self.now())? {
+            Ok(reserved) => reserved,
+            Err(reason) => {
+                self.approvals.take_back(who, now_ms)?;
+                return Ok(Err(reason));
+            }
+        };
         // A rule can lift what a rule asks; what the kernel asks by itself, none can.
         let lifts = || self.with_facts(call, sheet, |_, facts| Cover::of(&facts, verdict));
         let draft = Draft {
             digest,
-            files: bound.files,
-            open_names: bound.is_open,
+            files: bound.files.clone(),
+            open_names: bound.tree.is_some(),
             summary: summary::of(call, sheet),
             reason: question.reason.clone(),
             rule: question.rule.clone(),
@@ -240,17 +293,23 @@ impl Core {
             asker,
             elsewhere: matches!(call.op, Op::Elsewhere(_)),
         };
-        Ok(Ok(self.approvals.questions.put(&draft, now_ms)?))
+        let put = self.approvals.questions.put(&draft, now_ms)?;
+        // Only a question that was put is charged.
+        if matches!(put, Consulted::Asked(_)) {
+            reserved.settle(Spent::default(), self.now().elapsed);
+        } else {
+            self.approvals.take_back(who, now_ms)?;
+        }
+        Ok(Ok(put))
     }
 
     /// Why an approved call can't run after all: a file that the approval is bound to has changed since it was found.
-    pub(crate) fn stale(&self, call: &Call, sheet: &Sheet) -> Option<RawOutput> {
-        let agreed = sheet.agreed?;
-        let bound = sheet.bound(&self.workspace).ok();
-        let now = bound.and_then(|bound| sheet.digest(call, &self.workspace, &bound).ok());
+    pub(crate) fn stale(&self, sheet: &Sheet) -> Option<RawOutput> {
+        let agreed = sheet.agreed.as_ref()?;
+        let now = sheet.bound(&self.workspace).ok();
         let message =
             "a file that the approval is bound to has changed since it was checked, so nothing was run";
-        (now != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
+        (now.as_ref() != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
     }
 
     /// Notes where the attempt is recorded, so that whoever answers can see the whole of it.
@@ -260,13 +319,16 @@ impl Core {
         Ok(Ticket::of(asked, intent))
     }
 
-    /// Asks what shall become of a call in doubt. The answer is bound to its place in the ledger: a yes says that it may be repeated.
-    pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, StateError> {
+    /// Asks what shall become of a call in doubt. An approval says that it may be repeated, with the files as they are now.
+    pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, Fault> {
         let what = call.tool.as_deref().unwrap_or(&call.op);
+        let tool = call.tool.as_deref().and_then(|name| self.catalogue.get(name));
+        // What can't be bound now is asked about here, and refused where the call is repeated.
+        let bound = Bound::of_recorded(&self.workspace, tool.as_deref(), args).unwrap_or_default();
         let draft = Draft {
-            digest: CallDigest::in_doubt(&self.workspace, call.lane, call.seq).0,
-            files: Vec::new(),
-            open_names: false,
+            digest: call.repeat_digest(&self.workspace, &bound)?.0,
+            open_names: bound.tree.is_some(),
+            files: bound.files,
             summary: summary::of_doubt(what, args, call),
             reason: "the process ended during this call: it may or may not have happened".to_owned(),
             rule: RuleRef { id: "recovery".into(), layer: Layer::Builtin, line: 0 },
@@ -278,25 +340,36 @@ impl Core {
         };
         Ok(match self.approvals.questions.put(&draft, self.clock.now_ms())? {
             Consulted::Asked(question) => Some(question.id),
-            Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_) => None,
+            // It was answered before the doubt was noted. The answer is for the repetition.
+            Consulted::Approved(approved) => {
+                self.approvals.questions.give_back(&approved)?;
+                None
+            }
+            Consulted::Denied(..) | Consulted::Full(_) => None,
         })
     }
 }
 
 impl Approvals {
+    /// A question that was admitted wasn't put.
+    fn take_back(&self, who: &Principal, admitted_at_ms: i64) -> Result<(), StateError> {
+        rate::give_back(&*self.state, &QUESTIONS, &rate_name(who), admitted_at_ms)
+    }
+
     /// Whether one more question can be put to a person at all.
     fn admit(&self, who: &Principal, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
         // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
         store::sweep(&*self.state, now_ms)?;
-        // No rule has this number by chance: it is for the count of questions alone.
-        let charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
-        // Whoever a person started, with all its children: they can't ask more by being many.
-        let asker = who.lineage().first().map_or(who.session(), AgentId::as_str);
-        if rate::take(&*self.state, &charge, &format!("questions of {asker}"), now_ms)? {
+        if rate::take(&*self.state, &QUESTIONS, &rate_name(who), now_ms)? {
             return Ok(Ok(()));
         }
         Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))
     }
+}
+
+/// Whoever a person started, with all its children: they can't ask more by being many.
+fn rate_name(who: &Principal) -> String {
+    format!("questions of {}", who.lineage().first().map_or(who.session(), AgentId::as_str))
 }
 
 fn asker(who: &Principal) -> Asker {

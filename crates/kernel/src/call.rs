@@ -16,7 +16,6 @@ use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
 use crate::vfs::{Fd, OpenMode};
 use regent_provenance::Begin;
-use regent_workspace::Workspace;
 
 /// Everything an agent can ask the kernel for. Adding a variant breaks every match on it, on purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -323,15 +322,6 @@ impl Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallDigest(pub(crate) Digest);
-
-impl CallDigest {
-    /// What an answer about repeating a call in doubt is bound to: its place in the ledger of this workspace. Other projects keep their
-    /// questions in the same state, and their ledgers have the same lanes.
-    pub(crate) fn in_doubt(workspace: &Workspace, lane: regent_ledger::LaneId, seq: u64) -> Self {
-        let root = workspace.root().to_string_lossy();
-        Self(Digest::of(format!("in doubt {lane} {seq} {root}").as_bytes()))
-    }
-}
 
 impl std::fmt::Display for CallDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -21,7 +21,7 @@ use crate::rate;
 pub(crate) struct Charges {
     core: Arc<Core>,
     who: Principal,
-    approved: Option<Approved>,
+    approved: Vec<Approved>,
     rates: Vec<(Charge, i64)>,
     noted: Option<Awaited>,
     step: Option<Ruling>,
@@ -29,13 +29,13 @@ pub(crate) struct Charges {
 
 impl Charges {
     pub(crate) fn new(core: &Arc<Core>, who: &Principal) -> Self {
-        let (approved, rates, noted, step) = (None, Vec::new(), None, None);
+        let (approved, rates, noted, step) = (Vec::new(), Vec::new(), None, None);
         Self { core: Arc::clone(core), who: who.clone(), approved, rates, noted, step }
     }
 
     /// An approval was used for the call.
     pub(crate) fn approved(&mut self, approved: &Approved) {
-        self.approved = Some(approved.clone());
+        self.approved.push(approved.clone());
     }
 
     /// A rate was charged at this time.
@@ -56,7 +56,8 @@ impl Charges {
     /// The call runs, so it has used what it took.
     pub(crate) fn keep(&mut self) {
         self.rates.clear();
-        (self.approved, self.noted, self.step) = (None, None, None);
+        self.approved.clear();
+        (self.noted, self.step) = (None, None);
     }
 
     /// The call doesn't run. What the shared state can't take back stays used: that refuses a call too many, and never allows one.
@@ -71,7 +72,7 @@ impl Charges {
             let _stays_charged =
                 rate::give_back(&*self.core.state, &charge, self.who.rate_name(), at_ms).is_err();
         }
-        if let Some(approved) = self.approved.take() {
+        for approved in self.approved.drain(..) {
             let _stays_used = self.core.approvals.questions.give_back(&approved).is_err();
         }
     }

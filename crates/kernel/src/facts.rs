@@ -3,6 +3,7 @@
 //! What policy judges is what the executor gets: paths are resolved here, once, and the resolved form replaces the argument.
 
 mod bound;
+mod mentioned;
 mod target;
 mod transform;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use regent_ledger::{CanonicalJson, Payload};
 use regent_policy::{
     Access, ArgLabels, Awaited, BudgetLeft, Class, Confidentiality, Consideration, Facts, Grant, Integrity,
-    Label, Layer, Past, Policy, Question, Reason, Resource, RuleRef, Tier, Verdict,
+    Label, Past, Policy, Reason, Resource, Tier, Verdict,
 };
 use regent_provenance::Ruling;
 use serde_json::{Value, json};
@@ -19,8 +20,8 @@ use serde_json::{Value, json};
 use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
-use crate::call::{Call, CallDigest, Op};
-use crate::catalogue::{ArgumentKind, FOR_OPERATOR, Tool};
+use crate::call::{Call, Op};
+use crate::catalogue::{ArgumentKind, Tool};
 use crate::charges::Charges;
 use crate::history::Histories;
 use crate::journal::Doubt;
@@ -48,6 +49,8 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
+    /// What the arguments of a tool elsewhere may reach for: nobody has declared it, so only policy looks at it.
+    pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
     /// What a call to a model would mean.
@@ -70,7 +73,7 @@ pub(crate) struct Sheet {
     pub(crate) ruling: Option<Ruling>,
     /// What the call has used up so far; given back unless it runs.
     pub(crate) charges: Charges,
-    /// Set where a person has agreed to exactly this call.
+    /// Set where a person has agreed to exactly this call, or to its repetition.
     pub(crate) approved: Option<Approved>,
     /// The arguments in the form that is recorded. Empty ones need no payload.
     pub(crate) recorded: Option<Payload>,
@@ -78,8 +81,8 @@ pub(crate) struct Sheet {
     pub(crate) doubt: Option<Doubt>,
     /// What tells after a crash whether the call took effect.
     pub(crate) evidence: Option<Payload>,
-    /// What the approval was given for, so that it can be compared again when the call is about to run.
-    pub(crate) agreed: Option<CallDigest>,
+    /// The files that the approval is bound to, so that they can be compared again when the call is about to run.
+    pub(crate) agreed: Option<Bound>,
 }
 
 impl Core {
@@ -89,6 +92,7 @@ impl Core {
         let mut sheet = Sheet {
             args: Value::Null,
             resources: Vec::new(),
+            mentioned: Vec::new(),
             labels: ArgLabels {
                 default: self.label_of_input(call),
                 fields: std::collections::BTreeMap::new(),
@@ -117,10 +121,7 @@ impl Core {
             } else {
                 call.principal.life().and_then(|life| life.work().tool(&run.tool))
             };
-            self.facts_of_tool(&mut sheet, (&run.tool, call.principal.class()), tool, run.args.clone());
-            if let Some(reason) = sheet.tool.as_ref().and_then(|tool| rules::for_operator(call, tool)) {
-                sheet.refusal = Some(reason);
-            }
+            self.facts_of_tool(&mut sheet, call, tool, run.args.clone());
             self.rule(call, &mut sheet, &run.tool, &run.args);
         } else {
             self.facts_of_own(&mut sheet, call, &call.op);
@@ -142,21 +143,17 @@ impl Core {
         }
     }
 
-    fn facts_of_tool(
-        &self,
-        sheet: &mut Sheet,
-        (name, caller): (&str, Class),
-        tool: Option<Arc<Tool>>,
-        args: Value,
-    ) {
+    fn facts_of_tool(&self, sheet: &mut Sheet, call: &Call, tool: Option<Arc<Tool>>, args: Value) {
+        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else { return };
+        let name = &run.tool;
         let Some(tool) = tool else {
             let message = format!("there is no tool `{}`", name.escape_debug());
             sheet.refuse("tool.unknown", message, "`regent tool list` shows the tools that exist");
             return;
         };
         sheet.args = args;
-        if caller == Class::Agent && tool.spec().capabilities.iter().any(|one| one == FOR_OPERATOR) {
-            sheet.refuse("tool.operator_only", format!("only a person may call `{name}`"), "");
+        if let Some(reason) = rules::for_operator(call, &tool) {
+            sheet.refusal = Some(reason);
             return;
         }
         if let Err(why) = tool.check(&sheet.args) {
@@ -172,6 +169,9 @@ impl Core {
             sheet.resolve(&self.workspace, pointer, *kind);
         }
         sheet.name_secrets();
+        if matches!(call.op, Op::Elsewhere(_)) {
+            sheet.mention(&self.workspace, &tool);
+        }
         sheet.tool = Some(tool);
     }
 
@@ -372,7 +372,7 @@ impl Sheet {
     }
 
     fn resources(&self) -> Vec<Resource<'_>> {
-        self.resources.iter().map(Target::view).collect()
+        self.resources.iter().chain(&self.mentioned).map(Target::view).collect()
     }
 
     /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.
@@ -383,12 +383,8 @@ impl Sheet {
                 self.resolve_path(workspace, pointer, text, access)
             }
             (ArgumentKind::Url, Value::String(text)) => self.resolve_url(pointer, text),
-            (ArgumentKind::Argv, Value::Array(items)) => {
-                let argv: Vec<String> = items.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-                self.resources.push(Target::Argv(argv));
-            }
-            (ArgumentKind::Shell, Value::String(line)) => {
-                self.resources.push(Target::Argv(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]));
+            (ArgumentKind::Argv, Value::Array(_)) | (ArgumentKind::Shell, Value::String(_)) => {
+                self.resources.extend(Target::program(kind, &value));
             }
             (ArgumentKind::Path(_) | ArgumentKind::Url | ArgumentKind::Argv | ArgumentKind::Shell, _) => {
                 self.refuse(
@@ -448,20 +444,22 @@ impl Sheet {
         }
     }
 
-    /// A call that may have happened already, and isn't the same twice as once, is a person's to decide.
-    pub(crate) fn doubted(&mut self, doubt: Option<Doubt>, verdict: Verdict) -> Verdict {
-        self.doubt = doubt.filter(|doubt| !doubt.idempotent);
-        let (grant, approvers) = match (&self.doubt, verdict) {
-            (Some(_), Verdict::Allow(grant)) => (grant, 1),
-            (Some(_), Verdict::Ask(question)) => (question.grant, question.approvers),
-            (_, verdict) => return verdict,
-        };
-        Verdict::Ask(Question {
-            rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
-            reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
-            grant,
-            approvers,
-        })
+    /// An approval was found for the call, bound to these files.
+    pub(crate) fn agree(&mut self, approved: Approved, bound: Bound) {
+        self.charges.approved(&approved);
+        (self.approved, self.agreed) = (Some(approved), Some(bound));
+    }
+
+    /// The call runs, so it has used what it took; or it doesn't run after all, and has used up nothing.
+    pub(crate) fn spend(&mut self, reserved: Option<Reservation>, runs: bool) -> Option<Reservation> {
+        if runs {
+            self.charges.keep();
+            self.slot.keep();
+            return reserved;
+        }
+        self.charges.give_back();
+        self.awaited = Awaited::default();
+        None
     }
 
     /// Gives the judged arguments to the permit.

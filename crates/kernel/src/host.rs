@@ -166,13 +166,18 @@ impl Host {
         let core = self.core();
         core.turn(Phase::Shutdown);
         core.end_agents().await;
+        // The disk may have room by now for what it had none for. Whatever fails, the rest is still done.
+        let settled = core.settle_owed().await;
         // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
-        if core.unfinished() > 0 {
-            core.note(Kind::Kernel, &json!({"session": core.operator.session(), "state": "shutdown"}))
-                .await?;
-        }
-        core.budgets.give_back(core.clock.now_ms())?;
-        core.ledger.close()?;
+        let noted = if core.unfinished() > 0 {
+            let body = json!({"session": core.operator.session(), "state": "shutdown"});
+            core.note(Kind::Kernel, &body).await.map(drop)
+        } else {
+            Ok(())
+        };
+        let given_back = core.budgets.give_back(core.clock.now_ms()).map_err(Fault::from);
+        let closed = core.ledger.close().map_err(Fault::from);
+        settled.and(noted).and(given_back).and(closed)?;
         core.leave_clean()
     }
 }

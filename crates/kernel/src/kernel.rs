@@ -225,7 +225,7 @@ impl Core {
 
     /// Writes what is owed, in order. One caller at a time: a second one waits until the first has written everything, so that no
     /// call is let in while an outcome is owed. An outcome leaves the list only once it is written.
-    async fn settle_owed(&self) -> Result<(), Fault> {
+    pub(crate) async fn settle_owed(&self) -> Result<(), Fault> {
         let _only = self.settling.lock().await;
         loop {
             let next = self.owed.lock().unwrap_or_else(PoisonError::into_inner).front().cloned();

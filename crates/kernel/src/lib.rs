@@ -39,7 +39,7 @@ pub(crate) use regent_catalogue as catalogue;
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{
     Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, Ticket,
-    TicketId, Traced, Voice,
+    TicketId, Traced, UNIDENTIFIED, Voice,
 };
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};

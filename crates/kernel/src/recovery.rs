@@ -87,16 +87,18 @@ impl Core {
         let mut list = Vec::new();
         for mut call in found.finish().into_iter().filter(|call| !call.noted) {
             let effect = self.effect_of(call.evidence);
-            self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
             if effect != Effect::Unknown {
+                self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
                 continue;
             }
+            // Asked before it is noted: what a crash leaves in between is asked about again, and put only once.
             if !call.idempotent {
                 // A person can only say what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
                 call.ticket = self.ask_in_doubt(&call, &args)?;
             }
+            self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
             list.push(call);
         }
         if !marks.is_empty() {

@@ -224,19 +224,28 @@ impl Core {
         if !verdict.transforms().is_empty() {
             verdict = self.transform(call, facts, verdict);
         }
-        verdict = facts.doubted(doubt, verdict);
+        facts.doubt = doubt.filter(|doubt| !doubt.idempotent);
         // Ask: an approval counts if it was given for the digest of the final call.
         let mut asked = None;
-        if let Verdict::Ask(question) = &verdict {
+        if let Some((question, consent)) = self.ask_repeat(call, facts, &verdict)? {
+            match consent {
+                Consent::Given(approved, bound) => facts.agree(approved, bound),
+                Consent::Asked(one) => (asked, verdict) = (Some(one), Verdict::Ask(question)),
+                Consent::Refused(reason) => verdict = Verdict::Deny(reason),
+            }
+        }
+        if let (Verdict::Ask(question), None) = (&verdict, &asked) {
             match self.ask(call, facts, &verdict, question)? {
-                Consent::Given(approved, digest) => {
-                    facts.charges.approved(&approved);
-                    (facts.approved, facts.agreed) = (Some(approved), Some(digest));
+                Consent::Given(approved, bound) => {
+                    facts.agree(approved, bound);
                     verdict = Verdict::Allow(question.grant.clone());
                 }
                 Consent::Asked(question) => asked = Some(question),
                 Consent::Refused(reason) => verdict = Verdict::Deny(reason),
             }
+        }
+        if !matches!(verdict, Verdict::Allow(_)) {
+            facts.charges.give_back();
         }
         // Reserve: budgets, rates and counts are taken, not looked at; a refusal gives back what was taken, an approval included.
         let mut reservation = None;
@@ -279,7 +288,6 @@ impl Core {
         facts.evidence = self.foresee(&call, &facts, &verdict);
         let draft = record::intent(&self.stamp(), &call, &facts, &verdict, asked.as_ref())?;
         let intent = self.record_judged(draft, &verdict).await?;
-        facts.charges.keep();
         self.step_begun(&call, intent, verdict.denied(), asked.is_some());
         let grant = match (verdict, asked) {
             (Verdict::Allow(grant), _) => grant,
@@ -294,15 +302,17 @@ impl Core {
 
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.calls.enter(call.principal(), intent.seq);
-        facts.slot.keep();
         // Writing the intent took time: the files that an approval is bound to are compared once more.
-        let stale = self.stale(&call, &facts);
+        let stale = self.stale(&facts);
+        let reservation = facts.spend(reservation, stale.is_none());
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
         let (held, tool) = (Mutex::new(reservation), facts.tool.clone());
         let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
+        // Both ways end in an outcome, which is owed from here on.
+        self.begin();
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
             None => effect::perform(&frame, grant.tier).await,

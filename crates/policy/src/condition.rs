@@ -171,6 +171,23 @@ pub(crate) fn all_hold(clauses: &[Clause], facts: &Facts<'_>, quantifier: Quanti
     clauses.iter().all(|clause| clause.condition.holds(facts, quantifier))
 }
 
+/// Whether every clause could hold for a call like this one with another path and other arguments.
+pub(crate) fn could_hold(clauses: &[Clause], facts: &Facts<'_>) -> bool {
+    clauses.iter().all(|Clause { condition, .. }| {
+        if let Condition::Path(test) = condition {
+            return test.is_about_access(facts);
+        }
+        let mut branches = condition.branches().iter().map(|branch| could_hold(branch, facts));
+        if matches!(condition, Condition::Any(_)) {
+            return branches.any(|could| could);
+        }
+        if matches!(condition, Condition::All(_)) {
+            return branches.all(|could| could);
+        }
+        condition.looks_at_args() || condition.holds(facts, Quantifier::Any)
+    })
+}
+
 /// Whether these clauses, which all hold, name every secret that the call uses. In `any` the branch that names them has to be
 /// one that holds.
 pub(crate) fn names_secrets(clauses: &[Clause], facts: &Facts<'_>) -> bool {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::acs::Point;
 use crate::acs::control::{Control, Said, Stance};
-use crate::condition::{Clause, Names, Quantifier, all_hold, secrets};
+use crate::condition::{Clause, Names, Quantifier, all_hold, could_hold, secrets};
 use crate::conflicts::Conflicts;
 use crate::declassify::Declassified;
 use crate::facts::{Facts, Resource};
@@ -83,9 +83,12 @@ impl Policy {
         said
     }
 
-    /// What [`Policy::decide`] would say to a call that isn't made: shadow policies don't count it.
-    pub fn foresee(&self, facts: &Facts<'_>) -> Verdict {
-        self.judge(facts)
+    /// Whether a file must be kept from a program, by the facts of a call that would read it. Each file of the policy is asked on its
+    /// own: one that asks, denies, or has rules about reading of which none allows this one, hides it, whatever the others say. Only a
+    /// file without any rule about reading says nothing.
+    pub fn hides(&self, facts: &Facts<'_>) -> bool {
+        let mut about = self.sets.iter().filter(|set| set.is_about(facts)).peekable();
+        about.peek().is_none() || about.any(|set| set.hides(facts))
     }
 
     fn judge(&self, facts: &Facts<'_>) -> Verdict {
@@ -302,6 +305,22 @@ impl RuleSet {
         });
         self.conflicts.settle(&mut hits, &self.rules);
         hits
+    }
+
+    fn hides(&self, facts: &Facts<'_>) -> bool {
+        let hits = self.hits(facts);
+        let said = self.control.as_ref().and_then(|control| control.before(facts));
+        match self.ruling(&hits, said.as_ref(), facts) {
+            Ruling::Allow(..) => false,
+            Ruling::Ask(..) => true,
+            Ruling::Deny(_) => {
+                let speaks = |rule: &Rule| rule.decides() && could_hold(&rule.when, facts);
+                !self.is_loaded
+                    || said.is_some()
+                    || self.refusal(&hits, facts).is_some()
+                    || self.rules.iter().any(speaks)
+            }
+        }
     }
 
     fn ruling(&self, hits: &Hits, said: Option<&Said>, facts: &Facts<'_>) -> Ruling {

@@ -93,7 +93,8 @@ impl Terminal {
 fn shown(stage: &Stage, kernel: &Host, ticket: &Ticket, length: Length) -> (String, bool) {
     let question::View { text, cut } = question::inline(stage.screen(), kernel, ticket, length);
     let worn = ticket.question.attention.as_ref().is_some_and(Attention::is_worn);
-    let wide = if worn { "" } else { " · s as often as wanted in this session" };
+    let wide =
+        if worn || ticket.question.open_names { "" } else { " · s as often as wanted in this session" };
     let all = if cut { " · a show all of it first" } else { "" };
     (format!("\n{text}  Allow? y once{wide}{all} · N no · n ADVICE no, and what to do instead: "), cut)
 }

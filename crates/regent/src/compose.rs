@@ -12,7 +12,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
-use regent_kernel::{Catalogue, Executor, Executors, Host, Kernel, Models, Parts, Policy, Workspace, tier};
+use regent_kernel::{
+    Catalogue, Executor, Executors, Host, Kernel, Models, Parts, Policy, UNIDENTIFIED, Workspace, tier,
+};
 use regent_ledger::{Kind as EntryKind, Reader};
 use regent_models::Hub;
 use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
@@ -38,6 +40,7 @@ use crate::reload::{Reloading, Seen};
 use crate::secrets;
 use crate::state::Sealed;
 use crate::trust::{self, Trust};
+use crate::user_namespace;
 use crate::way_out::WayOut;
 use restoring::Restoring;
 
@@ -472,8 +475,12 @@ pub(crate) fn user_name() -> String {
     name.unwrap_or_else(|| format!("uid-{uid}"))
 }
 
-/// The same with the number that the system knows them by: what approvals, erasures and all other entries name.
+/// The same with the number that the system knows them by: what approvals, erasures and all other entries name. In a user namespace
+/// the number is whatever its maker chose, so everybody there has one name, which counts for nothing where several people have to agree.
 pub(crate) fn operator_name() -> String {
+    if !user_namespace::is_first() {
+        return UNIDENTIFIED.to_owned();
+    }
     format!("{} (uid {})", user_name(), rustix::process::getuid().as_raw())
 }
 

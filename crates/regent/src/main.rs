@@ -31,6 +31,7 @@ mod start;
 mod state;
 mod term;
 mod trust;
+mod user_namespace;
 mod way_out;
 
 fn main() -> std::process::ExitCode {

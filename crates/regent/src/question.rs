@@ -220,7 +220,8 @@ impl Page<'_> {
             self.text.push_str(&format!("    … {more} more files\n"));
         }
         if question.open_names {
-            let open = "  it is not bound to files whose names the shell makes at run time ($NAME, *, ~)\n";
+            let open = "  it makes names of files at run time ($NAME, *, ~, code, a pipe into a shell), so nobody can list the files that it runs;\n  \
+                        an approval is for one run, and any change in the workspace before that run asks again\n";
             self.text.push_str(&self.screen.warn(open));
         }
     }

@@ -72,6 +72,9 @@ pub enum PathError {
         /// How much would be fine.
         bytes_max: u64,
     },
+    /// More than can be looked at.
+    #[error("it holds more than 200,000 files, or folders more than 128 deep")]
+    TooMany,
     /// Anything else that the operating system says.
     #[error("the operating system says: {0}")]
     Os(String),
@@ -98,6 +101,7 @@ impl PathError {
             Self::NotPermitted => "fs.not_permitted",
             Self::Full => "fs.full",
             Self::TooLarge { .. } => "fs.too_large",
+            Self::TooMany => "fs.too_many",
             Self::Os(_) => "fs.failed",
         }
     }

@@ -238,7 +238,7 @@ pub fn shown(name: &[u8]) -> String {
 }
 
 /// Whether a name in a listing is Regent's folder, in any spelling.
-fn is_regents(name: &[u8]) -> bool {
+pub(crate) fn is_regents(name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name);
     regent_guard::is_kind(&name, regent_guard::GuardKind::Regent)
 }

@@ -11,6 +11,7 @@
 //! Regent's own files are out of reach here, whoever asks: `.regent/**` at any depth and in any spelling, and the folders that
 //! [`Workspace::with_own`] names. Listings leave them out.
 
+mod content;
 mod error;
 mod files;
 mod own;
@@ -20,10 +21,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use regent_ledger::Digest;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
+pub use content::{NamedEntry, TreeError};
 pub use error::PathError;
 pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
 pub use own::{Overlap, OwnFolders};
@@ -34,8 +36,6 @@ const ROOT: &str = ".";
 const PATH_BYTES_MAX: usize = 4096;
 /// Linux has no longer name.
 const NAME_BYTES_MAX: usize = 255;
-/// Files up to this size are bound to an approval by their content, larger ones by size, time and inode.
-const DIGEST_BYTES_MAX: u64 = 8 << 20;
 /// How often an open that raced with a rename is tried again.
 const RETRIES_MAX: u8 = 32;
 
@@ -131,65 +131,6 @@ impl Workspace {
         }
     }
 
-    /// What a file inside the workspace holds now, if the name leads to one. Words that name nothing cost two failed opens.
-    pub fn digest_of(&self, name: &str) -> Option<Digest> {
-        let spelling = self.resolve(name).ok().filter(|spelling| is_inside(spelling))?;
-        let file = self.reach(&spelling, OFlags::PATH, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return None;
-        }
-        let bytes = u64::try_from(stat.st_size).ok()?;
-        if bytes > DIGEST_BYTES_MAX {
-            let marks = format!("{bytes} {} {} {}", stat.st_mtime, stat.st_mtime_nsec, stat.st_ino);
-            return Some(Digest::of(marks.as_bytes()));
-        }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = self.reach(&spelling, flags, Mode::empty()).ok()?;
-        let mut content = Vec::new();
-        let mut bounded = std::io::Read::take(std::fs::File::from(file), DIGEST_BYTES_MAX);
-        std::io::Read::read_to_end(&mut bounded, &mut content).ok()?;
-        Some(Digest::of(&content))
-    }
-
-    /// The file inside the workspace that a name leads to, by its resolved spelling, and a digest of what it holds now; none where the
-    /// name leads to no file in here. Anything but "there is no such file" is an error: what can't be looked at isn't absent.
-    pub fn held(&self, name: &str) -> Result<Option<(String, Digest)>, PathError> {
-        let spelling = match self.resolve(name) {
-            Ok(spelling) if is_inside(&spelling) => spelling,
-            // Outside nothing is ours to look at, and programs in the sandbox can't write there.
-            Err(error @ (PathError::NotPermitted | PathError::Os(_))) if !name.starts_with('/') => {
-                return Err(error);
-            }
-            Ok(_) | Err(_) => return Ok(None),
-        };
-        let looked = match self.reach(&spelling, OFlags::PATH, Mode::empty()) {
-            Ok(looked) => looked,
-            Err(PathError::NotFound | PathError::NotFolder) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let stat = rustix::fs::fstat(&looked)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(None);
-        }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        let opened = match self.reach(&spelling, flags, Mode::empty()) {
-            Ok(opened) if bytes <= DIGEST_BYTES_MAX => opened,
-            // Too large, or not readable before a program changes its mode. Nobody but root can set back the time of the last change.
-            Ok(_) | Err(PathError::NotPermitted) => {
-                let marks = format!("{bytes} {} {} {}", stat.st_ctime, stat.st_ctime_nsec, stat.st_ino);
-                return Ok(Some((spelling, Digest::of(marks.as_bytes()))));
-            }
-            Err(error) => return Err(error),
-        };
-        let mut content = Vec::new();
-        let mut bounded =
-            std::io::Read::take(std::fs::File::from(opened), DIGEST_BYTES_MAX.saturating_add(1));
-        std::io::Read::read_to_end(&mut bounded, &mut content).map_err(|error| PathError::of_io(&error))?;
-        Ok(Some((spelling, Digest::of(&content))))
-    }
-
     /// The common case in one system call: a relative path without any link in it needs only its dots taken out.
     fn without_links(&self, text: &str) -> Option<String> {
         if text.starts_with('/') {
@@ -244,7 +185,7 @@ const OUTSIDE: ResolveFlags = NO_LINKS;
 
 fn openat2(
     at: BorrowedFd<'_>,
-    path: &str,
+    path: impl Arg + Copy,
     flags: OFlags,
     mode: Mode,
     resolve: ResolveFlags,

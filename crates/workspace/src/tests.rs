@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use regent_ledger::Digest;
 use rustix::fs::{CWD, RenameFlags};
 
 use super::*;
@@ -332,27 +333,105 @@ fn a_listing_stops_where_it_is_told_to_and_says_so() {
     assert_eq!(place.workspace.list("file", 3), Err(PathError::NotFolder));
 }
 
+fn digest(workspace: &Workspace, name: &str) -> Option<Digest> {
+    workspace.content_digest(name).unwrap()
+}
+
+#[test]
+fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::new();
+    let root = place.workspace.root();
+    let odd = std::ffi::OsStr::from_bytes(b"d\xff");
+    fs::create_dir(root.join(odd)).unwrap();
+    fs::write(root.join(odd).join("real.sh"), "odd").unwrap();
+    fs::write(root.join("a\tb.sh"), "tab").unwrap();
+    std::os::unix::fs::symlink(std::path::Path::new(odd).join("real.sh"), root.join("deploy.sh")).unwrap();
+    let entry = |name: &str| place.workspace.named_entry(name.as_bytes());
+    assert_eq!(entry("a\tb.sh"), Ok(NamedEntry::File(b"a\tb.sh".to_vec(), Digest::of(b"tab"))));
+    assert_eq!(entry("deploy.sh"), Ok(NamedEntry::File(b"d\xff/real.sh".to_vec(), Digest::of(b"odd"))));
+    assert_eq!(entry("a\nb.sh"), Ok(NamedEntry::Absent));
+    assert_eq!(place.workspace.resolve("a\tb.sh"), Err(PathError::Control));
+    assert_eq!(place.workspace.resolve("deploy.sh"), Err(PathError::NotText));
+}
+
+#[test]
+fn h3_what_cannot_be_bound_is_an_error() {
+    let place = Place::new();
+    let root = place.workspace.root();
+    rustix::fs::mknodat(CWD, root.join("fifo"), rustix::fs::FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    place.link("loop", "loop");
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("sock")).unwrap();
+    let entry = |name: &str| place.workspace.named_entry(name.as_bytes());
+    assert_eq!(entry("fifo"), Err(PathError::Special));
+    assert_eq!(entry("loop"), Err(PathError::Links));
+    for name in ["/proc/self/cwd/file", "/proc/self/cwd", "/proc/self", "/proc/99999999/root/x", "/dev/fd/9"]
+    {
+        assert_eq!(entry(name), Err(PathError::MagicLink), "{name}");
+    }
+    for name in ["/dev/stdin", "/dev/fd/2", "sock", "file/x", &"x".repeat(300), "nul\0"] {
+        assert_eq!(entry(name), Ok(NamedEntry::Absent), "{name}");
+    }
+    for name in ["/dev/null", "/proc/meminfo", "/etc/passwd"] {
+        assert_eq!(entry(name), Ok(NamedEntry::Outside), "{name}");
+    }
+    assert_eq!(
+        entry(".."),
+        Ok(NamedEntry::Folder(root.parent().unwrap().as_os_str().as_encoded_bytes().to_vec()))
+    );
+    let error = place.workspace.tree_digest().unwrap_err();
+    assert_eq!((error.name.as_str(), error.why), ("fifo", PathError::Special));
+}
+
+#[test]
+fn h3_any_change_in_the_workspace_changes_the_digest_of_its_tree() {
+    let place = Place::new();
+    let (workspace, root) = (&place.workspace, place.workspace.root());
+    fs::create_dir_all(root.join("deep/er")).unwrap();
+    fs::write(root.join("deep/er/x.sh"), "one").unwrap();
+    fs::create_dir_all(root.join(".regent/audit")).unwrap();
+    let mut before = workspace.tree_digest().unwrap();
+    fs::write(root.join(".regent/audit/lane"), "an entry").unwrap();
+    assert_eq!(workspace.tree_digest().unwrap(), before, "Regent's own files don't count");
+    let mut changed = |what: &str| {
+        let now = workspace.tree_digest().unwrap();
+        assert_ne!(now, before, "{what}");
+        before = now;
+    };
+    fs::write(root.join("deep/er/x.sh"), "longer").unwrap();
+    changed("content");
+    fs::rename(root.join("deep/er/x.sh"), root.join("deep/x.sh")).unwrap();
+    changed("a rename");
+    fs::write(root.join("deep/new"), "").unwrap();
+    changed("a new file");
+    fs::set_permissions(root.join("deep/new"), fs::Permissions::from_mode(0o755)).unwrap();
+    changed("a mode");
+    fs::remove_file(root.join("deep/new")).unwrap();
+    changed("a removal");
+}
+
 #[test]
 fn the_digest_follows_the_content_and_never_leaves_the_workspace() {
     let place = Place::new();
     let workspace = &place.workspace;
     place.link(place.beside("outside/secret"), "out");
     place.link(place.beside("ws/file"), "in");
-    let before = workspace.digest_of("file");
+    let before = digest(workspace, "file");
     assert_eq!(before, Some(Digest::of(b"inside")));
-    assert_eq!(workspace.digest_of("./in"), before);
-    assert_eq!(workspace.digest_of(&place.beside("ws/file")), before);
+    assert_eq!(digest(workspace, "./in"), before);
+    assert_eq!(digest(workspace, &place.beside("ws/file")), before);
     for word in ["", "-c", "nothing", "sub", "out", "/etc/passwd", "../outside/secret", "a\nb", "echo hi > x"]
     {
-        assert_eq!(workspace.digest_of(word), None, "for {word:?}");
+        assert_eq!(digest(workspace, word), None, "for {word:?}");
     }
     workspace.place("file", b"other", Placement::Replace).unwrap();
-    assert_ne!(workspace.digest_of("file"), before);
+    assert_ne!(digest(workspace, "file"), before);
     let big = fs::File::create(workspace.root().join("big")).unwrap();
-    big.set_len(DIGEST_BYTES_MAX + 1).unwrap();
-    let before = workspace.digest_of("big");
-    big.set_len(DIGEST_BYTES_MAX + 2).unwrap();
-    assert!(before.is_some() && workspace.digest_of("big") != before);
+    big.set_len(crate::content::DIGEST_BYTES_MAX + 1).unwrap();
+    let before = digest(workspace, "big");
+    big.set_len(crate::content::DIGEST_BYTES_MAX + 2).unwrap();
+    assert!(before.is_some() && digest(workspace, "big") != before);
 }
 
 /// Names that collide often, so that random paths hit random links.
@@ -442,7 +521,7 @@ fn h1_regents_own_folder_is_out_of_reach() {
             workspace.remove(&spelling).err(),
         ];
         assert_eq!(refused, [const { Some(PathError::Reserved) }; 6], "{text}");
-        assert_eq!(workspace.digest_of(&spelling), None, "{text}");
+        assert!(!matches!(workspace.content_digest(&spelling), Ok(Some(_))), "{text}");
     }
     for folder in [".", "sub"] {
         let listed = place.workspace.list(folder, 100).unwrap();

@@ -15,13 +15,18 @@ const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Links below a process's folder that lead past all names, and folders of such links.
+const MAGIC_NAMES: &[&[u8]] = &[b"cwd", b"root", b"fd", b"exe", b"map_files", b"task", b"ns"];
+
 /// Where the walk is.
 struct Walk<'a> {
     held: &'a Held,
+    /// Names that aren't plain text end the walk.
+    text_only: bool,
     /// Relative to the workspace's root, which is held, or to `/`.
     inside: bool,
     /// The names down to here; none of them is a link.
-    names: Vec<String>,
+    names: Vec<Vec<u8>>,
     /// The folder there.
     dir: OwnedFd,
     links: u8,
@@ -30,70 +35,110 @@ struct Walk<'a> {
 /// What a name turned out to be.
 enum Step {
     Folder(OwnedFd),
-    Link(String),
+    Link(Vec<u8>),
     Other,
     Missing,
 }
 
+/// The spelling of a path, with every link followed. It is text without control characters.
 pub(super) fn resolve(held: &Held, text: &str) -> Result<String, PathError> {
-    let mut walk = Walk {
-        held,
-        inside: true,
-        names: Vec::new(),
-        dir: held.dir.try_clone().map_err(|e| PathError::of_io(&e))?,
-        links: 0,
-    };
-    // The names still to go, the next one last.
-    let mut left: Vec<String> = Vec::new();
-    walk.queue(&mut left, text)?;
-    while let Some(name) = left.pop() {
-        match name.as_str() {
-            "" | "." => continue,
-            ".." => {
-                walk.up()?;
-                continue;
-            }
-            _name => {}
-        }
-        match walk.look(&name)? {
-            Step::Folder(dir) => walk.down(name, dir)?,
-            Step::Link(target) => {
-                walk.links += 1;
-                if walk.links > LINKS_MAX {
-                    return Err(PathError::Links);
-                }
-                walk.queue(&mut left, &target)?;
-            }
-            Step::Other if left.iter().all(String::is_empty) => {
-                walk.names.push(name);
-                break;
-            }
-            Step::Other => return Err(PathError::NotFolder),
-            Step::Missing => {
-                walk.names.push(name);
-                walk.missing(left)?;
-                break;
-            }
-        }
-    }
-    walk.spelling()
+    let mut walk = Walk::new(held, true)?;
+    walk.follow(text.as_bytes())?;
+    let spelling = String::from_utf8(walk.spelling()).map_err(|_| PathError::NotText)?;
+    check_text(&spelling).map(|()| spelling)
 }
 
-impl Walk<'_> {
+/// What a name leads to.
+pub(super) enum Located {
+    /// Something inside the workspace, or nothing there: its spelling, byte for byte.
+    Inside(Vec<u8>),
+    /// Something outside: its spelling.
+    Outside(Vec<u8>),
+    /// Nothing.
+    Absent,
+}
+
+/// Where a name leads, whatever bytes it and the links on its way are made of. What can't be followed is an error, unless it lies
+/// outside: programs in the sandbox can neither follow it nor change it there.
+pub(super) fn locate(held: &Held, name: &[u8]) -> Result<Located, PathError> {
+    let mut walk = Walk::new(held, false)?;
+    match walk.follow(name) {
+        Ok(()) => {}
+        Err(PathError::NotFound | PathError::NotFolder | PathError::TooLong) => return Ok(Located::Absent),
+        Err(PathError::NotPermitted) if !walk.inside => {}
+        Err(error) => return Err(error),
+    }
+    if walk.inside {
+        return Ok(Located::Inside(walk.spelling()));
+    }
+    // Which process this is depends on who looks, so not even its absence says anything.
+    if let [first, process, rest @ ..] = walk.names.as_slice()
+        && first == b"proc"
+        && (process.iter().all(u8::is_ascii_digit) || matches!(process.as_slice(), b"self" | b"thread-self"))
+        && (rest.is_empty() || rest.iter().any(|name| MAGIC_NAMES.contains(&name.as_slice())))
+    {
+        return Err(PathError::MagicLink);
+    }
+    Ok(Located::Outside(walk.spelling()))
+}
+
+impl<'a> Walk<'a> {
+    fn new(held: &'a Held, text_only: bool) -> Result<Self, PathError> {
+        let dir = held.dir.try_clone().map_err(|error| PathError::of_io(&error))?;
+        Ok(Self { held, text_only, inside: true, names: Vec::new(), dir, links: 0 })
+    }
+
+    fn follow(&mut self, path: &[u8]) -> Result<(), PathError> {
+        // The names still to go, the next one last.
+        let mut left: Vec<Vec<u8>> = Vec::new();
+        self.queue(&mut left, path)?;
+        while let Some(name) = left.pop() {
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    self.up()?;
+                    continue;
+                }
+                _name => {}
+            }
+            match self.look(&name)? {
+                Step::Folder(dir) => self.down(name, dir)?,
+                Step::Link(target) => {
+                    self.links += 1;
+                    if self.links > LINKS_MAX {
+                        return Err(PathError::Links);
+                    }
+                    self.queue(&mut left, &target)?;
+                }
+                Step::Other if left.iter().all(Vec::is_empty) => {
+                    self.names.push(name);
+                    break;
+                }
+                Step::Other => return Err(PathError::NotFolder),
+                Step::Missing => {
+                    self.names.push(name);
+                    self.missing(left)?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a path in front of what is left to go.
-    fn queue(&mut self, left: &mut Vec<String>, path: &str) -> Result<(), PathError> {
-        if path.starts_with('/') {
+    fn queue(&mut self, left: &mut Vec<Vec<u8>>, path: &[u8]) -> Result<(), PathError> {
+        if path.starts_with(b"/") {
             self.inside = false;
             self.names.clear();
             self.dir = self.held.slash.try_clone().map_err(|error| PathError::of_io(&error))?;
             // A workspace at `/` holds everything.
             self.enter_if_root()?;
         }
-        left.extend(path.rsplit('/').map(str::to_owned));
+        left.extend(path.rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
         if left.len() > NAMES_MAX { Err(PathError::TooLong) } else { Ok(()) }
     }
 
-    fn look(&self, name: &str) -> Result<Step, PathError> {
+    fn look(&self, name: &[u8]) -> Result<Step, PathError> {
         let fd = match openat2(self.dir.as_fd(), name, LOOK, Mode::empty(), ResolveFlags::BENEATH) {
             Ok(fd) => fd,
             Err(PathError::NotFound) => return Ok(Step::Missing),
@@ -105,9 +150,10 @@ impl Walk<'_> {
             FileType::Symlink => {
                 self.refuse_magic(name, &fd)?;
                 let target = rustix::fs::readlinkat(&fd, "", Vec::with_capacity(PATH_BYTES_MAX))?;
-                let target = target.into_string().map_err(|_| PathError::NotText)?;
-                check_text(&target)?;
-                Ok(Step::Link(target))
+                if self.text_only {
+                    check_text(target.to_str().map_err(|_| PathError::NotText)?)?;
+                }
+                Ok(Step::Link(target.into_bytes()))
             }
             FileType::RegularFile
             | FileType::Fifo
@@ -119,7 +165,7 @@ impl Walk<'_> {
     }
 
     /// A magic link leads somewhere by itself; its text is only a description. The kernel refuses to follow one when asked to.
-    fn refuse_magic(&self, name: &str, link: &OwnedFd) -> Result<(), PathError> {
+    fn refuse_magic(&self, name: &[u8], link: &OwnedFd) -> Result<(), PathError> {
         if u64::try_from(rustix::fs::fstatfs(link)?.f_type).ok() != Some(PROC_SUPER_MAGIC) {
             return Ok(());
         }
@@ -130,7 +176,7 @@ impl Walk<'_> {
         }
     }
 
-    fn down(&mut self, name: String, dir: OwnedFd) -> Result<(), PathError> {
+    fn down(&mut self, name: Vec<u8>, dir: OwnedFd) -> Result<(), PathError> {
         self.names.push(name);
         self.dir = dir;
         self.enter_if_root()
@@ -138,7 +184,9 @@ impl Walk<'_> {
 
     /// From outside onto the workspace's own folder: from here on names are relative to it.
     fn enter_if_root(&mut self) -> Result<(), PathError> {
-        if !self.inside && self.names == self.held.names {
+        let is_root =
+            || self.names.iter().map(Vec::as_slice).eq(self.held.names.iter().map(String::as_bytes));
+        if !self.inside && is_root() {
             let stat: Stat = rustix::fs::fstat(&self.dir)?;
             if identity_of(&stat) == self.held.identity {
                 self.inside = true;
@@ -151,35 +199,34 @@ impl Walk<'_> {
     fn up(&mut self) -> Result<(), PathError> {
         if self.inside && self.names.is_empty() {
             self.inside = false;
-            self.names.clone_from(&self.held.names);
+            self.names = self.held.names.iter().map(|name| name.as_bytes().to_vec()).collect();
         }
         self.names.pop();
         let base = if self.inside { &self.held.dir } else { &self.held.slash };
-        let below = if self.names.is_empty() { ROOT.to_owned() } else { self.names.join("/") };
+        let below = if self.names.is_empty() { ROOT.into() } else { self.names.join(&b'/') };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.dir = openat2(base.as_fd(), &below, flags, Mode::empty(), NO_LINKS)?;
+        self.dir = openat2(base.as_fd(), below.as_slice(), flags, Mode::empty(), NO_LINKS)?;
         self.enter_if_root()
     }
 
     /// Below a name that doesn't exist there is nothing to follow; going up again from there can't be meant.
-    fn missing(&mut self, left: Vec<String>) -> Result<(), PathError> {
+    fn missing(&mut self, left: Vec<Vec<u8>>) -> Result<(), PathError> {
         for name in left.into_iter().rev() {
-            match name.as_str() {
-                "" | "." => {}
-                ".." => return Err(PathError::NotFound),
+            match name.as_slice() {
+                b"" | b"." => {}
+                b".." => return Err(PathError::NotFound),
                 _name => self.names.push(name),
             }
         }
         Ok(())
     }
 
-    fn spelling(self) -> Result<String, PathError> {
-        let joined = self.names.join("/");
-        let spelling = match (self.inside, joined.is_empty()) {
-            (true, true) => ROOT.to_owned(),
+    fn spelling(&self) -> Vec<u8> {
+        let joined = self.names.join(&b'/');
+        match (self.inside, joined.is_empty()) {
+            (true, true) => ROOT.into(),
             (true, false) => joined,
-            (false, _) => format!("/{joined}"),
-        };
-        check_text(&spelling).map(|()| spelling)
+            (false, _) => [b"/", joined.as_slice()].concat(),
+        }
     }
 }

@@ -104,7 +104,8 @@ impl Core {
 
 /// Whether a denial tells something about policy: what time or money changes, and the end of an agent, doesn't.
 fn is_telling(reason: &Reason) -> bool {
-    !reason.code.starts_with("budget.") && reason.code != "agent.ended"
+    let passes = ["agent.ended", "approval.flood", "policy.rate", "rate.exceeded"];
+    !reason.code.starts_with("budget.") && !passes.contains(&&*reason.code)
 }
 
 fn is_below(agent: &Agent, leader: &Agent) -> bool {

@@ -521,13 +521,37 @@ async fn m9_a_lineage_that_collects_denials_is_slowed_and_then_suspended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m9_an_operator_and_denials_over_time_are_never_slowed() {
+async fn m9_an_operator_is_never_slowed() {
     let world = World::with(NO_ECHO).await;
     let began = tokio::time::Instant::now();
     for _ in 0..denials::SUSPENDED_FROM + 10 {
         assert_eq!(world.denied(&world.person(), run("test.echo")).await, "policy.denied");
     }
     assert_eq!(began.elapsed(), std::time::Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_denials_over_time_and_refusals_that_pass_are_never_slowed() {
+    use crate::tests::shared;
+
+    let policy = "version: 1\nmode: permissive\nrules:\n  - { id: no, effect: deny, match: { tool: work, args: { /text: no } } }\n  - { id: few, effect: allow, match: { tool: work }, rate: 1/hour }\n";
+    let world = shared::World::new(policy, Arc::new(regent_store::MemoryState::default())).await;
+    let agent = world.agent(&world.kernel.operator(), "steady", None).await;
+    let began = tokio::time::Instant::now();
+    let denied = async |text: &str| {
+        shared::code_of(world.kernel.syscall(&agent, shared::work(json!({"text": text}))).await.unwrap())
+    };
+    // As many as fit into every ten minutes without suspension, for an hour.
+    for number in 0..60 * (denials::SUSPENDED_FROM - 1) / 10 {
+        assert_eq!(denied("no").await, "policy.denied", "{number}");
+        world.clock.advance_ms(i64::try_from(600_000 / (denials::SUSPENDED_FROM - 1)).unwrap() + 1);
+    }
+    world.kernel.syscall(&agent, shared::work(json!({}))).await.unwrap();
+    for _ in 0..denials::SUSPENDED_FROM + 10 {
+        assert_eq!(denied("yes").await, "policy.rate");
+    }
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO);
+    assert_eq!(world.kernel.lifecycle_of(&world.kernel.operator(), &id(&agent)).unwrap(), Lifecycle::Active);
 }
 
 #[tokio::test]

@@ -42,7 +42,9 @@ pub(super) fn of(call: &Call, sheet: &Sheet) -> (String, bool) {
             Target::Argv(argv) => argv.join(" "),
             Target::Secret(name) => format!("secret {name}"),
         };
-        line.push_str(&format!(" → {}", plain(&text, ARGUMENT_CHARS_MAX)));
+        let (text, text_cut) = shown(&text, ARGUMENT_CHARS_MAX);
+        cut |= text_cut;
+        line.push_str(&format!(" → {text}"));
     }
     let (line, shortened) = shorten(&line, CHARS_MAX);
     (line, cut | shortened)
@@ -82,27 +84,37 @@ pub(super) fn of_doubt(what: &str, args: &Value, call: &InDoubt) -> (String, boo
 
 fn arguments(args: &Value, cut: &mut bool) -> String {
     let Value::Object(fields) = args else { return String::new() };
-    let shown = fields.iter().map(|(name, value)| {
+    let all = fields.iter().map(|(name, value)| {
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
                 value.to_string()
             }
         };
-        *cut |= name.chars().count() > 40 || text.chars().count() > ARGUMENT_CHARS_MAX;
-        format!(" {}=`{}`", plain(name, 40), plain(&text, ARGUMENT_CHARS_MAX))
+        let ((name, name_cut), (text, text_cut)) = (shown(name, 40), shown(&text, ARGUMENT_CHARS_MAX));
+        *cut |= name_cut | text_cut;
+        format!(" {name}=`{text}`")
     });
-    shown.collect()
+    all.collect()
 }
 
 fn plain(text: &str, chars_max: usize) -> String {
-    let escaped: String = text.chars().take(chars_max.saturating_add(1)).flat_map(escape).collect();
-    let left_out = text.len().saturating_sub(text.chars().take(chars_max).map(char::len_utf8).sum());
-    let mut short: String = escaped.chars().take(chars_max).collect();
-    if left_out > 0 {
-        short.push_str(&format!("… ({left_out} bytes more)"));
+    shown(text, chars_max).0
+}
+
+/// The text with what hides escaped, and whether its end is left out. A character is shown whole or not at all.
+fn shown(text: &str, chars_max: usize) -> (String, bool) {
+    let (mut short, mut chars) = (String::new(), 0_usize);
+    for (at, letter) in text.char_indices() {
+        let escaped = escape(letter);
+        chars = chars.saturating_add(escaped.len());
+        if chars > chars_max {
+            short.push_str(&format!("… ({} bytes more)", text.len().saturating_sub(at)));
+            return (short, true);
+        }
+        short.extend(escaped);
     }
-    short
+    (short, false)
 }
 
 fn escape(letter: char) -> Vec<char> {

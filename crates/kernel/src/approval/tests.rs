@@ -217,6 +217,7 @@ fn programs() -> crate::ToolSpec {
         description: "Runs a program.".to_owned(),
         input: json!({"type": "object", "properties": {
             "argv": {"type": "array", "items": {"type": "string"}}, "command": {"type": "string"}, "cwd": {"type": "string"},
+            "stdin": {"type": "string"}, "env": {"type": "object"},
         }, "additionalProperties": false}),
         arguments: [
             ("/argv".to_owned(), crate::ArgumentKind::Argv),
@@ -256,7 +257,17 @@ async fn h3_an_approval_is_bound_to_what_a_program_runs() {
         ("deploy.sh", json!({"command": "sh <deploy.sh"})),
         ("deploy.sh", json!({"command": "tool --file=deploy.sh"})),
         ("scripts/deploy.sh", json!({"command": "cd scripts && sh deploy.sh"})),
-        ("scripts/deploy.sh", json!({"command": "D=scripts; sh $D/deploy.sh"})),
+        ("scripts/deploy.sh", json!({"argv": ["sh", "-c", "sh scripts/dep''loy.sh"]})),
+        ("my script.sh", json!({"argv": ["sh", "-c", "sh 'my script.sh'"]})),
+        ("my script.sh", json!({"command": "sh -c \"sh 'my script.sh'\""})),
+        ("scripts/deploy.sh", json!({"argv": ["sh"], "stdin": "sh scripts/deploy.sh\n"})),
+        (
+            "scripts/deploy.sh",
+            json!({"argv": ["bash", "-c", "true"], "env": {"BASH_ENV": "scripts/deploy.sh"}}),
+        ),
+        ("sub/deep/x.sh", json!({"command": "cd sub && cd deep && sh x.sh"})),
+        ("sub/deep/Makefile", json!({"argv": ["make", "-C", "sub", "-C", "deep"]})),
+        ("tab\\u{9}name.sh", json!({"argv": ["sh", "tab\tname.sh"]})),
         ("sub/deep/deploy.sh", json!({"command": "sh ../deep/deploy.sh", "cwd": "sub/deep"})),
         ("Makefile", json!({"command": "make release"})),
         ("sub/deep/Makefile", json!({"argv": ["make", "-C", "deep"], "cwd": "sub"})),
@@ -265,9 +276,10 @@ async fn h3_an_approval_is_bound_to_what_a_program_runs() {
         ("sub/deep/x.py", json!({"argv": ["python3", "-m", "deep.x"], "cwd": "sub"})),
     ] {
         let world = with_programs().await;
-        let path = world.folder.path().join(file);
+        let path = world.folder.path().join(file.replace("\\u{9}", "\t"));
         std::fs::write(&path, "harmless").unwrap();
         let ticket = pending(exec(&world, &args).await);
+        assert!(!ticket.question.open_names, "{args}");
         let held = regent_ledger::Digest::of(b"harmless");
         let bound = BoundFile { path: file.to_owned(), sha256: held };
         assert!(ticket.question.files.contains(&bound), "{args}: {:?}", ticket.question.files);
@@ -300,22 +312,104 @@ async fn h3_a_call_that_names_too_much_is_refused_not_asked() {
 }
 
 #[tokio::test]
-async fn h3_what_changes_between_the_check_and_the_run_is_not_run() {
+async fn h3_what_an_approval_cannot_be_bound_to_is_refused() {
     let world = with_programs().await;
-    let path = world.folder.path().join("deploy.sh");
+    let root = world.folder.path();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo.sh"), fifo, 0o600.into(), 0).unwrap();
+    std::fs::write(root.join("deploy.sh"), "harmless").unwrap();
+    for args in [
+        json!({"argv": ["sh", "fifo.sh"]}),
+        json!({"command": "sh /proc/self/cwd/deploy.sh"}),
+        json!({"command": "cd /proc/self/cwd && sh deploy.sh"}),
+        json!({"command": "cd /proc && sh self/cwd/deploy.sh"}),
+        json!({"command": "sh $X"}),
+    ] {
+        assert_eq!(code_of(exec(&world, &args).await), "approval.unbound", "{args}");
+    }
+    std::fs::remove_file(root.join("fifo.sh")).unwrap();
+    let many: Vec<String> = (0..70).map(|number| format!("d{number:02}")).collect();
+    for folder in &many {
+        std::fs::create_dir(root.join(folder)).unwrap();
+    }
+    let line = format!("ls {} && cd scripts && sh deploy.sh", many.join(" "));
+    assert_eq!(code_of(exec(&world, &json!({"command": line})).await), "approval.unbound");
+}
+
+#[tokio::test]
+async fn h3_names_made_at_run_time_bind_an_approval_to_the_workspace_and_one_run() {
+    let world = with_programs().await;
+    let path = world.folder.path().join("scripts/deploy.sh");
     std::fs::write(&path, "harmless").unwrap();
-    let run = crate::ToolCall { tool: "exec".to_owned(), args: json!({"argv": ["sh", "deploy.sh"]}) };
-    let principal = world.kernel.operator();
-    let call =
-        Call { principal, op: Op::RunTool(run), parent: None, depth: 0, within: Vec::new(), listener: None };
-    let core = &world.kernel.0;
-    let mut sheet = core.facts(&call).await.unwrap();
-    let bound = sheet.bound(&core.workspace).unwrap();
-    sheet.agreed = Some(sheet.digest(&call, &core.workspace, &bound).unwrap());
-    assert!(core.stale(&call, &sheet).is_none());
+    let args = json!({"command": "sh scripts/dep*.sh"});
+    let ticket = pending(exec(&world, &args).await);
+    assert!(ticket.question.open_names);
+    let refused = answer(&world, &ticket.id, yes(Scope::Session)).await;
+    assert_eq!(refused["failed"]["code"], "approval.once_only");
+    answer(&world, &ticket.id, yes(Scope::Once)).await;
     std::fs::write(&path, "harmful!").unwrap();
-    let refused = core.stale(&call, &sheet).unwrap();
-    assert_eq!(refused.failure.unwrap().code, "approval.stale");
+    let changed = pending(exec(&world, &args).await);
+    assert_ne!(changed.id, ticket.id);
+    answer(&world, &changed.id, yes(Scope::Once)).await;
+    assert!(done(&exec(&world, &args).await), "nothing has changed since");
+    assert_eq!(world.runs(), 1);
+}
+
+/// Changes a file as soon as the approval of a call is used up: after the check, before the run.
+#[derive(Debug)]
+struct Meddler {
+    clock: Arc<crate::ManualClock>,
+    state: Arc<dyn State>,
+    file: std::path::PathBuf,
+    armed: std::sync::atomic::AtomicBool,
+}
+
+impl crate::Clock for Meddler {
+    fn now_ms(&self) -> i64 {
+        use std::sync::atomic::Ordering;
+        let waits = !self.state.scan("question/").unwrap().is_empty();
+        if !waits && self.armed.load(Ordering::Relaxed) {
+            std::fs::write(&self.file, "harmful!").unwrap();
+        }
+        self.clock.now_ms()
+    }
+
+    fn elapsed(&self) -> Duration {
+        crate::Clock::elapsed(&*self.clock)
+    }
+}
+
+#[tokio::test]
+async fn h3_what_changes_between_the_check_and_the_run_is_not_run_and_uses_up_nothing() {
+    let policy = "version: 1\nmode: permissive\nrules:\n  - { id: ask, effect: ask, match: { tool: exec } }\n  - { id: few, effect: allow, match: { tool: exec }, rate: 1/hour }\n";
+    let world = World::new(policy, Arc::new(MemoryState::default())).await;
+    let file = world.folder.path().join("deploy.sh");
+    std::fs::write(&file, "harmless").unwrap();
+    let armed = std::sync::atomic::AtomicBool::new(false);
+    let meddler = Meddler {
+        clock: Arc::clone(&world.clock),
+        state: Arc::clone(&world.state),
+        file: file.clone(),
+        armed,
+    };
+    let meddler = Arc::new(meddler);
+    let world = world.next_with_clock(policy, Arc::clone(&meddler) as _).await;
+    world.kernel.0.catalogue.admit(programs()).unwrap();
+    let args = json!({"argv": ["sh", "deploy.sh"]});
+    let ticket = pending(exec(&world, &args).await);
+    answer(&world, &ticket.id, yes(Scope::Once)).await;
+    meddler.armed.store(true, std::sync::atomic::Ordering::Relaxed);
+    let Reply::Done(outcome) = exec(&world, &args).await else { panic!("not done") };
+    meddler.armed.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert!(
+        matches!(&outcome.status, Status::Failed(failure) if failure.code == "approval.stale"),
+        "{outcome:?}"
+    );
+    assert_eq!((world.runs(), world.kernel.0.unfinished()), (0, 0));
+    // Neither the approval nor the rate of one in an hour was used.
+    std::fs::write(&file, "harmless").unwrap();
+    assert!(done(&exec(&world, &args).await));
+    assert_eq!((world.runs(), world.kernel.0.unfinished()), (1, 0));
 }
 
 #[tokio::test]
@@ -324,6 +418,9 @@ async fn m3_a_question_holds_no_character_that_hides() {
     let ticket = pending(world.work(json!({"text": "a\u{e0101}b\u{ad}c\u{3164}d\u{fe0f}"})).await);
     assert_eq!(ticket.summary, "work text=`a\\u{e0101}b\\u{ad}c\\u{3164}d\\u{fe0f}`");
     assert!(!ticket.question.summary_cut);
+    // Escapes make it longer than what was given: the line is cut where it is too long, and says so.
+    let escaped = pending(world.work(json!({"text": format!("{}rm -rf /", "\n".repeat(40))})).await);
+    assert!(escaped.question.summary_cut && escaped.summary.contains("more)"), "{}", escaped.summary);
     let long = pending(world.work(json!({"text": "x".repeat(200)})).await);
     assert!(long.question.summary_cut && long.question.digest.is_some());
 }
@@ -514,6 +611,28 @@ async fn adv_079_five_hundred_questions_in_a_minute_are_refused_not_granted() {
     }
     assert_eq!(world.questions().len(), OPEN_MAX);
     assert_eq!(world.runs(), 0);
+}
+
+#[tokio::test]
+async fn a_question_that_is_not_put_costs_nothing() {
+    let world = asking().await;
+    let limits = crate::Budget { approvals: Some(OPEN_MAX as u64 + 1), ..crate::Budget::default() };
+    world.as_operator(Op::SetBudget { scope: BudgetScope::Session, limits }).await;
+    for number in 0..OPEN_MAX {
+        pending(world.work(json!({"text": number.to_string()})).await);
+        world.clock.advance_ms(4_000);
+    }
+    for number in 0..2 * NEW_PER_MINUTE_MAX {
+        let Reply::Denied(denial) = world.work(json!({"text": "more"})).await else { panic!("asked") };
+        assert!(
+            denial.reason.message.contains("questions wait already"),
+            "{number}: {}",
+            denial.reason.message
+        );
+    }
+    let first = world.questions().remove(0);
+    answer(&world, &first.id, Answer::Deny { because: None }).await;
+    pending(world.work(json!({"text": "more"})).await);
 }
 
 #[tokio::test]

@@ -191,3 +191,21 @@ async fn k1_an_outcome_that_still_finds_no_room_stays_owed() {
     assert!(is_done(&stage.work().await.unwrap()));
     assert_eq!(stage.kinds(), [Kind::Intent, Kind::Outcome, Kind::Intent, Kind::Outcome]);
 }
+
+#[tokio::test]
+async fn an_outcome_that_is_owed_is_written_at_shutdown() {
+    let stage = Stage::new(crate::tests::shared::OPEN).await;
+    owing(&stage).await;
+    stepped(&stage.ledger, stage.world.kernel.shutdown()).await.unwrap();
+    assert_eq!(stage.kinds(), [Kind::Intent, Kind::Outcome]);
+    assert_eq!(stage.world.kernel.0.unfinished(), 0);
+}
+
+#[tokio::test]
+async fn a_shutdown_that_finds_no_room_says_so() {
+    let stage = Stage::new(crate::tests::shared::OPEN).await;
+    owing(&stage).await;
+    stage.fill(true);
+    assert!(stepped(&stage.ledger, stage.world.kernel.shutdown()).await.is_err());
+    assert_eq!(stage.world.kernel.0.unfinished(), 1, "the next boot finds it in doubt");
+}

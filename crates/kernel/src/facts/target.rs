@@ -2,6 +2,9 @@
 
 use regent_policy::{Access, Resource};
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::catalogue::ArgumentKind;
 
 /// A thing that the call reaches for.
 #[derive(Debug, Clone, Serialize)]
@@ -14,6 +17,19 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// The program that an argument runs: a list of words, or a line for a shell.
+    pub(crate) fn program(kind: ArgumentKind, value: &Value) -> Option<Self> {
+        match (kind, value) {
+            (ArgumentKind::Argv, Value::Array(items)) => {
+                Some(Self::Argv(items.iter().filter_map(Value::as_str).map(str::to_owned).collect()))
+            }
+            (ArgumentKind::Shell, Value::String(line)) => {
+                Some(Self::Argv(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]))
+            }
+            (ArgumentKind::Argv | ArgumentKind::Shell | ArgumentKind::Path(_) | ArgumentKind::Url, _) => None,
+        }
+    }
+
     /// About how much an entry would say about it.
     pub(crate) fn bytes(&self) -> usize {
         match self {

@@ -13,9 +13,9 @@ impl Core {
     /// Changes the arguments as policy demands and judges the result again, because a change can move a path or a host. The strictest of
     /// all verdicts holds. Afterwards the sheet is that of the final call: what is asked about, bound, recorded and run.
     pub(crate) fn transform(&self, call: &Call, sheet: &mut Sheet, mut verdict: Verdict) -> Verdict {
-        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else {
+        if !matches!(call.op, Op::RunTool(_) | Op::Elsewhere(_)) {
             return Verdict::Deny(not_a_tool());
-        };
+        }
         let mut changes = verdict.transforms().to_vec();
         for _round in 0..ROUNDS_MAX {
             let mut args = sheet.args.clone();
@@ -24,9 +24,10 @@ impl Core {
             }
             let before = sheet.take_args();
             sheet.resources.clear();
+            sheet.mentioned.clear();
             sheet.added.clear();
             let tool = sheet.tool.take();
-            self.facts_of_tool(sheet, (&run.tool, call.principal.class()), tool, args);
+            self.facts_of_tool(sheet, call, tool, args);
             sheet.fix_args();
             if sheet.refusal.is_none() && sheet.args == before {
                 return verdict;

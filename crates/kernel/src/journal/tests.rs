@@ -40,14 +40,20 @@ impl Site {
 
     /// What a process leaves that was killed in the middle of a step.
     fn crash_at(&self, step: &str, text: &str, idempotent: bool) {
+        self.crash_during(step, &json!({"text": text}), idempotent);
+    }
+
+    fn crash_during(&self, step: &str, args: &Value, idempotent: bool) {
         let ledger = self.ledger();
-        let call = digest_of(&work(json!({"text": text}))).unwrap();
+        let call = digest_of(&work(args.clone())).unwrap();
+        let args = CanonicalJson::of(args).unwrap().as_str().as_bytes().to_vec();
+        let args = regent_ledger::Payload::new(args);
         let body = json!({
-            "caller": {"name": "operator"}, "idempotent": idempotent, "op": "tool.run", "session": "crashed",
+            "args": args.reference(), "caller": {"name": "operator"}, "idempotent": idempotent, "op": "tool.run", "session": "crashed",
             "step": {"call": call, "name": step, "task": self.task}, "tool": {"name": "work"}, "verdict": {"effect": "allow"},
         });
         let body = CanonicalJson::of(&body).unwrap();
-        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: Vec::new() };
+        let draft = Draft { kind: Kind::Intent, at_ms: START_MS, body, payloads: vec![args] };
         ledger.append_blocking(draft).unwrap();
     }
 }
@@ -139,6 +145,48 @@ async fn k6_a_recorded_denial_keeps_its_code_however_many_codes_there_are() {
         let Reply::Denied(denial) = reply else { panic!("{reply:?}") };
         assert_eq!(denial.reason.code, format!("skill.rule_{number}"));
     }
+}
+
+fn pending(reply: Reply) -> crate::Ticket {
+    match reply {
+        Reply::Pending(ticket) => ticket,
+        other @ (Reply::Done(_) | Reply::Denied(_)) => panic!("not pending: {other:?}"),
+    }
+}
+
+async fn approve(world: &World, ticket: &crate::Ticket) {
+    let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
+    world.clock.advance_ms(2_000);
+    world.as_operator(Op::Answer { ticket: ticket.id.clone(), answer }).await;
+}
+
+#[tokio::test]
+async fn h3_an_approval_to_repeat_is_bound_to_the_files_and_answers_no_other_question() {
+    let site = Site::new();
+    let file = site.place.folder.path().join("deploy.sh");
+    std::fs::write(&file, "harmless").unwrap();
+    let args = json!({"path": "deploy.sh"});
+    site.crash_during("0", &args, false);
+    let world = site.boot(ASK, "two").await;
+    let caller = world.kernel.operator().at_step(&site.task, "0").unwrap();
+    let call = async || world.kernel.syscall(&caller, work(args.clone())).await.unwrap();
+    let repeat = pending(call().await);
+    assert_eq!(repeat.rule, "recovery");
+    assert_eq!(repeat.question.files.len(), 1, "the reviewer sees which files it is bound to");
+    assert_eq!(world.kernel.in_doubt()[0].ticket.as_ref(), Some(&repeat.id), "one question, not two");
+    approve(&world, &repeat).await;
+    std::fs::write(&file, "harmful!").unwrap();
+    let changed = pending(call().await);
+    assert_eq!(changed.rule, "recovery");
+    assert_ne!(changed.id, repeat.id);
+    approve(&world, &changed).await;
+    let asked = pending(call().await);
+    assert_eq!(asked.rule, "ask-work", "policy's own question remains");
+    assert_eq!(pending(call().await).id, asked.id);
+    assert_eq!(world.runs(), 0);
+    approve(&world, &asked).await;
+    done(Ok(call().await));
+    assert_eq!(world.runs(), 1);
 }
 
 #[tokio::test]

@@ -251,3 +251,28 @@ async fn f6_a_claim_that_is_never_given_back_delays_a_start_and_no_more() {
     assert_eq!(world.kernel.in_doubt().len(), 1, "a note too many is better than none");
     drop(held);
 }
+
+#[tokio::test]
+async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_answer() {
+    for approved in [false, true] {
+        let site = Site::new();
+        site.crash("crashed", &[(false, "allow")]);
+        let call = site.in_doubt().remove(0);
+        // A boot that was killed after it had put the question.
+        let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
+        let killed = World::boot(OPEN, site.place.clone(), ("killed", "ada"), ledger).await;
+        let ticket = killed.kernel.0.ask_in_doubt(&call, &Value::Null).unwrap().unwrap();
+        if approved {
+            killed.clock.advance_ms(2_000);
+            let answer = crate::Answer::Approve { scope: crate::Scope::Once, valid_ms: 60_000 };
+            killed.as_operator(crate::Op::Answer { ticket: ticket.clone(), answer }).await;
+        }
+        let world = site.boot("next").await;
+        assert_eq!(site.notes(), 1);
+        assert_eq!(world.questions().len(), usize::from(!approved));
+        let standing = world.kernel.0.approvals.questions.standing(&ticket, world.kernel.now_ms()).unwrap();
+        assert_eq!(standing == crate::Answered::Approved, approved, "{standing:?}");
+        let expected = (!approved).then_some(&ticket);
+        assert_eq!(world.kernel.in_doubt()[0].ticket.as_ref(), expected);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_policy::{Access, Facts, Verdict};
+use regent_policy::{Access, Facts};
 use serde_json::{Value, json};
 
 use super::Fault;
@@ -10,6 +10,7 @@ use crate::call::{Call, Op, ToolCall};
 use crate::catalogue::{Tool, ToolSpec};
 use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
+use crate::principal::Principal;
 
 /// The tool that a program's own reading is compared with.
 const READ_TOOL: &str = "fs.read";
@@ -42,8 +43,8 @@ impl<'s> ReadJudge<'s> {
 
     /// Whether reading a file, by its path in the workspace, is something that no rule asks about or denies.
     ///
-    /// Where no rule speaks of the file at all, the answer is yes: whoever allowed the program the workspace, and wrote no rule about
-    /// reading, meant it to be read.
+    /// A policy file without any rule about reading hides nothing: whoever allowed the program the workspace, and wrote no such rule,
+    /// meant it to be read. Every policy file is asked, for the caller and for every agent above it.
     pub fn may_read(&mut self, path: &str) -> bool {
         if let Some(slot) = self.sheet.args.pointer_mut("/path") {
             *slot = Value::String(path.to_owned());
@@ -52,17 +53,81 @@ impl<'s> ReadJudge<'s> {
         }
         self.sheet.resources = vec![Target::Path { path: path.to_owned(), access: Access::Read }];
         let Self { core, call, sheet } = self;
-        let verdict = core.with_facts(call, sheet, |policy, facts| {
-            let own = policy.foresee(&facts);
-            call.principal.agents_above().fold(own, |so_far, above| {
-                let facts = Facts { caller: above.as_caller(core.agents.trust(above)), ..facts };
-                so_far.narrowed(policy.foresee(&facts), above.name())
-            })
-        });
-        match verdict {
-            Verdict::Allow(_) => true,
-            Verdict::Ask(_) => false,
-            Verdict::Deny(reason) => reason.rule.is_none(),
+        !core.with_facts(call, sheet, |policy, facts| {
+            let above = call.principal.agents_above();
+            let hides_above = |above: &Principal| {
+                policy.hides(&Facts { caller: above.as_caller(core.agents.trust(above)), ..facts })
+            };
+            policy.hides(&facts) || above.into_iter().any(hides_above)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use regent_policy::{Layer, Policy, Source};
+    use regent_store::MemoryState;
+
+    use super::*;
+    use crate::tests::shared::{World, policy_of};
+
+    const USER: &str = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: env, effect: ask, match: { tool: fs.read, path: '**/.env' } }\n";
+    const PROGRAMS: &str =
+        "version: 1\nmode: strict\nrules:\n  - { id: p, effect: allow, match: { tool: [shell.exec] } }\n";
+
+    async fn may_read(world: &World, caller: &Principal, path: &str) -> bool {
+        let principal = caller.clone();
+        let nested = |op| Call { principal, op, parent: None, depth: 1, within: Vec::new(), listener: None };
+        ReadJudge::new(&world.kernel.0, nested).await.unwrap().may_read(path)
+    }
+
+    async fn world(user: &str, project: Option<&str>) -> World {
+        let world = World::new(user, Arc::new(MemoryState::default())).await;
+        let project =
+            project.map(|text| regent_policy::load(text, &Source::new("project", Layer::Project)).unwrap());
+        world.kernel.replace_policy(Policy::layered(policy_of(user), project)).await.unwrap();
+        world
+    }
+
+    #[tokio::test]
+    async fn h6_a_strict_project_policy_does_not_open_what_the_user_asks_about() {
+        let world = world(USER, Some(PROGRAMS)).await;
+        let me = world.kernel.operator();
+        assert!(!may_read(&world, &me, ".env").await);
+        assert!(may_read(&world, &me, "plan.txt").await, "the project says nothing about reading");
+    }
+
+    #[tokio::test]
+    async fn h6_a_policy_with_rules_about_reading_hides_what_none_of_them_allows() {
+        for rule in [
+            "{ id: src, effect: allow, match: { tool: fs.read, path: 'src/**' } }",
+            "{ id: src, effect: allow, match: { path: 'src/**', access: read } }",
+            "{ id: src, effect: allow, match: { any: [{ capability: file.read, path: 'src/**' }, { tool: x }] } }",
+        ] {
+            let world = world(&format!("{PROGRAMS}  - {rule}\n"), None).await;
+            let me = world.kernel.operator();
+            assert!(may_read(&world, &me, "src/main.rs").await, "{rule}");
+            assert!(!may_read(&world, &me, "plan.txt").await, "{rule}");
         }
+        let written = "  - { id: out, effect: allow, match: { path: 'out/**', access: write } }\n";
+        let world = world(&format!("{PROGRAMS}{written}"), None).await;
+        assert!(may_read(&world, &world.kernel.operator(), "plan.txt").await, "a rule about writing");
+    }
+
+    #[tokio::test]
+    async fn h6_a_program_sees_no_more_than_every_agent_above_may_read() {
+        let policy = "version: 1\nrules:\n  - { id: all, effect: allow, unless: { agent: boss, tool: fs.read } }\n  - { id: src, effect: allow, match: { agent: boss, tool: fs.read, path: 'src/**' } }\n";
+        let world = world(policy, Some(PROGRAMS)).await;
+        // The project's rules are in nobody's way; whoever starts agents needs the user's alone.
+        world.kernel.replace_policy(policy_of(policy)).await.unwrap();
+        let boss = world.agent(&world.kernel.operator(), "boss", None).await;
+        let child = world.agent(&boss, "child", None).await;
+        let both = Policy::layered(policy_of(policy), Some(policy_of(PROGRAMS)));
+        world.kernel.replace_policy(both).await.unwrap();
+        assert!(may_read(&world, &child, "src/main.rs").await);
+        assert!(!may_read(&world, &child, "plan.txt").await);
+        assert!(may_read(&world, &world.kernel.operator(), "plan.txt").await);
     }
 }

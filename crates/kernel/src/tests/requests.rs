@@ -317,3 +317,40 @@ async fn labels_of_an_agent_only_rise_whatever_it_does() {
     }
     assert_eq!(before.integrity, Integrity::Web);
 }
+
+#[tokio::test]
+async fn b9_rules_about_paths_hosts_and_programs_hold_for_tools_that_a_host_performs() {
+    let policy = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: keys, effect: deny, match: { path: ['**/*.pem', '/etc/shadow'] } }\n  - { id: hooks, effect: deny, match: { access: write, path: '.git/**' } }\n  - { id: env, effect: ask, match: { tool: fs.*, path: '**/.env' } }\n  - { id: meta, effect: deny, match: { host: 169.254.169.254 } }\n  - { id: wipe, effect: deny, match: { argv: [[rm, '...'], [/bin/sh, -c, 'rm *']] } }\n";
+    let world = world(policy).await;
+    let agent = world.spawn(&world.person(), named("worker")).await;
+    let request = "read .env x.pem /etc/shadow .regent/policy.yml .git/config plan.txt file:///etc/shadow, \
+                   write .git/config plan.txt, fetch http://169.254.169.254/ and rm -rf /";
+    let read = json!({"schema": {"properties": {"path": {"type": "string"}}}, "labels": {"effect": "read", "taint": "none"}});
+    let write = json!({"labels": {"effect": "write", "taint": "none"}});
+    let tools = json!({"fs.read": read, "fs.write": write, "http.fetch": write, "sh": write});
+    let begin = Begin {
+        request: request.to_owned(),
+        tools: serde_json::from_value(tools).unwrap(),
+        trusted: json!({"tools": ["fs.read", "fs.write", "http.fetch", "sh"]}),
+    };
+    let op = Op::Begin { agent: agent.agent_id().unwrap().clone(), begin: Box::new(begin) };
+    world.kernel.syscall(&world.person(), op).await.unwrap();
+    for (tool, args, expected) in [
+        ("fs.read", json!({"path": "plan.txt"}), "done"),
+        ("fs.read", json!({"path": ".git/config"}), "done"),
+        ("fs.read", json!({"path": ".env"}), "ask by env"),
+        ("fs.read", json!({"path": "sub/../x.pem"}), "policy.denied"),
+        ("fs.read", json!({"path": "/etc/../etc/shadow"}), "policy.denied"),
+        ("fs.read", json!({"path": "file:///etc/shadow"}), "policy.denied"),
+        ("fs.read", json!({"path": ".regent/policy.yml"}), "path.reserved"),
+        ("fs.write", json!({"path": "plan.txt", "content": "hello"}), "done"),
+        ("fs.write", json!({"files": [{"name": ".git/config"}]}), "policy.denied"),
+        ("http.fetch", json!({"url": "http://0xa9fea9fe/"}), "policy.denied"),
+        ("http.fetch", json!({"to": "169.254.169.254"}), "policy.denied"),
+        ("sh", json!({"command": "rm -rf /"}), "policy.denied"),
+        ("sh", json!({"argv": ["rm", "-rf", "/"]}), "policy.denied"),
+    ] {
+        let heard = word(&world, &agent, elsewhere(tool, args.clone())).await;
+        assert_eq!(heard, expected, "{tool} {args}");
+    }
+}

@@ -10,7 +10,7 @@ use regent_store::State;
 use serde_json::{Value, json};
 
 use crate::{
-    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, ExecuteError, Executor, Executors, Host,
+    AgentId, ArgumentKind, BoxFuture, Budget, Catalogue, Clock, ExecuteError, Executor, Executors, Host,
     ManualClock, Op, Parts, Permit, Principal, RawOutput, Reply, SideEffect, SpawnSpec, Spent, ToolCall,
     ToolSpec, Workspace, tier,
 };
@@ -46,6 +46,11 @@ impl World {
         Self::boot(policy, self.place(), (session, sponsor), in_memory()).await
     }
 
+    /// Another kernel in the same project, by a clock of the test's own.
+    pub(crate) async fn next_with_clock(&self, policy: &str, clock: Arc<dyn Clock>) -> Self {
+        Self::boot_at(policy, self.place(), ("session-1", "ada"), in_memory(), clock).await
+    }
+
     pub(crate) fn place(&self) -> Place {
         Place {
             folder: Arc::clone(&self.folder),
@@ -54,11 +59,17 @@ impl World {
         }
     }
 
-    pub(crate) async fn boot(
+    pub(crate) async fn boot(policy: &str, place: Place, names: (&str, &str), ledger: Ledger) -> Self {
+        let clock = Arc::clone(&place.clock) as _;
+        Self::boot_at(policy, place, names, ledger, clock).await
+    }
+
+    async fn boot_at(
         policy: &str,
         place: Place,
         (session, sponsor): (&str, &str),
         ledger: Ledger,
+        time: Arc<dyn Clock>,
     ) -> Self {
         let Place { folder, clock, state } = place;
         let runs = Arc::new(AtomicU32::new(0));
@@ -70,7 +81,7 @@ impl World {
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::clone(&state),
             secrets: Arc::new(crate::NoSecrets),
-            clock: Arc::clone(&clock) as _,
+            clock: time,
             sponsor: sponsor.to_owned(),
             session: session.to_owned(),
         };

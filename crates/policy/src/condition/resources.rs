@@ -27,6 +27,13 @@ impl PathTest {
     }
 }
 
+impl PathTest {
+    /// Whether it looks at what the call does with paths, whichever they are.
+    pub(super) fn is_about_access(&self, facts: &Facts<'_>) -> bool {
+        paths(facts).any(|(_, access)| self.access.as_ref().is_none_or(|list| list.contains(&access)))
+    }
+}
+
 /// The paths among a call's resources.
 pub(crate) fn paths<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (&'a str, Access)> {
     facts.resources.iter().filter_map(|resource| match resource {
