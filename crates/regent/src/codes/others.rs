@@ -61,7 +61,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "approval.once_only",
         exit::APPROVAL,
-        "So many questions were answered yes one after another, or faster than anyone reads, that for an hour a yes is for one call only. Say `--scope once`, or no.",
+        "So many questions were answered yes one after another, or faster than anyone reads, that for an hour a yes is for one call only. Or the call makes names of files at run time, so nobody can know what it runs the next time. Say `--scope once`, or no.",
     ),
     code(
         "approval.too_fast",
@@ -81,7 +81,12 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "approval.unbound",
         exit::DENIED,
-        "The call needs an approval, but names files that can't be looked at, or more of them than an approval can be bound to.",
+        "The call needs an approval, but names something that an approval can't be bound to: a FIFO or a device, a link of /proc, a file that can't be looked at, or too many files. Name plain files, or split the call.",
+    ),
+    code(
+        "approval.unidentified",
+        exit::DENIED,
+        "Several people have to agree, and inside a user namespace (`unshare`, a rootless container) the system can't tell who you are. Run `regent approve` outside of it.",
     ),
     code(
         "approval.unasked",
@@ -183,6 +188,11 @@ pub(super) const OTHERS: &[Code] = &[
         "The part of the file begins or ends within a secret that was revealed. Secrets are shown masked and as a whole; choose another `offset`.",
     ),
     code("fs.too_large", exit::ERROR, "The file is larger than the tool takes."),
+    code(
+        "fs.too_many",
+        exit::ERROR,
+        "The folder holds more files, or deeper folders, than can be looked at.",
+    ),
     code(
         "http.address_refused",
         exit::DENIED,
