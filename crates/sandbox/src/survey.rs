@@ -119,28 +119,33 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Blanks the folders with the most hidden files as a whole, so that there are no more pins and blanks than can be mounted.
+    /// Blanks folders as a whole, those with the most hidden files first and deep ones before shallow ones, until there are no more pins
+    /// and blanks than can be mounted. Only the workspace itself can't be blank.
     fn darken_to(&mut self, mounts_max: usize) {
-        let mut excess = (self.pins.len() + self.blanks.len()).saturating_sub(mounts_max);
-        if excess == 0 {
-            return;
+        while self.pins.len() + self.blanks.len() > mounts_max {
+            let Some(depth) = self.blanks.iter().map(|blank| blank.path.components().count()).max() else {
+                return;
+            };
+            if depth < 2 {
+                return;
+            }
+            let mut folders: HashMap<PathBuf, usize> = HashMap::new();
+            for blank in self.blanks.iter().filter(|blank| blank.path.components().count() == depth) {
+                if let Some(folder) = blank.path.parent() {
+                    *folders.entry(folder.to_path_buf()).or_default() += 1;
+                }
+            }
+            let mut folders: Vec<(usize, PathBuf)> =
+                folders.into_iter().map(|(folder, count)| (count, folder)).collect();
+            folders.sort();
+            let mut excess = (self.pins.len() + self.blanks.len()).saturating_sub(mounts_max);
+            while let (true, Some((count, folder))) = (excess > 0, folders.pop()) {
+                excess = excess.saturating_sub(count - 1);
+                self.opaque.insert(folder.clone());
+                self.blanks.push(Blank::new(folder, true));
+            }
+            self.tidy();
         }
-        let mut folders: HashMap<&Path, usize> = HashMap::new();
-        for folder in self.blanks.iter().filter_map(|blank| blank.path.parent()) {
-            *folders.entry(folder).or_default() += 1;
-        }
-        let mut folders: Vec<(usize, PathBuf)> = folders
-            .into_iter()
-            .filter(|(folder, count)| *count > 1 && !folder.as_os_str().is_empty())
-            .map(|(folder, count)| (count, folder.to_path_buf()))
-            .collect();
-        folders.sort();
-        while let (true, Some((count, folder))) = (excess > 0, folders.pop()) {
-            excess = excess.saturating_sub(count - 1);
-            self.opaque.insert(folder.clone());
-            self.blanks.push(Blank::new(folder, true));
-        }
-        self.tidy();
     }
 
     /// Notes which file each pin and blank is about, so that the mount can't land on another one; and what has to stay in place.

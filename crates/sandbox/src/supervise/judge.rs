@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use regent_guard::{Creation, completes_repository};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
@@ -18,6 +19,8 @@ use crate::survey::Guards;
 const SEARCHED_MAX: usize = 100_000;
 /// Folders within each other that are looked at for the same reason. What lies deeper is not searched, so it isn't moved.
 const DEPTH_MAX: usize = 128;
+/// How long it may take: every other call waits meanwhile.
+const SEARCH_TIME_MAX: Duration = Duration::from_millis(500);
 const LISTING_BYTES: usize = 16 * 1024;
 
 /// What is to be made.
@@ -63,9 +66,10 @@ impl Desk {
     /// Whether what is at a place has to stay there: something guarded or hidden depends on the path, or would be free at the other one.
     pub(super) fn must_stay(&self, from: &Place, to: &Place) -> bool {
         let whole = |place: &Place| place.inside.as_ref().map(|inside| inside.join(place.plain_name()));
-        let Some(old) = whole(from) else { return false };
+        // Nothing is moved out of the workspace: it is a mount of its own, or all that can be written.
+        let (Some(old), Some(new)) = (whole(from), whole(to)) else { return false };
         let guards = &self.ground.guards;
-        guards.is_link(&old) || guards.is_held(&old) || guards.unguards(&old, whole(to).as_deref())
+        guards.is_link(&old) || guards.is_held(&old) || guards.unguards(&old, &new)
     }
 }
 
@@ -120,9 +124,9 @@ struct Search<'a> {
 impl Search<'_> {
     fn finds(&self) -> Result<bool, Errno> {
         let mut left = vec![(PathBuf::new(), 0)];
-        let mut searched = 0;
+        let (mut searched, began) = (0, Instant::now());
         while let Some((folder, depth)) = left.pop() {
-            if depth > DEPTH_MAX {
+            if depth > DEPTH_MAX || began.elapsed() > SEARCH_TIME_MAX {
                 return Ok(true);
             }
             for (name, kind) in self.list(&folder, SEARCHED_MAX - searched)? {
@@ -144,11 +148,10 @@ impl Search<'_> {
         let (new, old) = (self.to.join(below), self.here.map(|here| here.join(below)));
         let said = judged(&new);
         let was_guarded = || old.as_deref().is_some_and(|old| matches!(judged(old), Creation::Guarded(_)));
-        match kind {
-            FileType::Directory | FileType::RegularFile => {}
-            _ if self.is_gits => return true,
-            FileType::Symlink if matches!(said, Creation::OnTheWay(_)) => return true,
-            _ => {}
+        let is_plain = matches!(kind, FileType::Directory | FileType::RegularFile);
+        let leads_there = kind == FileType::Symlink && matches!(said, Creation::OnTheWay(_));
+        if leads_there || self.is_gits && !is_plain {
+            return true;
         }
         matches!(said, Creation::Guarded(_)) && !was_guarded()
     }
@@ -171,13 +174,11 @@ impl Search<'_> {
             if entries.len() >= max {
                 return Err(Errno::TOOBIG);
             }
-            let kind = match entry.file_type() {
-                FileType::Unknown => {
-                    let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                    FileType::from_raw_mode(found.st_mode)
-                }
-                known => known,
-            };
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown {
+                let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                kind = FileType::from_raw_mode(found.st_mode);
+            }
             entries.push((name.to_owned(), kind));
         }
         Ok(entries)

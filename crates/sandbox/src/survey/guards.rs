@@ -62,11 +62,10 @@ impl Guards {
     }
 
     /// Whether moving a folder would take a guarded entry to a place where it is no longer guarded.
-    pub(crate) fn unguards(&self, from: &Path, to: Option<&Path>) -> bool {
+    pub(crate) fn unguards(&self, from: &Path, to: &Path) -> bool {
         if !self.above_pins.contains(from) {
             return false;
         }
-        let Some(to) = to else { return true };
         let is_guarded = |path: PathBuf| matches!(self.git_dirs.judged(&path), Creation::Guarded(_));
         self.pins
             .iter()

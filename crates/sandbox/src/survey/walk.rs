@@ -284,10 +284,10 @@ impl Walk<'_> {
         };
         for (name, kind) in entries {
             let (real, named) = (folder.join(&name), link.join(&name));
-            match kind {
-                FileType::Symlink => self.inner_link(&real, &named)?,
-                FileType::Directory if self.seen.insert(real.clone()) => self.linked.push((real, named)),
-                _ => {}
+            if kind == FileType::Symlink {
+                self.inner_link(&real, &named)?;
+            } else if kind == FileType::Directory && self.seen.insert(real.clone()) {
+                self.linked.push((real, named));
             }
         }
         Ok(())

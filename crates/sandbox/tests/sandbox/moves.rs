@@ -110,6 +110,9 @@ for d in ('one', 'two'):
     os.mkdir(d)
     open(d + '/shown', 'w').close()
     for i in range(4200): open(d + '/' + str(i) + '.pem', 'w').close()
+for i in range(4200):
+    os.makedirs('three/%d' % i)
+    for n in ('a.pem', 'b'): open('three/%d/%s' % (i, n), 'w').close()
 ";
     let made = Command::new("python3").args(["-c", script]).current_dir(work.path()).status().unwrap();
     assert!(made.success());
