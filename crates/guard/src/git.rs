@@ -8,15 +8,15 @@ use crate::fold::fold_name;
 /// What an entry of a git directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitEntry {
-    /// Git writes it in ordinary work (commit, fetch, merge, rebase), and it runs nothing.
+    /// Git writes it in ordinary work (commit, fetch, merge), and it runs nothing.
     Writable,
-    /// It names programs to run, or makes git look elsewhere for what does.
+    /// It names programs to run, or makes git look elsewhere for what does. That includes the state of a rebase, of `git am` and of
+    /// a series of picks: `git rebase --continue` runs the `exec` lines of its to-do list.
     Control,
 }
 
 /// Folders whose content stays writable.
-pub const WRITABLE_FOLDERS: &[&str] =
-    &["objects", "refs", "logs", "rebase-merge", "rebase-apply", "sequencer", "rr-cache", "reftable"];
+pub const WRITABLE_FOLDERS: &[&str] = &["objects", "refs", "logs", "rr-cache", "reftable"];
 
 /// Files that stay writable, by exact name.
 pub const WRITABLE_FILES: &[&str] = &[
@@ -78,8 +78,30 @@ fn unlocked(name: &str) -> &str {
     name.strip_suffix(".lock").unwrap_or(name)
 }
 
+/// In a folder that has a repository's layout but isn't called `.git`: what steers it. Anything else there may be a project's own
+/// file, so that the closed list can't be applied.
+pub const LAYOUT_CONTROL: &[&str] = &[
+    "config",
+    "config.worktree",
+    "hooks",
+    "info",
+    "modules",
+    "worktrees",
+    "gitdir",
+    "commondir",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+];
+
+/// Whether a folder with these entries is a git directory to git, whatever kind of file each of them is: git only asks whether it can
+/// reach `objects` and `refs`.
+pub fn is_repository(has: impl Fn(&str) -> bool) -> bool {
+    has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
 /// Whether a folder would be a repository in bare layout, or be steered as one, once `name` is in it. `sibling` says whether the
-/// folder has an entry of that name; who can't look answers `true`.
+/// folder has an entry of that name; it has to return `true` if the folder can't be read.
 ///
 /// Git takes any folder with `HEAD`, `objects` and `refs` for a repository, or with `HEAD` and a `commondir` that names where the
 /// other two are, and then believes its `config` (`core.fsmonitor` runs at `git status`) and its `hooks`.
@@ -87,11 +109,6 @@ pub fn completes_repository(name: &str, sibling: impl Fn(&str) -> bool) -> bool 
     let folded = fold_name(name);
     let folded = folded.strip_suffix(".lock").unwrap_or(&folded);
     let has = |wanted: &str| wanted.eq_ignore_ascii_case(folded) || sibling(wanted);
-    match folded {
-        "head" | "objects" | "refs" | "commondir" | "config" | "config.worktree" | "hooks" | "gitdir"
-        | "info" | "modules" | "worktrees" => {
-            has("HEAD") && (has("commondir") || (has("objects") && has("refs")))
-        }
-        _ => false,
-    }
+    let is_part = ["head", "objects", "refs"].contains(&folded) || LAYOUT_CONTROL.contains(&folded);
+    is_part && is_repository(has)
 }

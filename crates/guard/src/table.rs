@@ -83,7 +83,7 @@ pub fn place_of(path: &str, kinds: Kinds) -> Option<&'static GuardedPlace> {
 pub fn creation(parent: &str, name: &str, kinds: Kinds) -> Creation {
     let raw: Vec<&str> = components(parent).chain([name]).collect();
     let mut names: Vec<Cow<'_, str>> = raw.iter().map(|part| fold_name(part)).collect();
-    if let Some(at) = names.iter().position(|part| is_git_folder(part))
+    if let Some(at) = names.iter().position(|part| is_folded_git_folder(part))
         && at + 1 < names.len()
         && git::entry(raw.get(at + 1..).unwrap_or_default()) == GitEntry::Writable
     {
@@ -96,7 +96,12 @@ pub fn creation(parent: &str, name: &str, kinds: Kinds) -> Creation {
     TABLE.find(&names, kinds, Fit::OnTheWay).map_or(Creation::Free, Creation::OnTheWay)
 }
 
-fn is_git_folder(folded: &str) -> bool {
+/// Whether a name is that of a `.git` folder, in any spelling.
+pub fn is_git_folder(name: &str) -> bool {
+    is_folded_git_folder(&fold_name(name))
+}
+
+fn is_folded_git_folder(folded: &str) -> bool {
     folded == ".git" || is_short_name(folded, ".git")
 }
 

@@ -186,12 +186,12 @@ fn h5_creation_in_a_folder() {
 #[test]
 fn git_entries() {
     let writable = "HEAD ORIG_HEAD FETCH_HEAD MERGE_HEAD MERGE_MSG index index.lock index.stash.7 packed-refs packed-refs.lock objects \
-        objects/info/packs objects/pack/x.idx refs refs/heads/config logs/HEAD COMMIT_EDITMSG rebase-merge/done sequencer/todo \
-        rebase-apply/patch BISECT_LOG shallow.lock worktrees/a/index worktrees/a/logs/HEAD lfs/objects/ab info/refs";
+        objects/info/packs objects/pack/x.idx refs refs/heads/config logs/HEAD COMMIT_EDITMSG \
+        BISECT_LOG shallow.lock worktrees/a/index worktrees/a/logs/HEAD lfs/objects/ab info/refs";
     let control = "config config.worktree config.lock CONFIG hooks hooks/pre-commit commondir gitdir info info/attributes info/exclude \
         info/grafts modules modules/a/config worktrees worktrees/a worktrees/a/commondir worktrees/a/gitdir worktrees/a/config.worktree \
         objects/info/alternates objects/INFO/Alternates objects/info/http-alternates remotes/origin branches/x lfs lfs/config \
-        something-new";
+        something-new rebase-merge rebase-merge/git-rebase-todo rebase-apply/patch sequencer/todo worktrees/a/rebase-merge/done";
     for below in writable.split_whitespace() {
         assert_eq!(git_entry(below), GitEntry::Writable, "{below}");
     }
@@ -202,7 +202,7 @@ fn git_entries() {
 
 #[test]
 fn h5_bare_layouts_are_completed_by_their_last_part() {
-    let cases: [(&str, &[&str], bool); 14] = [
+    let cases: [(&str, &[&str], bool); 15] = [
         ("HEAD", &["objects", "refs"], true),
         ("objects", &["HEAD", "refs"], true),
         ("refs", &["HEAD", "objects"], true),
@@ -217,6 +217,7 @@ fn h5_bare_layouts_are_completed_by_their_last_part() {
         ("HEAD", &["commondir"], true),
         ("config", &["HEAD", "commondir"], true),
         ("README.md", &["HEAD", "objects", "refs"], false),
+        ("rebase-merge", &["HEAD", "commondir"], true),
     ];
     for (name, siblings, expected) in cases {
         assert_eq!(

@@ -137,11 +137,8 @@ mod tests {
         }
         let workspace = WorkspaceMount::new(&root, true);
         let survey = Survey {
-            pins: vec![Pin { path: "a/b".into(), read_only: true }],
-            blanks: vec![
-                Blank { path: "secret".into(), folder: false },
-                Blank { path: "a/b/c".into(), folder: true },
-            ],
+            pins: vec![Pin::new("a/b", true)],
+            blanks: vec![Blank::new("secret", false), Blank::new("a/b/c", true)],
             ..Survey::default()
         };
         let mut view = View::default();

@@ -22,7 +22,9 @@ use crate::ended::{Ended, EndedBy, Exit};
 use crate::error::{SandboxError, Step};
 use crate::outlet::Outlet;
 use crate::run::run_payload;
-use crate::spec::{Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount};
+use crate::spec::{
+    Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount, git_environment,
+};
 use crate::survey::Survey;
 use crate::terminal::Terminal;
 
@@ -66,7 +68,7 @@ impl ProcessTier {
     pub fn spec(&self, workspace: &Path) -> Spec {
         let mount = WorkspaceMount::new(workspace, true);
         let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
-        let env = vec![
+        let mut env = vec![
             set("PATH", DEFAULT_PATH),
             set("HOME", HOME),
             set("USER", "agent"),
@@ -75,6 +77,7 @@ impl ProcessTier {
             set("LANG", "C.UTF-8"),
             set("TMPDIR", "/tmp"),
         ];
+        env.extend(git_environment());
         let (cwd, floor, memory) = (workspace.to_path_buf(), self.floor, self.memory);
         Spec { env, cwd, floor, memory, workspace: Some(mount), ..Spec::new(Vec::<OsString>::new()) }
     }

@@ -100,7 +100,7 @@ fn place_of(part: &Part) -> Option<Place> {
         Part::Link { at: path, .. } => at(path, Shown::Made),
         Part::Proc => at(c"proc", Shown::Made),
         Part::Blank { tree, below: path, optional: false, .. } => below(tree, path, Shown::Hidden),
-        Part::Pin { tree, below: path, read_only: true } => below(tree, path, Shown::Guarded),
+        Part::Pin { tree, below: path, read_only: true, .. } => below(tree, path, Shown::Guarded),
         // Scaffolding.
         Part::Directory { .. } | Part::File { .. } | Part::Blank { .. } | Part::Pin { .. } | Part::Seal => {
             None
@@ -113,7 +113,7 @@ fn granted(access: Access) -> Shown {
         Access::List => Shown::Listed,
         Access::Read | Access::Execute => Shown::ReadOnly,
         Access::Device => Shown::Device,
-        Access::Write => Shown::Writable,
+        Access::Write | Access::Scratch => Shown::Writable,
     }
 }
 

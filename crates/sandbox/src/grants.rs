@@ -20,9 +20,11 @@ pub(crate) enum Access {
     Execute,
     /// Reading and writing an existing device.
     Device,
-    /// Everything, starting programs included, but making device nodes, device control, and connecting to socket files of
-    /// programs outside the sandbox.
+    /// Everything, starting programs included, but making device nodes and sockets, device control, and connecting to socket files of
+    /// programs outside the sandbox. `bind` makes a name that the supervisor doesn't see.
     Write,
+    /// The same, and making sockets: for folders that are gone with the run.
+    Scratch,
 }
 
 /// The newest interface that we know. The kernel's own may be older (then less is handled) or newer.
@@ -47,16 +49,14 @@ impl Access {
     /// The kernel's bits for this access to a directory tree or a single file.
     pub(crate) fn bits(self, directory: bool, abi: u32) -> u64 {
         let abi = interface(abi);
+        let apart = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::ResolveUnix;
         let wanted: BitFlags<AccessFs> = match self {
             Self::List => AccessFs::ReadDir.into(),
             Self::Read => AccessFs::ReadDir | AccessFs::ReadFile,
             Self::Execute => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute,
             Self::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
-            Self::Write => {
-                let apart =
-                    AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev | AccessFs::ResolveUnix;
-                AccessFs::from_all(NEWEST) & !apart
-            }
+            Self::Write => AccessFs::from_all(NEWEST) & !(apart | AccessFs::MakeSock),
+            Self::Scratch => AccessFs::from_all(NEWEST) & !apart,
         };
         let known = if directory { AccessFs::from_all(abi) } else { AccessFs::from_file(abi) };
         (wanted & known).bits()
@@ -103,6 +103,8 @@ mod tests {
                 }
                 let devices = (AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev).bits();
                 assert_eq!(Access::Write.bits(directory, abi) & devices, 0);
+                assert_eq!(Access::Scratch.bits(directory, abi) & devices, 0);
+                assert_eq!(Access::Write.bits(directory, abi) & BitFlags::from(AccessFs::MakeSock).bits(), 0);
             }
         }
     }
@@ -116,7 +118,9 @@ mod tests {
             "handled, so denied"
         );
         assert_eq!(AccessFs::from_all(interface(SCOPES_SOCKET_FILES - 1)).bits() & connect, 0);
-        for access in [Access::List, Access::Read, Access::Execute, Access::Device, Access::Write] {
+        for access in
+            [Access::List, Access::Read, Access::Execute, Access::Device, Access::Write, Access::Scratch]
+        {
             for directory in [true, false] {
                 assert_eq!(access.bits(directory, SCOPES_SOCKET_FILES) & connect, 0, "{access:?}");
             }

@@ -173,7 +173,7 @@ fn ground(workspace: &WorkspaceMount, survey: &Survey, confinement: Confinement,
     Ground {
         confinement,
         workspace: workspace.host.clone(),
-        aliases: survey.aliases.clone(),
+        guards: survey.guards.clone(),
         rules: match confinement {
             Confinement::Full => Vec::new(),
             Confinement::LandlockSeccomp => view.rules.iter().map(rule).collect(),

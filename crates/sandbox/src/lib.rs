@@ -64,6 +64,7 @@ pub use probe::{Closed, Finding, Probe, probe};
 pub use run::run;
 pub use spec::{
     Bind, Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount,
+    git_environment,
 };
 pub use survey::Survey;
 pub use terminal::Terminal;

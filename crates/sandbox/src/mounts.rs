@@ -93,16 +93,18 @@ fn add(root: &OwnedFd, part: &Part, bits: u32) -> Result<u32, Errno> {
         // Where the host's own is partly covered (in containers, say) the kernel refuses: then there is none.
         Part::Proc => return Ok(mount_proc(root).map_or(0, |()| got::FRESH_PROC)),
         Part::Blank { optional: true, .. } if bits & got::FRESH_PROC == 0 => Ok(()),
-        Part::Blank { tree, below, directory, optional } => match beneath(root, tree, below) {
-            Err(Errno::NOENT) if *optional => Ok(()),
-            Err(errno) => Err(errno),
-            Ok(target) => {
-                let source = if *directory { BLANK_DIRECTORY } else { BLANK_FILE };
-                attach(clone_tree(root.as_fd(), source, false)?.as_fd(), target.as_fd(), c"")
+        Part::Blank { tree, below, directory, optional, identity } => {
+            match beneath(root, tree, below, *identity) {
+                Err(Errno::NOENT) if *optional => Ok(()),
+                Err(errno) => Err(errno),
+                Ok(target) => {
+                    let source = if *directory { BLANK_DIRECTORY } else { BLANK_FILE };
+                    attach(clone_tree(root.as_fd(), source, false)?.as_fd(), target.as_fd(), c"")
+                }
             }
-        },
-        Part::Pin { tree, below, read_only } => {
-            let target = beneath(root, tree, below)?;
+        }
+        Part::Pin { tree, below, read_only, identity } => {
+            let target = beneath(root, tree, below, *identity)?;
             let copy = clone_tree(target.as_fd(), c"", true)?;
             let attributes = NO_SETUID | NO_DEVICES | if *read_only { READ_ONLY } else { 0 };
             sys::mount_setattr(copy.as_fd(), true, attributes)?;
@@ -121,11 +123,10 @@ fn bind(
     identity: Option<Identity>,
 ) -> Result<(), Errno> {
     let tree = clone_tree(CWD, from, true)?;
-    if let Some(expected) = identity {
-        let found = rustix::fs::fstat(&tree)?;
-        if (Identity { dev: found.st_dev, ino: found.st_ino }) != expected {
-            return Err(Errno::STALE);
-        }
+    if let Some(expected) = identity
+        && !is_file(&tree, expected)?
+    {
+        return Err(Errno::STALE);
     }
     let attributes = match kind {
         BindKind::ReadOnly => READ_ONLY | NO_SETUID | NO_DEVICES,
@@ -209,10 +210,21 @@ fn in_parent<T>(
     act(inside(root, parent)?.as_fd(), name)
 }
 
-/// A path below a bind, reached without following a link: whoever else writes there can't lead us elsewhere.
-fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr) -> Result<OwnedFd, Errno> {
+/// A path below a bind, reached without following a link: whoever else writes there can't lead us elsewhere. A file that isn't the one
+/// that was looked at counts as gone: that one is somewhere else by now, uncovered.
+fn beneath(root: &OwnedFd, tree: &CStr, below: &CStr, identity: Option<Identity>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let tree = rustix::fs::openat(root, tree, flags, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(tree, below, flags, Mode::empty(), resolve)
+    let target = rustix::fs::openat2(tree, below, flags, Mode::empty(), resolve)?;
+    match identity {
+        Some(expected) if is_file(&target, expected)? => Ok(target),
+        Some(_) => Err(Errno::NOENT),
+        None => Ok(target),
+    }
+}
+
+fn is_file(fd: &OwnedFd, expected: Identity) -> Result<bool, Errno> {
+    let found = rustix::fs::fstat(fd)?;
+    Ok((Identity { dev: found.st_dev, ino: found.st_ino }) == expected)
 }

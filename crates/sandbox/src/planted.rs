@@ -1,8 +1,9 @@
 //! The second wall: guarded names that appeared while a program ran.
 //!
 //! The supervisor lets no program make one, so what appears is either a person's doing or a hole. Everything in the sandbox is dead
-//! by now. The name is moved aside, to one that nothing acts on, and never deleted. Folders whose entries haven't changed since the
-//! survey are not listed again.
+//! by now. The name is moved aside, to one that nothing acts on, and never deleted. What was guarded before and only lies elsewhere now,
+//! because a folder above it was moved, is known by its inode. Folders whose entries haven't changed since the survey are not listed
+//! again.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use regent_guard::Creation;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::ended::Planted;
 use crate::spec::WorkspaceMount;
-use crate::supervise::judged;
-use crate::survey::{Folder, Survey, list};
+use crate::survey::{BENEATH, Folder, Listed, Survey, alternates, identity, list, name_or_dot};
+use crate::view::Identity;
 
 /// What is looked at after a run, beside the folders that were there before it.
 const NEW_FOLDERS_MAX: usize = 1_000_000;
@@ -35,10 +36,24 @@ pub(crate) fn after(workspace: &WorkspaceMount, survey: &Survey) -> Vec<Planted>
         Err(Errno::NOENT) => return Vec::new(),
         Err(errno) => return vec![left(workspace.host.clone(), errno)],
     };
-    let known: HashSet<&Path> = survey.folders.iter().map(|folder| folder.path.as_path()).collect();
-    let mut look = Look { host: &workspace.host, root, survey, known, new: Vec::new(), found: Vec::new() };
+    let folders = survey.folders.iter();
+    let known = folders.map(|folder| &folder.path).chain(&survey.opaque).map(PathBuf::as_path).collect();
+    let pins = survey.pins.iter().filter_map(|pin| pin.identity);
+    let repositories = survey.folders.iter().filter(|folder| folder.is_repository);
+    let mut look = Look {
+        host: &workspace.host,
+        root,
+        survey,
+        known,
+        files: pins.chain(repositories.map(|folder| folder.identity)).collect(),
+        new: Vec::new(),
+        found: Vec::new(),
+    };
     for folder in &survey.folders {
         look.again(folder);
+    }
+    for store in survey.opaque.iter().filter(|folder| folder.ends_with("objects")) {
+        look.store(store);
     }
     let mut count = 0;
     while let Some(path) = look.new.pop() {
@@ -57,6 +72,8 @@ struct Look<'a> {
     root: OwnedFd,
     survey: &'a Survey,
     known: HashSet<&'a Path>,
+    /// What was guarded, wherever it is now.
+    files: HashSet<Identity>,
     new: Vec<PathBuf>,
     found: Vec<Planted>,
 }
@@ -71,22 +88,41 @@ impl Look<'_> {
         }
     }
 
+    /// Object stores aren't listed. What steers one has a fixed name.
+    fn store(&mut self, store: &Path) {
+        for control in alternates(store) {
+            if !self.survey.guarded.contains(&control) {
+                match identity(&self.root, &control) {
+                    Ok(_) | Err(Errno::LOOP) => self.move_aside(&control),
+                    // Absent, or in a store that isn't ours.
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
     fn search(&mut self, path: &Path, was_repository: bool) {
-        let entries = match list(&self.root, path).or_else(|errno| self.open_up(path, errno)) {
-            Ok((entries, _)) => entries,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return,
+        let listed = match list(&self.root, path).or_else(|errno| self.open_up(path, errno)) {
+            Ok(listed) => listed,
+            // The supervisor lets no name be made below a path that is too long to be judged.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => return,
             Err(errno) => {
                 self.found.push(left(self.host.join(path), errno));
                 return;
             }
         };
-        let has = |name: &str| entries.iter().any(|(found, _)| found == name);
-        let completed = has("HEAD") && (has("commondir") || has("objects") && has("refs")) && !was_repository;
-        for (name, kind) in entries {
+        let git_dirs = &self.survey.guards.git_dirs;
+        let is_new = !was_repository && !self.files.contains(&listed.identity);
+        let completed = is_new && regent_guard::git::is_repository(|name| listed.has(name));
+        for (name, kind) in listed.entries {
             let entry = path.join(&name);
-            let is_guarded = matches!(judged(&entry), Creation::Guarded(_)) || completed && name == "HEAD";
+            let is_link = kind == FileType::Symlink && git_dirs.is_written_by_git(&entry);
+            let is_guarded =
+                matches!(git_dirs.judged(&entry), Creation::Guarded(_)) || completed && name == "HEAD";
             // What was there is pinned: if it is another file now, its owner has replaced it from outside.
-            if is_guarded && !self.survey.guarded.contains(&entry) {
+            let is_known =
+                self.survey.guarded.contains(&entry) || is_link && self.survey.git_links.contains(&entry);
+            if (is_guarded || is_link) && !is_known && !self.is_moved(&entry) {
                 self.move_aside(&entry);
             } else if kind == FileType::Directory && !is_guarded && !self.known.contains(entry.as_path()) {
                 self.new.push(entry);
@@ -94,12 +130,21 @@ impl Look<'_> {
         }
     }
 
-    /// A folder that a program has closed is opened again: it could be listed before.
-    fn open_up(&self, path: &Path, errno: Errno) -> Result<crate::survey::Listed, Errno> {
+    /// Whether it was guarded at another place before.
+    fn is_moved(&self, path: &Path) -> bool {
+        identity(&self.root, path).is_ok_and(|file| self.files.contains(&file))
+    }
+
+    /// A folder that a program has closed is opened again: it could be listed before. Nobody can close somebody else's, and what is in
+    /// there can't be of the program's making.
+    fn open_up(&self, path: &Path, errno: Errno) -> Result<Listed, Errno> {
         if errno != Errno::ACCESS {
             return Err(errno);
         }
         let folder = rustix::fs::openat2(&self.root, name_or_dot(path), PATH, Mode::empty(), BENEATH)?;
+        if rustix::fs::fstat(&folder)?.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::NOENT);
+        }
         add_mode(&folder)?;
         list(&self.root, path)
     }
@@ -152,13 +197,6 @@ fn add_mode(folder: &OwnedFd) -> Result<(), Errno> {
 }
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-
-fn name_or_dot(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

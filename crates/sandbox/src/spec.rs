@@ -79,6 +79,18 @@ pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The home directory inside: empty, private, gone afterwards.
 pub const HOME: &str = "/home/agent";
 
+/// Git's settings for programs inside. `.git/config` can't be written there, and git would fail where it only wants to note which remote
+/// branch a new branch follows.
+pub fn git_environment() -> impl Iterator<Item = (OsString, OsString)> {
+    [
+        ("GIT_CONFIG_COUNT", "1"),
+        ("GIT_CONFIG_KEY_0", "branch.autoSetupMerge"),
+        ("GIT_CONFIG_VALUE_0", "false"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.into(), value.into()))
+}
+
 /// Standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stdin {

@@ -12,14 +12,16 @@
 
 mod judge;
 mod locate;
+mod order;
 mod perform;
 mod request;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,24 +32,18 @@ use crate::ended::Confinement;
 use crate::error::SandboxError;
 use crate::grants::Access;
 use crate::handover;
-use crate::survey::Alias;
+use crate::survey::Guards;
 use crate::sys::notify::{self, Notice};
-pub(crate) use judge::judged;
+pub(crate) use order::order;
 
-/// How often a call that would block us is tried again.
-const RETRY_NS: i64 = 2_000_000;
+/// How often calls that would block us are tried again, and how many of them at once.
+const RETRY: Duration = Duration::from_millis(2);
+const RETRIES_MAX: usize = 16;
+/// Of the time that retries take, so much is left to other calls before the next ones: a program can have thousands of them waiting.
+const RETRY_SHARE: u32 = 9;
 /// Refused names that the receipt lists.
 const REFUSED_MAX: usize = 16;
 const STACK_BYTES: usize = 256 * 1024;
-
-/// Calls are judged and performed one at a time, in all runs of this process: a folder that was searched before it is moved has to hold
-/// the same names when it is.
-static ORDER: Mutex<()> = Mutex::new(());
-
-/// Keeps every supervised call of this process waiting.
-pub(crate) fn order() -> MutexGuard<'static, ()> {
-    ORDER.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What the supervisor of a run has to know about it.
 #[derive(Debug)]
@@ -55,8 +51,8 @@ pub(crate) struct Ground {
     pub confinement: Confinement,
     /// The workspace, which has the same path inside and outside.
     pub workspace: PathBuf,
-    /// Paths that count as others, because guarded links lead to them.
-    pub aliases: Vec<Alias>,
+    /// What the survey found that judges names.
+    pub guards: Guards,
     /// What the fallback lets be used; nothing in the full confinement, where mounts say it.
     pub rules: Vec<(PathBuf, Access)>,
 }
@@ -109,7 +105,8 @@ fn serve(channel: UnixStream, ground: Ground, refused: Arc<Mutex<Refused>>) {
         return;
     }
     notify::take_turns(listener.as_fd());
-    let desk = Desk { listener, ground, refused, root: None, mounts: HashMap::new(), waiting: Vec::new() };
+    let desk =
+        Desk { listener, ground, refused, root: None, mounts: HashMap::new(), waiting: VecDeque::new() };
     desk.run();
 }
 
@@ -145,14 +142,17 @@ struct Desk {
     /// The mounts of the program's view, and whether each is the workspace's.
     mounts: HashMap<u64, bool>,
     /// Calls that would block.
-    waiting: Vec<Notice>,
+    waiting: VecDeque<Notice>,
 }
 
 impl Desk {
     fn run(mut self) {
-        let pause = Timespec { tv_sec: 0, tv_nsec: RETRY_NS };
+        let mut next_retry = Instant::now();
         loop {
             let mut ready = [PollFd::new(&self.listener, PollFlags::IN)];
+            let pause = next_retry.saturating_duration_since(Instant::now());
+            let pause =
+                Timespec { tv_sec: pause.as_secs().cast_signed(), tv_nsec: pause.subsec_nanos().into() };
             let timeout = (!self.waiting.is_empty()).then_some(&pause);
             match poll(&mut ready, timeout) {
                 Ok(_) => {}
@@ -161,9 +161,6 @@ impl Desk {
             }
             let [listener] = &ready;
             let events = listener.revents();
-            for notice in std::mem::take(&mut self.waiting) {
-                self.take(notice);
-            }
             if events.contains(PollFlags::IN) {
                 match notify::receive(self.listener.as_fd()) {
                     Ok(notice) => self.take(notice),
@@ -175,13 +172,24 @@ impl Desk {
                 // Nobody is left who could call.
                 return;
             }
+            let now = Instant::now();
+            if !self.waiting.is_empty() && now >= next_retry {
+                for _ in 0..self.waiting.len().min(RETRIES_MAX) {
+                    if let Some(notice) = self.waiting.pop_front() {
+                        self.take(notice);
+                    }
+                }
+                next_retry = Instant::now() + RETRY.max(now.elapsed() * RETRY_SHARE);
+            }
         }
     }
 
     fn take(&mut self, notice: Notice) {
         let done = {
-            let _one_at_a_time = order();
-            self.perform(&notice)
+            match order() {
+                Ok(_one_at_a_time) => self.perform(&notice),
+                Err(_) => Err(Errno::ACCESS),
+            }
         };
         let listener = self.listener.as_fd();
         let result = match done {
@@ -194,7 +202,7 @@ impl Desk {
                 }
             }
             Ok(Done::Later) => {
-                self.waiting.push(notice);
+                self.waiting.push_back(notice);
                 return;
             }
             Err(errno) => Err(errno),

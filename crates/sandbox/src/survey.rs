@@ -3,20 +3,29 @@
 //! Only "does not exist" means absent. A folder that can't be looked at could hold anything, so it refuses the run, unless it is
 //! somebody else's: then the program, which is the caller's, can't look into it either, and it is blanked as a whole.
 
+mod git_config;
+mod git_dirs;
+mod guards;
 mod links;
+mod list;
+mod named;
 mod walk;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use regent_guard::{Kinds, kinds_of};
+use rustix::io::Errno;
 
 use crate::error::SandboxError;
 use crate::spec::WorkspaceMount;
 use crate::supervise;
-use crate::view;
-pub(crate) use walk::{Listed, list};
+use crate::view::{self, Identity};
+pub(crate) use guards::Guards;
+pub(crate) use list::{BENEATH, Listed, identity, list, name_or_dot};
+pub(crate) use walk::alternates;
 
 /// Pins and blanks together: each is a few system calls of a launch.
 const MOUNTS_MAX: usize = 8192;
@@ -28,12 +37,16 @@ pub struct Survey {
     pub(crate) pins: Vec<Pin>,
     /// What is not shown.
     pub(crate) blanks: Vec<Blank>,
-    /// Where guarded links lead.
-    pub(crate) aliases: Vec<Alias>,
+    /// What judges names during the run.
+    pub(crate) guards: Guards,
     /// Every folder that a program can make names in.
     pub(crate) folders: Vec<Folder>,
     /// Guarded names that were there.
     pub(crate) guarded: HashSet<PathBuf>,
+    /// Folders that weren't looked into: objects of git, which are all alike, and what is blank as a whole.
+    pub(crate) opaque: HashSet<PathBuf>,
+    /// Links in git directories, which git would write through.
+    pub(crate) git_links: HashSet<PathBuf>,
 }
 
 /// A path that can't be renamed or removed, and if `read_only` not be written either.
@@ -41,6 +54,8 @@ pub struct Survey {
 pub(crate) struct Pin {
     pub path: PathBuf,
     pub read_only: bool,
+    /// Which file it was. `None` if it was gone again.
+    pub identity: Option<Identity>,
 }
 
 /// A path whose content is not shown.
@@ -48,13 +63,19 @@ pub(crate) struct Pin {
 pub(crate) struct Blank {
     pub path: PathBuf,
     pub folder: bool,
+    pub identity: Option<Identity>,
 }
 
-/// A path that counts as another, because a guarded link leads to it: writing it is writing what the link stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Alias {
-    pub target: PathBuf,
-    pub link: PathBuf,
+impl Pin {
+    pub(crate) fn new(path: impl Into<PathBuf>, read_only: bool) -> Self {
+        Self { path: path.into(), read_only, identity: None }
+    }
+}
+
+impl Blank {
+    pub(crate) fn new(path: impl Into<PathBuf>, folder: bool) -> Self {
+        Self { path: path.into(), folder, identity: None }
+    }
 }
 
 /// A folder as it was.
@@ -63,6 +84,7 @@ pub(crate) struct Folder {
     pub path: PathBuf,
     /// When its entries last changed: seconds, nanoseconds.
     pub changed: (i64, u64),
+    pub identity: Identity,
     pub is_repository: bool,
 }
 
@@ -76,11 +98,16 @@ impl Survey {
         may_read: &mut dyn FnMut(&str) -> bool,
     ) -> Result<Self, SandboxError> {
         view::mountable(&mount.host)?;
-        // No program of ours moves a folder meanwhile from where we look later to where we have looked already.
-        let _order = supervise::order();
-        let mut survey = walk::walk(mount, may_read)?;
+        // No program moves a folder meanwhile from where we look later to where we have looked already.
+        let _order = supervise::order().map_err(SandboxError::host("waiting for other sandboxes"))?;
+        let (root, mut survey) = match walk::walk(mount, may_read)? {
+            Some(found) => found,
+            // A file can be shown too; there is nothing in it.
+            None => return Ok(Self::default()),
+        };
         survey.blanks.extend(links::named(mount)?);
         survey.tidy();
+        survey.darken_to(MOUNTS_MAX);
         let count = survey.pins.len() + survey.blanks.len();
         if count > MOUNTS_MAX {
             return Err(SandboxError::Spec(format!(
@@ -88,7 +115,55 @@ impl Survey {
                 mount.host.display()
             )));
         }
+        survey.settle(&mount.host, &root)?;
         Ok(survey)
+    }
+
+    /// Blanks folders as a whole, those with the most hidden files first and deep ones before shallow ones, until there are no more pins
+    /// and blanks than can be mounted. Only the workspace itself can't be blank.
+    fn darken_to(&mut self, mounts_max: usize) {
+        while self.pins.len() + self.blanks.len() > mounts_max {
+            let Some(depth) = self.blanks.iter().map(|blank| blank.path.components().count()).max() else {
+                return;
+            };
+            if depth < 2 {
+                return;
+            }
+            let mut folders: HashMap<PathBuf, usize> = HashMap::new();
+            for blank in self.blanks.iter().filter(|blank| blank.path.components().count() == depth) {
+                if let Some(folder) = blank.path.parent() {
+                    *folders.entry(folder.to_path_buf()).or_default() += 1;
+                }
+            }
+            let mut folders: Vec<(usize, PathBuf)> =
+                folders.into_iter().map(|(folder, count)| (count, folder)).collect();
+            folders.sort();
+            let mut excess = (self.pins.len() + self.blanks.len()).saturating_sub(mounts_max);
+            while let (true, Some((count, folder))) = (excess > 0, folders.pop()) {
+                excess = excess.saturating_sub(count - 1);
+                self.opaque.insert(folder.clone());
+                self.blanks.push(Blank::new(folder, true));
+            }
+            self.tidy();
+        }
+    }
+
+    /// Notes which file each pin and blank is about, so that the mount can't land on another one; and what has to stay in place.
+    fn settle(&mut self, host: &Path, root: &OwnedFd) -> Result<(), SandboxError> {
+        let look = |path: &Path| match identity(root, path) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(unreadable(host, path, errno)),
+        };
+        for pin in &mut self.pins {
+            pin.identity = look(&pin.path)?;
+            self.guards.add_pin(&pin.path);
+        }
+        for blank in &mut self.blanks {
+            blank.identity = look(&blank.path)?;
+            self.guards.hold_above(&blank.path);
+        }
+        Ok(())
     }
 
     /// The same where no policy says what may be read: secrets by the list of guarded places are hidden.
@@ -101,7 +176,6 @@ impl Survey {
         let depth = |path: &Path| path.components().count();
         self.pins.sort_by(|one, other| (depth(&one.path), &one.path).cmp(&(depth(&other.path), &other.path)));
         // Of two pins for one path the stricter one stays.
-        self.pins.sort_by_key(|pin| depth(&pin.path));
         self.pins.dedup_by(|later, first| {
             let same = later.path == first.path;
             if same {

@@ -35,9 +35,9 @@ pub(crate) enum Part {
     /// The process file system of the new pid namespace.
     Proc,
     /// Emptiness over a path. `tree`: the mount that it lies in, and the path below that. `optional`: may be missing.
-    Blank { tree: CString, below: CString, directory: bool, optional: bool },
+    Blank { tree: CString, below: CString, directory: bool, optional: bool, identity: Option<Identity> },
     /// A path of the workspace made a mount point of its own, so that it can't be renamed or removed.
-    Pin { tree: CString, below: CString, read_only: bool },
+    Pin { tree: CString, below: CString, read_only: bool, identity: Option<Identity> },
     /// The root itself becomes read-only.
     Seal,
 }
@@ -51,7 +51,7 @@ pub(crate) enum BindKind {
 }
 
 /// Which file it was when we looked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub dev: u64,
     pub ino: u64,
@@ -137,7 +137,8 @@ impl View {
         for Cover { at, below, folder } in &spec.covers {
             beneath(below)?;
             let (tree, below) = (relative(at)?, c(below)?);
-            view.parts.push(Part::Blank { tree, below, directory: *folder, optional: false });
+            let (directory, optional, identity) = (*folder, false, None);
+            view.parts.push(Part::Blank { tree, below, directory, optional, identity });
         }
         Ok(view)
     }
@@ -155,7 +156,7 @@ impl View {
         for at in PRIVATE {
             view.directory(Path::new(at))?;
             view.parts.push(Part::Private { at: c(at)? });
-            view.rule(&format!("/{at}"), Access::Write, true);
+            view.rule(&format!("/{at}"), Access::Scratch, true);
         }
         for at in ["run", "proc"] {
             view.directory(Path::new(at))?;
@@ -218,7 +219,8 @@ impl View {
     fn process_covers(&mut self) -> Result<(), SandboxError> {
         for below in process_blanks() {
             let (tree, below) = (c("proc")?, below.clone());
-            self.parts.push(Part::Blank { tree, below, directory: false, optional: true });
+            let (directory, optional, identity) = (false, true, None);
+            self.parts.push(Part::Blank { tree, below, directory, optional, identity });
         }
         Ok(())
     }
@@ -249,6 +251,10 @@ impl View {
             });
             let access = if writable { Access::Write } else { Access::Execute };
             self.rule_for(&at, access, metadata.is_dir())?;
+            // Rules hold for everything below: no sockets around a workspace that lies among temporary files.
+            let around = |rule: &&mut Rule| at.starts_with(OsStr::from_bytes(rule.path.to_bytes()));
+            let scratch = self.rules.iter_mut().filter(|rule| writable && rule.access == Access::Scratch);
+            scratch.filter(around).for_each(|rule| rule.access = Access::Write);
         }
         Ok(())
     }
@@ -258,11 +264,13 @@ impl View {
         let tree = relative(&workspace.host)?;
         for pin in &survey.pins {
             let (tree, below) = (tree.clone(), c(&pin.path)?);
-            self.parts.push(Part::Pin { tree, below, read_only: pin.read_only });
+            let (read_only, identity) = (pin.read_only, pin.identity);
+            self.parts.push(Part::Pin { tree, below, read_only, identity });
         }
         for blank in &survey.blanks {
             let (tree, below) = (tree.clone(), c(&blank.path)?);
-            self.parts.push(Part::Blank { tree, below, directory: blank.folder, optional: false });
+            let (directory, optional, identity) = (blank.folder, false, blank.identity);
+            self.parts.push(Part::Blank { tree, below, directory, optional, identity });
         }
         Ok(())
     }

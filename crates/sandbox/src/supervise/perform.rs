@@ -91,7 +91,8 @@ impl Desk {
             return Err(Errno::PERM);
         }
         let place = self.entry(notice, at)?;
-        self.may_make(&place, Made::Entry)?;
+        let is_file = matches!(kind, FileType::RegularFile) || mode & libc::S_IFMT == 0;
+        self.may_make(&place, if is_file { Made::Entry } else { Made::Link })?;
         self.take_umask(notice)?;
         // No type means a plain file.
         let kind = if mode & libc::S_IFMT == 0 { FileType::RegularFile } else { kind };
@@ -107,8 +108,14 @@ impl Desk {
         let (old, new) = (self.entry(notice, from)?, self.entry(notice, at)?);
         self.may_make(&new, Made::Moved(&old))?;
         // What is guarded stays where it is, and in an exchange both names are made.
-        let made = if flags.contains(RenameFlags::EXCHANGE) { Made::Moved(&new) } else { Made::Entry };
-        self.may_make(&old, made)?;
+        let exchanges = flags.contains(RenameFlags::EXCHANGE);
+        self.may_make(&old, if exchanges { Made::Moved(&new) } else { Made::Entry })?;
+        for (from, to) in [(&old, &new), (&new, &old)].into_iter().take(if exchanges { 2 } else { 1 }) {
+            if self.must_stay(from, to) {
+                self.note(from.full());
+                return Err(Errno::PERM);
+            }
+        }
         if old.is_mount_point()? || new.is_mount_point()? {
             return Err(Errno::BUSY);
         }

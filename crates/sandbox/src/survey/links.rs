@@ -11,21 +11,30 @@ use crate::view::beneath;
 
 const LINKS_MAX: usize = 40;
 
+/// Where a path leads.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Landing {
+    /// `None`: it leads out of the workspace, or nowhere.
+    pub end: Option<End>,
+    /// The links of the workspace that it leads through.
+    pub links: Vec<PathBuf>,
+}
+
 /// What is at the end of a path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Landing {
+pub(super) struct End {
     /// Relative to the workspace.
     pub path: PathBuf,
     /// Whether it is a folder; `None` if nothing is there.
     pub folder: Option<bool>,
 }
 
-/// Follows every link of a path of the workspace. `None`: it leads out of the workspace, or nowhere.
-pub(super) fn landing(host: &Path, path: &Path) -> Result<Option<Landing>, SandboxError> {
+/// Follows every link of a path, which is absolute or relative to the workspace.
+pub(super) fn landing(host: &Path, path: &Path) -> Result<Landing, SandboxError> {
     let fail = |at: &Path, cause: io::Error| unreadable(host, at.strip_prefix(host).unwrap_or(at), cause);
-    let mut at = host.to_path_buf();
+    let mut at = if path.is_absolute() { PathBuf::from("/") } else { host.to_path_buf() };
     let mut left: Vec<OsString> = names(path);
-    let (mut links, mut found) = (0, Some(true));
+    let (mut landing, mut followed, mut found) = (Landing::default(), 0, Some(true));
     while let Some(name) = left.pop() {
         if name == ".." {
             at.pop();
@@ -38,15 +47,22 @@ pub(super) fn landing(host: &Path, path: &Path) -> Result<Option<Landing>, Sandb
                 found = None;
                 continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(landing),
+            // Longer than any path can be: nobody gets there.
+            Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => return Ok(landing),
+            // Outside the workspace, where the user can't go either.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !at.starts_with(host) => {
+                return Ok(landing);
+            }
             Err(error) => return Err(fail(&at, error)),
         };
         found = Some(metadata.is_dir());
         if metadata.is_symlink() {
-            links += 1;
-            if links > LINKS_MAX {
-                return Ok(None);
+            followed += 1;
+            if followed > LINKS_MAX {
+                return Ok(landing);
             }
+            landing.links.extend(at.strip_prefix(host).map(Path::to_path_buf));
             let to = std::fs::read_link(&at).map_err(|error| fail(&at, error))?;
             at.pop();
             if to.is_absolute() {
@@ -55,7 +71,8 @@ pub(super) fn landing(host: &Path, path: &Path) -> Result<Option<Landing>, Sandb
             left.extend(names(&to));
         }
     }
-    Ok(at.strip_prefix(host).ok().map(|path| Landing { path: path.to_path_buf(), folder: found }))
+    landing.end = at.strip_prefix(host).ok().map(|path| End { path: path.to_path_buf(), folder: found });
+    Ok(landing)
 }
 
 /// The names of a path, the last one first.
@@ -73,9 +90,9 @@ pub(super) fn named(mount: &WorkspaceMount) -> Result<Vec<Blank>, SandboxError> 
     let mut blanks = Vec::new();
     for path in &mount.hidden {
         beneath(path)?;
-        if let Some(Landing { path, folder: Some(folder) }) = landing(&mount.host, path)? {
+        if let Some(End { path, folder: Some(folder) }) = landing(&mount.host, path)?.end {
             not_the_workspace(&path)?;
-            blanks.push(Blank { path, folder });
+            blanks.push(Blank::new(path, folder));
         }
     }
     Ok(blanks)
@@ -107,12 +124,17 @@ mod tests {
         symlink("/etc/passwd", host.join("out")).unwrap();
         symlink("loop", host.join("loop")).unwrap();
         symlink("../../conf/real", host.join("conf/deep/up")).unwrap();
-        let at = |path: &str| landing(&host, Path::new(path)).unwrap();
-        let is = |path: &str, folder| Some(Landing { path: path.into(), folder });
+        let at = |path: &str| landing(&host, Path::new(path)).unwrap().end;
+        let is = |path: &str, folder| Some(End { path: path.into(), folder });
         assert_eq!(at("two"), is("conf/real", Some(false)));
         assert_eq!(at("absolute/deep"), is("conf/deep", Some(true)));
         assert_eq!(at("absolute/deep/up"), is("conf/real", Some(false)));
         assert_eq!(at("dangling"), is("conf/missing/file", None));
         assert_eq!((at("out"), at("loop"), at("one/x")), (None, None, None));
+        assert_eq!(at(host.join("two").to_str().unwrap()), is("conf/real", Some(false)));
+        let links = |path: &str| landing(&host, Path::new(path)).unwrap().links;
+        assert_eq!(links("two"), [Path::new("two"), Path::new("one")]);
+        assert_eq!(links("absolute/deep/up"), [Path::new("absolute"), Path::new("conf/deep/up")]);
+        assert_eq!(links("out"), [Path::new("out")], "the way out is known");
     }
 }

@@ -1,29 +1,30 @@
 //! The walk through the workspace: linear in its entries, one listing a folder, no link followed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use regent_guard::{Creation, GuardKind, Kinds, creation};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use regent_guard::{Creation, GuardKind, Kinds, creation, is_git_folder};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::links::{Landing, landing, not_the_workspace};
-use super::{Alias, Blank, Folder, Pin, Survey, text, unreadable};
+use super::guards::Alias;
+use super::links::{End, Landing, landing, not_the_workspace};
+use super::list::{BENEATH, list, name_or_dot};
+use super::{Blank, Folder, Pin, Survey, text, unreadable};
 use crate::error::SandboxError;
 use crate::spec::WorkspaceMount;
 
-const LISTING_BYTES: usize = 32 * 1024;
 /// The longest guarded place has so many names; behind a link to a folder on the way, no more have to be looked at.
 const PLACE_NAMES_MAX: usize = 4;
 /// From so many hidden files on, a folder that holds nothing else is blanked as a whole.
 const DARK_FILES_MIN: u32 = 64;
-/// In a folder that has a repository's layout: what steers it. What git writes in ordinary work stays writable.
-const LAYOUT_CONTROL: &[&str] =
-    &["config", "config.worktree", "hooks", "info", "modules", "worktrees", "gitdir", "commondir"];
+/// Below a longer path, files could not be mounted on any more: such a folder is blanked as a whole. A program can make one by moving
+/// folders into each other.
+const PATH_BYTES_MAX: usize = 3_500;
+/// Names that are remembered with what the list says to them.
+const KNOWN_MAX: usize = 65_536;
 
 /// What the folders above mean for what is in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,27 +55,30 @@ struct Shade {
     lit: bool,
 }
 
-struct Walk<'a> {
-    host: &'a Path,
-    root: OwnedFd,
+pub(super) struct Walk<'a> {
+    pub(super) host: &'a Path,
+    pub(super) root: OwnedFd,
     writable: bool,
     may_read: &'a mut dyn FnMut(&str) -> bool,
-    survey: Survey,
+    pub(super) survey: Survey,
     left: Vec<Step>,
+    /// Folders that guarded links lead to, each with the path that it stands for: links in them are guarded too.
+    linked: Vec<(PathBuf, PathBuf)>,
+    seen: HashSet<PathBuf>,
     shades: Vec<Shade>,
     /// What the list says to a name by itself.
     known: HashMap<OsString, Creation>,
 }
 
+/// Looks at every folder. `None`: the mount is a file.
 pub(super) fn walk(
     mount: &WorkspaceMount,
     may_read: &mut dyn FnMut(&str) -> bool,
-) -> Result<Survey, SandboxError> {
+) -> Result<Option<(OwnedFd, Survey)>, SandboxError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::openat(CWD, &mount.host, flags, Mode::empty()) {
         Ok(root) => root,
-        // A file can be shown too; there is nothing in it.
-        Err(Errno::NOTDIR) => return Ok(Survey::default()),
+        Err(Errno::NOTDIR) => return Ok(None),
         Err(errno) => return Err(SandboxError::Spec(format!("`{}`: {errno}", mount.host.display()))),
     };
     let mut walk = Walk {
@@ -84,36 +88,51 @@ pub(super) fn walk(
         may_read,
         survey: Survey::default(),
         left: vec![Step { path: PathBuf::new(), within: Within::Plain, above: usize::MAX }],
+        linked: Vec::new(),
+        seen: HashSet::new(),
         shades: Vec::new(),
         known: HashMap::new(),
     };
     while let Some(step) = walk.left.pop() {
         walk.folder(step)?;
     }
+    while let Some((folder, link)) = walk.linked.pop() {
+        walk.links_in(&folder, &link)?;
+    }
     walk.darken();
-    Ok(walk.survey)
+    Ok(Some((walk.root, walk.survey)))
 }
 
 impl Walk<'_> {
     fn folder(&mut self, step: Step) -> Result<(), SandboxError> {
         let Step { path, within, above } = step;
-        let listed = list(&self.root, &path);
-        let (entries, changed) = match listed {
+        let listed = match list(&self.root, &path) {
             Ok(listed) => listed,
             // Gone, or something else by now: it has no content that could be guarded.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if above != usize::MAX => return Ok(()),
             Err(errno) => return self.closed(path, errno),
         };
-        let has = |name: &str| entries.iter().any(|(found, _)| found == name);
-        let is_repository = has("HEAD") && (has("commondir") || has("objects") && has("refs"));
+        let is_repository = regent_guard::git::is_repository(|name| listed.has(name));
         let at = self.shades.len();
         self.shades.push(Shade { path: path.clone(), above, ..Shade::default() });
         if within != Within::Pinned {
-            self.survey.folders.push(Folder { path: path.clone(), changed, is_repository });
+            let (changed, identity) = (listed.changed, listed.identity);
+            self.survey.folders.push(Folder { path: path.clone(), changed, identity, is_repository });
+            let is_dot_git = is_dot_git(&path);
+            if is_repository && !is_dot_git {
+                self.survey.guards.git_dirs.insert(path.clone());
+                // It is known by its path.
+                self.survey.guards.hold_above(&path.join("HEAD"));
+            }
+            if is_repository || is_dot_git {
+                self.configuration(&path, &listed)?;
+            }
         }
-        for (name, kind) in entries {
+        // In a repository the whole path decides.
+        let within = if is_repository && within == Within::Plain { Within::Special } else { within };
+        for (name, kind) in listed.entries {
             let entry = path.join(&name);
-            self.entry(&name, entry, kind, (within, is_repository, at))?;
+            self.entry(&name, entry, kind, within, at)?;
         }
         Ok(())
     }
@@ -128,8 +147,13 @@ impl Walk<'_> {
         if errno != Errno::ACCESS || is_ours || owner.is_err() || path.as_os_str().is_empty() {
             return Err(unreadable(self.host, &path, errno));
         }
-        self.survey.blanks.push(Blank { path, folder: true });
+        self.blank_folder(path);
         Ok(())
+    }
+
+    fn blank_folder(&mut self, path: PathBuf) {
+        self.survey.opaque.insert(path.clone());
+        self.survey.blanks.push(Blank::new(path, true));
     }
 
     fn entry(
@@ -137,12 +161,17 @@ impl Walk<'_> {
         name: &OsStr,
         path: PathBuf,
         kind: FileType,
-        (within, is_repository, at): (Within, bool, usize),
+        within: Within,
+        at: usize,
     ) -> Result<(), SandboxError> {
         let said = match within {
             Within::Plain => self.of_name(name),
-            Within::Special | Within::Pinned => of_path(&path),
+            Within::Special | Within::Pinned => self.of_path(&path),
         };
+        let is_gits = within != Within::Plain && self.survey.guards.git_dirs.is_written_by_git(&path);
+        if is_gits && kind == FileType::Symlink {
+            self.survey.git_links.insert(path.clone());
+        }
         let mut below = match within {
             Within::Pinned => Within::Pinned,
             Within::Plain | Within::Special => Within::Plain,
@@ -153,24 +182,22 @@ impl Walk<'_> {
                 if kind == FileType::Symlink {
                     return self.guarded_link(&path);
                 }
-                self.survey.blanks.push(Blank { path, folder: kind == FileType::Directory });
+                let is_folder = kind == FileType::Directory;
+                self.survey.blanks.push(Blank::new(path, is_folder));
                 return Ok(());
             }
-            Creation::Guarded(place) => {
+            // Tools read through links in a guarded folder as well: a hook is often one.
+            _ if within == Within::Pinned && kind == FileType::Symlink => self.inner_link(&path, &path)?,
+            Creation::Guarded(_) => {
                 self.survey.guarded.insert(path.clone());
                 if within != Within::Pinned {
-                    below = self.guarded(&path, kind, place.pattern)?;
+                    below = self.guarded(&path, kind)?;
                 }
             }
             Creation::OnTheWay(_) if kind == FileType::Symlink => self.link_on_the_way(&path)?,
             Creation::OnTheWay(_) if below == Within::Plain => below = Within::Special,
-            Creation::Free if within == Within::Special && is_in_git(&path) => below = Within::Special,
+            Creation::Free if within == Within::Special && is_gits => below = Within::Special,
             Creation::OnTheWay(_) | Creation::Free => {}
-        }
-        let steers = is_repository && LAYOUT_CONTROL.iter().any(|control| name == *control);
-        if steers && within == Within::Plain && below != Within::Pinned {
-            self.survey.guarded.insert(path.clone());
-            below = self.guarded(&path, kind, "")?;
         }
         match kind {
             FileType::Directory => self.descend(path, below, at),
@@ -179,7 +206,7 @@ impl Walk<'_> {
                 let hidden = !(self.may_read)(&path.to_string_lossy());
                 self.shade(at, hidden);
                 if hidden {
-                    self.survey.blanks.push(Blank { path, folder: false });
+                    self.survey.blanks.push(Blank::new(path, false));
                 }
                 Ok(())
             }
@@ -195,64 +222,106 @@ impl Walk<'_> {
     }
 
     /// Pins a guarded entry; what that means for what is in it.
-    fn guarded(&mut self, path: &Path, kind: FileType, pattern: &str) -> Result<Within, SandboxError> {
-        let is_folder = kind == FileType::Directory;
+    fn guarded(&mut self, path: &Path, kind: FileType) -> Result<Within, SandboxError> {
         if kind == FileType::Symlink {
             self.guarded_link(path)?;
             return Ok(Within::Plain);
         }
         // Git works in its folder; only what steers it is read-only in there.
-        let is_git = pattern == GIT_PATTERN && is_folder;
-        if is_git && (is_git_folder(path) || holds_writable(path)) {
-            if self.writable && is_git_folder(path) {
-                self.survey.pins.push(Pin { path: path.to_path_buf(), read_only: false });
+        if kind == FileType::Directory && (is_dot_git(path) || self.holds_writable(path)) {
+            if self.writable && is_dot_git(path) {
+                self.survey.pins.push(Pin::new(path, false));
             }
             return Ok(Within::Special);
         }
         if self.writable {
-            self.survey.pins.push(Pin { path: path.to_path_buf(), read_only: true });
+            self.survey.pins.push(Pin::new(path, true));
         }
         Ok(Within::Pinned)
     }
 
     /// A guarded link stays as it is because its name can't be made again; where it leads is guarded like it.
     fn guarded_link(&mut self, path: &Path) -> Result<(), SandboxError> {
-        let Some(Landing { path: target, folder }) = landing(self.host, path)? else { return Ok(()) };
-        not_the_workspace(&target)?;
-        if folder.is_some() && self.writable {
-            self.survey.pins.push(Pin { path: target.clone(), read_only: true });
+        let landing = landing(self.host, path)?;
+        if let Some(End { path, .. }) = &landing.end {
+            not_the_workspace(path)?;
         }
-        self.survey.aliases.push(Alias { target, link: path.to_path_buf() });
+        self.guard_landing(landing, path);
+        Ok(())
+    }
+
+    /// A link in a guarded folder. One that leads up to a folder around it stands for no place of its own.
+    fn inner_link(&mut self, real: &Path, named: &Path) -> Result<(), SandboxError> {
+        self.survey.guarded.insert(real.to_path_buf());
+        let mut landing = landing(self.host, real)?;
+        landing.end = landing.end.filter(|end| !real.starts_with(&end.path) && !named.starts_with(&end.path));
+        self.guard_landing(landing, named);
+        Ok(())
+    }
+
+    /// Guards where a path leads as if it were `link`, and every link and folder on the way there.
+    pub(super) fn guard_landing(&mut self, landing: Landing, link: &Path) {
+        let guards = &mut self.survey.guards;
+        landing.links.iter().for_each(|link| guards.hold_link(link));
+        guards.hold_above(link);
+        let Some(End { path: target, folder }) = landing.end else { return };
+        guards.hold_above(&target);
+        guards.aliases.push(Alias { target: target.clone(), link: link.to_path_buf() });
+        if folder.is_some() && self.writable {
+            self.survey.pins.push(Pin::new(&target, true));
+        }
+        if folder == Some(true) && self.seen.insert(target.clone()) {
+            self.linked.push((target, link.to_path_buf()));
+        }
+    }
+
+    /// Guards where links in a folder lead that stands for a guarded one.
+    fn links_in(&mut self, folder: &Path, link: &Path) -> Result<(), SandboxError> {
+        let entries = match list(&self.root, folder) {
+            Ok(listed) => listed.entries,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            Err(errno) => return Err(unreadable(self.host, folder, errno)),
+        };
+        for (name, kind) in entries {
+            let (real, named) = (folder.join(&name), link.join(&name));
+            if kind == FileType::Symlink {
+                self.inner_link(&real, &named)?;
+            } else if kind == FileType::Directory && self.seen.insert(real.clone()) {
+                self.linked.push((real, named));
+            }
+        }
         Ok(())
     }
 
     fn link_on_the_way(&mut self, path: &Path) -> Result<(), SandboxError> {
-        let Some(Landing { path: target, folder }) = landing(self.host, path)? else { return Ok(()) };
+        let Landing { end, links } = landing(self.host, path)?;
+        let guards = &mut self.survey.guards;
+        links.iter().for_each(|link| guards.hold_link(link));
+        let Some(End { path: target, folder }) = end else { return Ok(()) };
         not_the_workspace(&target)?;
+        guards.hold_above(&target);
+        guards.aliases.push(Alias { target: target.clone(), link: path.to_path_buf() });
         if folder == Some(true) && self.writable {
             self.pin_as(&target, path, PLACE_NAMES_MAX)?;
         }
-        self.survey.aliases.push(Alias { target, link: path.to_path_buf() });
         Ok(())
     }
 
     /// Pins what would be guarded if the folder were where a link says that it is.
     fn pin_as(&mut self, folder: &Path, link: &Path, depth: usize) -> Result<(), SandboxError> {
         let entries = match list(&self.root, folder) {
-            Ok((entries, _)) => entries,
+            Ok(listed) => listed.entries,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(errno) => return Err(unreadable(self.host, folder, errno)),
         };
         for (name, kind) in entries {
             let (real, named) = (folder.join(&name), link.join(&name));
-            match of_path(&named) {
-                Creation::Guarded(_) if kind != FileType::Symlink => {
-                    self.survey.pins.push(Pin { path: real, read_only: true });
-                }
+            match self.of_path(&named) {
+                Creation::Guarded(_) => self.inner_link(&real, &named)?,
                 Creation::OnTheWay(_) if depth > 0 && kind == FileType::Directory => {
                     self.pin_as(&real, &named, depth - 1)?;
                 }
-                Creation::Guarded(_) | Creation::OnTheWay(_) | Creation::Free => {}
+                Creation::OnTheWay(_) | Creation::Free => {}
             }
         }
         Ok(())
@@ -262,37 +331,74 @@ impl Walk<'_> {
         if (self.may_read)(&path.to_string_lossy()) {
             return Ok(());
         }
-        if let Some(Landing { path, folder: Some(folder) }) = landing(self.host, path)? {
+        let Landing { end, links } = landing(self.host, path)?;
+        links.iter().for_each(|link| self.survey.guards.hold_link(link));
+        if let Some(End { path, folder: Some(folder) }) = end {
             not_the_workspace(&path)?;
-            self.survey.blanks.push(Blank { path, folder });
+            self.survey.blanks.push(Blank::new(path, folder));
         }
         Ok(())
     }
 
     fn descend(&mut self, path: PathBuf, within: Within, above: usize) -> Result<(), SandboxError> {
-        // Objects are many, named by their hashes, and all alike: one answer holds for all of them.
-        if within == Within::Special && is_in_git(&path) && path.ends_with("objects") {
-            self.shade(above, false);
-            for name in ["info/alternates", "info/http-alternates"] {
-                let control = path.join(name);
-                let there = std::fs::symlink_metadata(self.host.join(&control));
-                match there {
-                    Ok(_) if self.writable => {
-                        self.survey.pins.push(Pin { path: control, read_only: true });
-                    }
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(unreadable(self.host, &control, error));
-                    }
-                    Ok(_) | Err(_) => {}
-                }
-            }
-            if !(self.may_read)(&format!("{}/00/0", path.to_string_lossy())) {
-                self.survey.blanks.push(Blank { path, folder: true });
-            }
+        if self.host.as_os_str().len() + path.as_os_str().len() > PATH_BYTES_MAX {
+            self.blank_folder(path);
             return Ok(());
+        }
+        // Objects are many, named by their hashes, and all alike: one answer holds for all of them.
+        if within == Within::Special && self.is_object_store(&path) {
+            return self.object_store(path, above);
         }
         self.left.push(Step { path, within, above });
         Ok(())
+    }
+
+    fn is_object_store(&self, path: &Path) -> bool {
+        let dir = path.parent();
+        let is_dir = |dir: &Path| is_dot_git(dir) || self.survey.guards.git_dirs.contains(dir);
+        path.file_name().is_some_and(|name| name == "objects") && dir.is_some_and(is_dir)
+    }
+
+    /// Where git keeps objects: of all that is in there, only the names of other stores steer it.
+    fn object_store(&mut self, path: PathBuf, above: usize) -> Result<(), SandboxError> {
+        self.shade(above, false);
+        for control in alternates(&path) {
+            match std::fs::symlink_metadata(self.host.join(&control)) {
+                Ok(found) => {
+                    self.survey.guarded.insert(control.clone());
+                    if found.is_symlink() {
+                        self.guarded_link(&control)?;
+                    } else if self.writable {
+                        self.survey.pins.push(Pin::new(control, true));
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(unreadable(self.host, &control, error)),
+            }
+        }
+        self.survey.opaque.insert(path.clone());
+        if !(self.may_read)(&format!("{}/00/0", path.to_string_lossy())) {
+            self.survey.blanks.push(Blank::new(path, true));
+        }
+        Ok(())
+    }
+
+    fn of_path(&self, path: &Path) -> Creation {
+        self.survey.guards.git_dirs.judged(path)
+    }
+
+    /// Whether a folder of a git directory holds both: what steers it, and what it writes in ordinary work.
+    fn holds_writable(&self, path: &Path) -> bool {
+        let alike = self.survey.guards.git_dirs.as_dot_git(path);
+        let names: Vec<_> = alike.as_deref().unwrap_or(path).iter().map(text).collect();
+        let Some(git) = names.iter().position(|name| is_git_folder(name)) else { return false };
+        match names.get(git + 1..).unwrap_or_default() {
+            [one] => ["worktrees", "lfs", "info", "modules"].contains(&&**one),
+            [one, _] if one == "worktrees" => true,
+            // The name of a submodule may have slashes.
+            [one, ..] => one == "modules",
+            [] => false,
+        }
     }
 
     fn of_name(&mut self, name: &OsStr) -> Creation {
@@ -300,7 +406,9 @@ impl Walk<'_> {
             return *said;
         }
         let said = creation("", &text(name), Kinds::UNWRITABLE);
-        self.known.insert(name.to_owned(), said);
+        if self.known.len() < KNOWN_MAX {
+            self.known.insert(name.to_owned(), said);
+        }
         said
     }
 
@@ -326,67 +434,16 @@ impl Walk<'_> {
         let dark = self.shades.iter().filter(|shade| {
             !shade.lit && shade.hidden >= DARK_FILES_MIN && !shade.path.as_os_str().is_empty()
         });
-        self.survey.blanks.extend(dark.map(|shade| Blank { path: shade.path.clone(), folder: true }));
+        self.survey.blanks.extend(dark.map(|shade| Blank::new(&shade.path, true)));
     }
 }
 
-const GIT_PATTERN: &str = "**/.git/**";
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
-
-fn of_path(path: &Path) -> Creation {
-    crate::supervise::judged(path)
+/// The files of an object store that name other stores.
+pub(crate) fn alternates(store: &Path) -> [PathBuf; 2] {
+    ["info/alternates", "info/http-alternates"].map(|name| store.join(name))
 }
 
 /// Whether the last name is that of a `.git` folder.
-fn is_git_folder(path: &Path) -> bool {
-    let name = path.file_name().map(text).unwrap_or_default();
-    matches!(creation("", &name, Kinds::UNWRITABLE), Creation::Guarded(place) if place.pattern == GIT_PATTERN)
-}
-
-fn is_in_git(path: &Path) -> bool {
-    path.ancestors().skip(1).any(|above| above.file_name().is_some() && is_git_folder(above))
-}
-
-/// Folders of a git directory that hold both: what steers it, and what it writes in ordinary work.
-fn holds_writable(path: &Path) -> bool {
-    let above = |path: &Path| path.parent().is_some_and(is_git_folder);
-    let named = |path: &Path, name: &str| path.file_name().is_some_and(|found| found == name);
-    let worktree = path.parent().is_some_and(|folder| named(folder, "worktrees") && above(folder));
-    above(path) && ["worktrees", "lfs", "info"].iter().any(|name| named(path, name)) || worktree
-}
-
-fn name_or_dot(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
-}
-
-/// The entries of a folder, each with what it is; and when they last changed.
-pub(crate) type Listed = (Vec<(OsString, FileType)>, (i64, u64));
-
-/// Lists a folder, without following a link.
-pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let folder = rustix::fs::openat2(root, name_or_dot(path), flags, Mode::empty(), BENEATH)?;
-    // By name, which also needs the right to look names up: without it the names alone could be read.
-    let found = rustix::fs::statat(&folder, c".", AtFlags::empty())?;
-    let mut buffer = vec![MaybeUninit::uninit(); LISTING_BYTES];
-    let mut listing = RawDir::new(&folder, &mut buffer);
-    let mut entries = Vec::new();
-    while let Some(entry) = listing.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let mut kind = entry.file_type();
-        if kind == FileType::Unknown {
-            match rustix::fs::statat(&folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(found) => kind = FileType::from_raw_mode(found.st_mode),
-                Err(Errno::NOENT) => continue,
-                Err(errno) => return Err(errno),
-            }
-        }
-        entries.push((OsString::from_vec(name.to_vec()), kind));
-    }
-    Ok((entries, (found.st_ctime, found.st_ctime_nsec)))
+fn is_dot_git(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| is_git_folder(&text(name)))
 }

@@ -138,8 +138,12 @@ async fn where_user_namespaces_are_closed() {
 
 async fn fallback_workspace() {
     let work = Work::with_git();
-    std::fs::create_dir(work.path().join("src")).unwrap();
+    for folder in ["src", "conf", ".git/logs"] {
+        std::fs::create_dir(work.path().join(folder)).unwrap();
+    }
     std::fs::write(work.path().join(".env"), "TOKEN=hunter2").unwrap();
+    std::fs::write(work.path().join("conf/envrc"), "mine").unwrap();
+    std::os::unix::fs::symlink("conf/envrc", work.path().join(".envrc")).unwrap();
     let secret = work.outside("secret", "hunter2");
     let try_it = async |script: &str| {
         let mut spec = work.spec(["/bin/sh", "-c", script]);
@@ -147,7 +151,7 @@ async fn fallback_workspace() {
         spec.workspace.as_mut().unwrap().hidden = vec![".env".into()];
         run(spec, pending()).await.unwrap()
     };
-    ok(&try_it("echo x > src/a && mkdir src/d && mv src/a src/d/ && cat src/d/a .git/config && ls").await);
+    ok(&try_it("echo x > src/a && mkdir src/d && mv src/a src/d/ && cat src/d/a .git/config && echo x > .git/logs/HEAD && ls").await);
     for script in [
         "cat .env".to_owned(),
         format!("cat '{}'", secret.display()),
@@ -157,6 +161,10 @@ async fn fallback_workspace() {
         "echo x > .git/hooks/pre-commit".to_owned(),
         "mv .git x".to_owned(),
         "rm -r .git/hooks".to_owned(),
+        "ln -s x .git/logs/x".to_owned(),
+        "ln -s x src/l; mv src/l .git/logs/x".to_owned(),
+        "echo x > conf/envrc".to_owned(),
+        "mv conf src/old".to_owned(),
         "echo x > /tmp/x".to_owned(),
         "cat /proc/1/cmdline".to_owned(),
     ] {

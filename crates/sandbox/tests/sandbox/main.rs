@@ -18,6 +18,10 @@ mod labour;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod moves;
+#[cfg(test)]
 mod outlet;
+#[cfg(test)]
+mod repository;
 #[cfg(test)]
 mod tier;
