@@ -52,6 +52,7 @@ mod view;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 mod wire;
+mod writes;
 
 pub use cgroup::Hierarchy;
 pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
@@ -67,3 +68,4 @@ pub use spec::{
 };
 pub use survey::Survey;
 pub use terminal::Terminal;
+pub use writes::WriteRule;

@@ -81,14 +81,20 @@ impl Survey {
         let mut survey = walk::walk(mount, may_read)?;
         survey.blanks.extend(links::named(mount)?);
         survey.tidy();
-        let count = survey.pins.len() + survey.blanks.len();
+        survey.check_count(&mount.host)?;
+        Ok(survey)
+    }
+
+    /// Refuses more pins and blanks than can be mounted.
+    pub(crate) fn check_count(&self, host: &Path) -> Result<(), SandboxError> {
+        let count = self.pins.len() + self.blanks.len();
         if count > MOUNTS_MAX {
             return Err(SandboxError::Spec(format!(
                 "`{}` has {count} guarded or hidden files, and {MOUNTS_MAX} can be covered: move some out of the workspace",
-                mount.host.display()
+                host.display()
             )));
         }
-        Ok(survey)
+        Ok(())
     }
 
     /// The same where no policy says what may be read: secrets by the list of guarded places are hidden.

@@ -21,3 +21,5 @@ mod memory;
 mod outlet;
 #[cfg(test)]
 mod tier;
+#[cfg(test)]
+mod writes;
