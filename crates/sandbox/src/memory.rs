@@ -2,7 +2,8 @@
 //!
 //! A look costs a few reads for each process. Resident sizes are an upper bound, since shared pages count in each process; only when
 //! their sum is over the limit are the exact shares (`smaps_rollup`) asked for. The time until the next look is what the rest of the
-//! limit takes to fill at a rate that no program exceeds, and never less than ten times what a look took.
+//! limit takes to fill at a rate that no program exceeds. It is ten times what a look took, if that is more, but never so long that a
+//! program gains by making looks slow.
 //!
 //! Memory that nobody has mapped is not seen here. The filter refuses memory files and large System V segments to a watched run;
 //! temporary files have a limit of their own. Page tables are counted; other memory of the kernel (pipes, sockets) isn't.
@@ -65,8 +66,13 @@ pub(crate) async fn exceeded(first: i32, bytes_max: u64) {
             return;
         }
         let rest = Duration::from_millis((bytes_max - used) / RATE);
-        pause = rest.clamp(PAUSE_MIN, PAUSE_MAX).max(began.elapsed().saturating_mul(10));
+        pause = pause_after(rest, began.elapsed());
     }
+}
+
+/// The time to the next look: `rest` is what the rest of the limit takes to fill, `look` what the last look took.
+fn pause_after(rest: Duration, look: Duration) -> Duration {
+    rest.max(look.saturating_mul(10)).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
 /// Bytes in use, exactly if it is more than `bytes_max`.
@@ -236,6 +242,13 @@ sys.stdin.read()";
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(bound > 64 << 20 && exact > 64 << 20, "{bound}, {exact}");
+    }
+
+    #[test]
+    fn a_slow_look_does_not_put_off_the_next_one() {
+        assert_eq!(pause_after(Duration::ZERO, Duration::from_secs(9)), PAUSE_MAX);
+        assert_eq!(pause_after(Duration::ZERO, Duration::ZERO), PAUSE_MIN);
+        assert_eq!(pause_after(Duration::from_secs(9), Duration::ZERO), PAUSE_MAX);
     }
 
     #[test]

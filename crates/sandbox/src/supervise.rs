@@ -35,7 +35,7 @@ use crate::handover;
 use crate::survey::Alias;
 use crate::sys::notify::{self, Notice};
 use crate::writes::WriteRule;
-pub(crate) use judge::{has_git_folder, judged};
+pub(crate) use judge::judged;
 use policy::Refusal;
 
 /// How often a call that would block us is tried again.

@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use regent_guard::{Creation, Kinds, creation};
+
 use crate::survey::{Pin, Survey};
 
 /// From so many files on, a folder that holds no file that may be written is pinned as a whole.
@@ -51,6 +53,15 @@ impl Drop for Revoked {
     fn drop(&mut self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// Whether a path is, or lies in, a `.git` folder. There the list of guarded places decides what programs write, not policy: a rule that
+/// denies the folder to `fs.write` must not keep git from working.
+pub(crate) fn is_in_git(path: &Path) -> bool {
+    path.components().any(|part| {
+        matches!(creation("", &part.as_os_str().to_string_lossy(), Kinds::UNWRITABLE),
+            Creation::Guarded(place) if place.pattern == "**/.git/**")
+    })
 }
 
 /// The files of a workspace by what policy says to writing them.

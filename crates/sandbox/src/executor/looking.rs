@@ -11,9 +11,8 @@ use regent_kernel::{Fault, FileJudge, Permit, tier};
 use crate::error::SandboxError;
 use crate::run::blocking;
 use crate::spec::{Bind, Cover, Spec, WorkspaceMount};
-use crate::supervise::has_git_folder;
 use crate::survey::Survey;
-use crate::writes::{Judged, Revoked, WriteRule};
+use crate::writes::{Judged, Revoked, WriteRule, is_in_git};
 
 /// Looks at all that the program would see, and puts what was found into the specification. The rule about writing holds as long as
 /// what is returned.
@@ -63,7 +62,7 @@ impl Looking {
             let may_read = self.may_read(&whole);
             if may_read && mount.writable {
                 let path = Path::new(path);
-                judged.add(path, has_git_folder(path) || self.writes.allows(&whole));
+                judged.add(path, is_in_git(path) || self.writes.allows(&whole));
             }
             may_read
         })?;

@@ -14,8 +14,8 @@ use super::Desk;
 use super::locate::Place;
 
 /// Entries of a folder that are looked at before it is moved to where its content may be guarded.
-pub(super) const SEARCHED_MAX: usize = 100_000;
-pub(super) const LISTING_BYTES: usize = 16 * 1024;
+const SEARCHED_MAX: usize = 100_000;
+const LISTING_BYTES: usize = 16 * 1024;
 
 /// What is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,7 @@ pub(crate) fn judged(path: &Path) -> Creation {
     creation(&parent, &name, Kinds::UNWRITABLE)
 }
 
-pub(crate) fn has_git_folder(path: &Path) -> bool {
+fn has_git_folder(path: &Path) -> bool {
     path.components().any(|part| {
         matches!(creation("", &part.as_os_str().to_string_lossy(), Kinds::UNWRITABLE),
             Creation::Guarded(place) if place.pattern == "**/.git/**")

@@ -11,10 +11,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Desk;
-use super::judge::{LISTING_BYTES, Made, SEARCHED_MAX, has_git_folder};
+use super::judge::Made;
 use super::locate::Place;
-use crate::writes::WriteRule;
+use crate::writes::{WriteRule, is_in_git};
 
+/// Entries of a folder that are looked at before it is moved.
+const SEARCHED_MAX: usize = 100_000;
+const LISTING_BYTES: usize = 16 * 1024;
 /// Levels of a folder that is moved. What lies deeper could not be judged, so the move is refused.
 const DEPTH_MAX: usize = 128;
 
@@ -50,7 +53,7 @@ impl Desk {
 
 /// What is in a `.git` folder git writes in ordinary work; the list knows which of it steers git.
 fn refuses(rule: &WriteRule, path: &Path) -> bool {
-    !has_git_folder(path) && !rule.allows(path)
+    !is_in_git(path) && !rule.allows(path)
 }
 
 /// Whether a link at this path would stand for a folder in which the table has a place that policy refuses.
