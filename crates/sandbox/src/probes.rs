@@ -178,6 +178,9 @@ struct Stage {
     folder: Scratch,
 }
 
+/// Names that are tried for a scratch folder.
+const FOLDERS_MAX: u32 = 100;
+
 /// A folder that is removed afterwards.
 #[derive(Debug)]
 struct Scratch(PathBuf);
@@ -185,9 +188,18 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(name: &str) -> std::io::Result<Self> {
         // Short and resolved: a socket's address has room for 107 bytes.
-        let folder = std::env::temp_dir().canonicalize()?.join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self(folder))
+        let above = std::env::temp_dir().canonicalize()?;
+        let mut taken = std::io::ErrorKind::AlreadyExists.into();
+        // A killed process with the same number may have left its own behind, and anybody can put one there.
+        for attempt in 0..FOLDERS_MAX {
+            let folder = above.join(format!("{name}-{attempt}"));
+            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => taken = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(taken)
     }
 }
 
@@ -305,6 +317,13 @@ mod tests {
     #[tokio::test]
     async fn s5_8_every_attempt_is_held_by_the_fallback_of_an_older_kernel() {
         check(Means { sweep: Sweep::Scan, ..Means::new(Confinement::LandlockSeccomp, 4) }).await;
+    }
+
+    #[test]
+    fn a_folder_that_is_there_already_does_not_stop_the_probes() {
+        let name = format!("regent-taken-{}", std::process::id());
+        let (first, second) = (Scratch::new(&name).unwrap(), Scratch::new(&name).unwrap());
+        assert_ne!(first.0, second.0);
     }
 
     #[test]
