@@ -49,19 +49,19 @@ pub(crate) fn run() -> Result<()> {
         return Ok(());
     }
     let programs = build()?;
-    let home = std::env::temp_dir().join(format!("regent-ordinary-{}", std::process::id()));
-    std::fs::create_dir_all(&home)?;
-    std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700))?;
-    chown(&home, Some(ORDINARY_ID), Some(ORDINARY_ID))?;
+    // A new folder under a name that nobody can guess: root gives it away, and a link that another user put there would be given away
+    // in its place.
+    let home = tempfile::Builder::new().prefix("regent-ordinary-").tempdir()?;
+    chown(home.path(), Some(ORDINARY_ID), Some(ORDINARY_ID))?;
     let mut failed = Vec::new();
     for program in &programs {
         say(format!("as an ordinary user: {}", program.executable.display()));
-        if let Err(error) = run_one(program, &home) {
+        if let Err(error) = run_one(program, home.path()) {
             say(format!("{error:#}"));
             failed.push(program.executable.display().to_string());
         }
     }
-    std::fs::remove_dir_all(&home).ok();
+    home.close().ok();
     if failed.is_empty() { Ok(()) } else { bail!("{} failed: {}", failed.len(), failed.join(", ")) }
 }
 

@@ -71,7 +71,7 @@ pub use regent_workspace::{
 pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use syscall::{
-    Denial, Fault, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, ReadJudge, Reply, Status, Stream,
+    Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status, Stream,
     Suspension, tier,
 };
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

@@ -8,10 +8,10 @@
 //! only "we broke" is an error. If an intent or an outcome can't be written, the kernel takes no more calls.
 
 mod effect;
+mod file_judge;
 mod flow;
 mod label;
 mod permit;
-mod reading;
 
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -31,12 +31,12 @@ use crate::journal::{Doubt, Known};
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::record;
+pub use file_judge::FileJudge;
 pub(crate) use flow::Flow;
 pub use flow::{Overflow, Stream};
 pub use label::{Labelled, Nonce};
 pub(crate) use permit::Frame;
 pub use permit::{Permit, Suspension, tier};
-pub use reading::ReadJudge;
 
 /// Nested calls (a tool asking for a file) stop here.
 const DEPTH_MAX: u8 = 8;

@@ -11,7 +11,7 @@ use crate::error::SandboxError;
 use crate::grants::Access;
 use crate::spec::{Spec, WorkspaceMount};
 use crate::survey::Survey;
-use crate::view::{DEVICES, ETC, PATHS_MAX, Rule, SYSTEM, View, c};
+use crate::view::{DEVICES, ETC, OWN_TERMINAL, PATHS_MAX, Rule, SYSTEM, View, c};
 
 /// Rules of one run; each is a few system calls of a launch.
 const RULES_MAX: usize = 8192;
@@ -34,8 +34,11 @@ const HOST_FILES: &[&str] = &[
 
 impl View {
     /// Rules over the host's own tree; no parts, since nothing is mounted.
-    pub(crate) fn bare(spec: &Spec, survey: &Survey) -> Result<Self, SandboxError> {
+    pub(crate) fn bare(spec: &Spec, survey: &Survey, terminal: Option<&Path>) -> Result<Self, SandboxError> {
         let mut view = Self::default();
+        for path in terminal.into_iter().chain(terminal.map(|_| Path::new(OWN_TERMINAL))) {
+            view.allow(path, Access::Terminal)?;
+        }
         for path in SYSTEM {
             view.allow(Path::new(path), Access::Execute)?;
         }

@@ -11,7 +11,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -215,6 +215,8 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
     }
     if plan.confinement == Confinement::Full {
         sys::unshare_network().map_err(at(Step::Network))?;
+        // For servers that the program starts and connects to. Without it there is no network at all, which is no less safe.
+        sys::loopback_up().ok();
         if let Some(channel) = &plan.outlet {
             outlet::open(channel.as_fd()).map_err(at(Step::Outlet))?;
         }
@@ -288,7 +290,7 @@ fn supervise(plan: &Plan, program: i32, events: BorrowedFd<'_>) -> ! {
             break Some(record);
         }
     };
-    kill_the_rest(plan, program);
+    kill_the_rest(plan, program, events);
     let Some(end) = end else { sys::exit(ORPHANED) };
     let (cpu_ms, peak_kib) = sys::used_by_children();
     // The parent need not wait for the kernel to take our namespaces apart: nobody is left in them.
@@ -318,15 +320,19 @@ fn reap(program: i32) -> Option<Record> {
     found
 }
 
-/// Rounds of looking for children before giving up; each round kills all that are there.
-const SWEEPS_MAX: u32 = 10_000;
+/// How long a sweep waits for a child to end before it looks again.
+const SWEEP_NS: i64 = 10_000_000;
 
 /// Kills everything that the program left behind, and waits until it is gone.
 ///
 /// With a pid namespace "everyone" is everyone in it. Without one we are the subreaper and inherit every orphan of the
 /// run, so killing our children until there are none gets all of them, whatever sessions they started.
-fn kill_the_rest(plan: &Plan, program: i32) {
-    for _ in 0..SWEEPS_MAX {
+///
+/// Only the kernel's "no children" ends this, and no single wait is without a limit: a look that found nobody may have failed, and the
+/// child that it missed would never end by itself. Whoever waits for this process has a limit of its own.
+fn kill_the_rest(plan: &Plan, program: i32, events: BorrowedFd<'_>) {
+    let pause = Timespec { tv_sec: 0, tv_nsec: SWEEP_NS };
+    loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => continue,
             Ok(None) | Err(Errno::INTR) => {}
@@ -345,8 +351,8 @@ fn kill_the_rest(plan: &Plan, program: i32) {
                 });
             }
         }
-        // At least one is dying now.
-        rustix::process::wait(WaitOptions::empty()).ok();
+        rustix::event::poll(&mut [PollFd::from_borrowed_fd(events, PollFlags::IN)], Some(&pause)).ok();
+        drain(events);
     }
 }
 

@@ -36,32 +36,34 @@ impl Sweep {
     }
 }
 
-/// Calls `act` with each child of this process, which has one thread. A child that is born meanwhile may be missed: the caller
-/// repeats until there is none.
-pub(crate) fn each(sweep: Sweep, act: impl FnMut(Pid)) {
-    match sweep {
-        Sweep::List => listed(act),
-        Sweep::Scan => scanned(rustix::process::getpid().as_raw_nonzero().get(), act),
+/// Calls `act` with each child of this process, which has one thread, and counts them. A child that is born meanwhile may be missed,
+/// and so may all of them where `/proc` can't be read at the moment: the caller repeats until the kernel says that there is none.
+pub(crate) fn each(sweep: Sweep, mut act: impl FnMut(Pid)) -> usize {
+    let found = match sweep {
+        Sweep::List => listed(&mut act),
+        Sweep::Scan => 0,
+    };
+    match found {
+        0 => scanned(rustix::process::getpid().as_raw_nonzero().get(), act),
+        found => found,
     }
 }
 
 /// As many as fit one read.
-fn listed(mut act: impl FnMut(Pid)) {
+fn listed(mut act: impl FnMut(Pid)) -> usize {
     let mut buffer = [0u8; 4096];
-    let Some(file) = open(LIST) else { return };
-    let Ok(bytes) = rustix::io::read(file, &mut buffer) else { return };
-    for word in buffer.get(..bytes).unwrap_or_default().split(|byte| *byte == b' ') {
-        if let Some(pid) = number(word).and_then(Pid::from_raw) {
-            act(pid);
-        }
-    }
+    let Some(file) = open(LIST) else { return 0 };
+    let Ok(bytes) = rustix::io::read(file, &mut buffer) else { return 0 };
+    let words = buffer.get(..bytes).unwrap_or_default().split(|byte| *byte == b' ');
+    words.filter_map(|word| number(word).and_then(Pid::from_raw)).map(&mut act).count()
 }
 
-fn scanned(parent: i32, mut act: impl FnMut(Pid)) {
+fn scanned(parent: i32, mut act: impl FnMut(Pid)) -> usize {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(folder) = rustix::fs::open(PROCESSES, flags, Mode::empty()) else { return };
+    let Ok(folder) = rustix::fs::open(PROCESSES, flags, Mode::empty()) else { return 0 };
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(folder, &mut buffer);
+    let mut found = 0;
     while let Some(Ok(entry)) = entries.next() {
         let Some(pid) = number(entry.file_name().to_bytes()) else { continue };
         let above = stat_of(entry.file_name()).and_then(|stat| parent_in(&stat));
@@ -69,8 +71,10 @@ fn scanned(parent: i32, mut act: impl FnMut(Pid)) {
             && let Some(pid) = Pid::from_raw(pid)
         {
             act(pid);
+            found += 1;
         }
     }
+    found
 }
 
 fn open(path: &CStr) -> Option<OwnedFd> {

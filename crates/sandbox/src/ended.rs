@@ -23,6 +23,8 @@ pub struct Ended {
     pub planted: Vec<Planted>,
     /// Guarded names that it tried to make or write, and was refused: the first few.
     pub refused: Vec<PathBuf>,
+    /// Names that policy asks about or denies to `fs.write`, which it tried to make or write: relative to the workspace, the first few.
+    pub refused_by_policy: Vec<PathBuf>,
     /// How many more there were.
     pub refused_more: u64,
     /// Processor time of the whole run.

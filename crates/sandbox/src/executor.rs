@@ -3,11 +3,12 @@
 //! What comes back is what the program wrote: standard output, then standard error, byte for byte. How it ended is in the
 //! receipt (`obtained.ended`), with `stdout_bytes` to tell the two apart, and in the failure if it did not end well.
 
+mod looking;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use regent_guard::{GuardKind, is_kind};
 use regent_kernel::{
     BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
     Permit, Principal, RawOutput, Spent, Suspension, ToolSpec, tier,
@@ -23,9 +24,8 @@ use crate::error::{SandboxError, Step};
 use crate::outlet::Outlet;
 use crate::run::run_payload;
 use crate::spec::{
-    Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount, git_environment,
+    DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount, git_environment,
 };
-use crate::survey::Survey;
 use crate::terminal::Terminal;
 
 /// How often a launch is begun again when the workspace changes while it is looked at.
@@ -172,9 +172,10 @@ impl ProcessTier {
         let mut launches = 0;
         let mut ended = loop {
             launches += 1;
-            if let Err(error) = survey(&mut spec, permit).await {
-                return refusal(&error);
-            }
+            let _rule = match looking::survey(&mut spec, permit).await {
+                Ok(rule) => rule,
+                Err(error) => return refusal(&error),
+            };
             let running = async {
                 match network {
                     true => self.run_with_way_out(&mut spec, permit).await,
@@ -236,37 +237,6 @@ impl ProcessTier {
             () = &mut serving => running.await,
         })
     }
-}
-
-/// Looks at what the program would see, with policy's eyes: what `fs.read` would ask about or deny is hidden from it.
-async fn survey(spec: &mut Spec, permit: &Permit<'_, tier::Process>) -> Result<(), SandboxError> {
-    let root = permit.workspace().root();
-    let unjudged = |error: regent_kernel::Fault| SandboxError::Host {
-        doing: "asking policy what the program may read",
-        cause: std::io::Error::other(error.to_string()),
-    };
-    let mut judge = permit.read_judge().await.map_err(unjudged)?;
-    let mut look = |mount: &WorkspaceMount| {
-        let place = mount.host.strip_prefix(root).unwrap_or(Path::new("")).to_string_lossy().into_owned();
-        let prefix = if place.is_empty() { place } else { format!("{place}/") };
-        Survey::take(mount, &mut |path| {
-            let path = format!("{prefix}{path}");
-            judge.may_read(&path) && !is_kind(&path, GuardKind::Regent)
-        })
-    };
-    if let Some(mount) = &mut spec.workspace {
-        mount.survey = Some(Arc::new(look(mount)?));
-    }
-    spec.covers.clear();
-    for bind in spec.binds.iter().filter(|bind| bind.host.starts_with(root)) {
-        let found = look(&WorkspaceMount::new(&bind.host, false))?;
-        spec.covers.extend(found.blanks.into_iter().map(|blank| Cover {
-            at: bind.at.clone(),
-            below: blank.path,
-            folder: blank.folder,
-        }));
-    }
-    Ok(())
 }
 
 /// Whether a file that was to be covered was gone when its turn came.
@@ -392,6 +362,7 @@ fn receipt(ended: &Ended) -> Value {
             "truncated": ended.truncated,
             "planted": ended.planted,
             "refused": ended.refused,
+            "refused_by_policy": ended.refused_by_policy,
             "refused_more": ended.refused_more,
             "cpu_ms": ended.cpu_ms,
             "rss_bytes_peak": ended.rss_bytes_peak,
@@ -421,12 +392,21 @@ fn failure(ended: &Ended) -> Option<(&'static str, String)> {
 
 /// What the sandbox refused, which may be why a program failed.
 fn refused(ended: &Ended) -> String {
-    let names = names(ended.refused.iter().map(PathBuf::as_path));
-    match (ended.refused.is_empty(), ended.refused_more) {
-        (true, _) => String::new(),
-        (false, 0) => format!("; the sandbox refused it guarded files: {names}"),
-        (false, more) => format!("; the sandbox refused it guarded files: {names} and {more} more"),
+    let list = |paths: &[PathBuf]| names(paths.iter().map(PathBuf::as_path));
+    let mut text = String::new();
+    if !ended.refused.is_empty() {
+        text += &format!("; the sandbox refused it guarded files: {}", list(&ended.refused));
     }
+    if !ended.refused_by_policy.is_empty() {
+        let files = list(&ended.refused_by_policy);
+        text += &format!(
+            "; policy asks about or denies writing {files}: programs can't write these, call `fs.write` for each"
+        );
+    }
+    if ended.refused_more > 0 {
+        text += &format!("; and {} more", ended.refused_more);
+    }
+    text
 }
 
 fn names<'a>(paths: impl Iterator<Item = &'a Path>) -> String {

@@ -71,9 +71,9 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
     let means = probe::means(spec.floor)?;
     let survey = run::survey(spec)?;
     let places = match means.confinement {
-        Confinement::Full => View::of(spec, &survey)?.parts.iter().filter_map(place_of).collect(),
+        Confinement::Full => View::of(spec, &survey, None)?.parts.iter().filter_map(place_of).collect(),
         Confinement::LandlockSeccomp => {
-            let rules = View::bare(spec, &survey)?.rules;
+            let rules = View::bare(spec, &survey, None)?.rules;
             rules.iter().map(|rule| Place { path: text(&rule.path), shown: granted(rule.access) }).collect()
         }
     };
@@ -81,7 +81,10 @@ pub fn explain(spec: &Spec) -> Result<Explained, SandboxError> {
         confinement: means.confinement,
         places,
         limits: spec.limits,
-        calls_allowed: seccomp::allowed(plan::profile(means)),
+        calls_allowed: seccomp::allowed(plan::profile(
+            means,
+            spec.workspace.as_ref().is_some_and(|workspace| workspace.writable),
+        )),
         environment: spec.env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
     })
 }
@@ -112,7 +115,7 @@ fn granted(access: Access) -> Shown {
     match access {
         Access::List => Shown::Listed,
         Access::Read | Access::Execute => Shown::ReadOnly,
-        Access::Device => Shown::Device,
+        Access::Device | Access::Terminal => Shown::Device,
         Access::Write | Access::Scratch => Shown::Writable,
     }
 }

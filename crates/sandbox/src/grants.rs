@@ -3,8 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope,
 };
 
 use crate::error::{SandboxError, Step};
@@ -20,6 +19,8 @@ pub(crate) enum Access {
     Execute,
     /// Reading and writing an existing device.
     Device,
+    /// The same with control of its modes and size: the terminal that the program was lent.
+    Terminal,
     /// Everything, starting programs included, but making device nodes and sockets, device control, and connecting to socket files of
     /// programs outside the sandbox. `bind` makes a name that the supervisor doesn't see.
     Write,
@@ -55,6 +56,9 @@ impl Access {
             Self::Read => AccessFs::ReadDir | AccessFs::ReadFile,
             Self::Execute => AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute,
             Self::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
+            Self::Terminal => {
+                AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev
+            }
             Self::Write => AccessFs::from_all(NEWEST) & !(apart | AccessFs::MakeSock),
             Self::Scratch => AccessFs::from_all(NEWEST) & !apart,
         };
@@ -66,9 +70,18 @@ impl Access {
 /// The first Landlock ABI that scopes connecting to socket files (`LANDLOCK_ACCESS_FS_RESOLVE_UNIX`).
 pub(crate) const SCOPES_SOCKET_FILES: u32 = 9;
 
+/// What TCP ports may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// None.
+    Closed,
+    /// All: the network is a loopback interface of the sandbox's own, on which nobody else listens but the egress proxy.
+    Private,
+}
+
 /// An empty rule set that handles, and so denies, everything the kernel can: every file access, every TCP bind and
-/// connect but to the ports named, signals and abstract sockets across its border.
-pub(crate) fn ruleset(connect: &[u16]) -> Result<OwnedFd, SandboxError> {
+/// connect if the ports are closed, signals and abstract sockets across its border.
+pub(crate) fn ruleset(ports: Ports) -> Result<OwnedFd, SandboxError> {
     let fail = |cause: String| SandboxError::Setup {
         step: Step::Landlock,
         at: None,
@@ -77,14 +90,12 @@ pub(crate) fn ruleset(connect: &[u16]) -> Result<OwnedFd, SandboxError> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))
-        .and_then(|set| set.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(|set| match ports {
+            Ports::Closed => set.handle_access(AccessNet::from_all(NEWEST)),
+            Ports::Private => Ok(set),
+        })
         .and_then(|set| set.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
-        .and_then(|set| {
-            set.add_rules(
-                connect.iter().map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp))),
-            )
-        })
         .map_err(|error| fail(error.to_string()))?;
     Option::<OwnedFd>::from(created).ok_or_else(|| fail("the kernel has no Landlock".to_owned()))
 }
@@ -118,9 +129,16 @@ mod tests {
             "handled, so denied"
         );
         assert_eq!(AccessFs::from_all(interface(SCOPES_SOCKET_FILES - 1)).bits() & connect, 0);
-        for access in
-            [Access::List, Access::Read, Access::Execute, Access::Device, Access::Write, Access::Scratch]
-        {
+        let all = [
+            Access::List,
+            Access::Read,
+            Access::Execute,
+            Access::Device,
+            Access::Terminal,
+            Access::Write,
+            Access::Scratch,
+        ];
+        for access in all {
             for directory in [true, false] {
                 assert_eq!(access.bits(directory, SCOPES_SOCKET_FILES) & connect, 0, "{access:?}");
             }

@@ -5,21 +5,26 @@
 //! would prevent. A process is signalled through a descriptor, and only after a second look at its parent, so that a number that was
 //! given to another process meanwhile is not mistaken for it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::memory;
 
 /// Looks, a millisecond apart, until everything has stopped.
 const LOOKS_MAX: u32 = 200;
 
 /// Stops everything below the first process, or lets it go on.
-pub(crate) async fn hold(first: &OwnedFd, held: bool) {
-    let Some(first) = pid_of(first) else { return };
+pub(crate) async fn hold(first: i32, held: bool) {
+    let signal = if held { Signal::STOP } else { Signal::CONT };
     for _ in 0..LOOKS_MAX {
-        let running = signal_all(first, held);
+        // Every process of the host may have to be looked at: not on a thread that drives other calls.
+        let look = tokio::task::spawn_blocking(move || {
+            signal_below(first, signal, |process| process.is_stopped() != held)
+        });
+        // The runtime is going away, and the run with it.
+        let Ok(running) = look.await else { return };
         if !held || running == 0 {
             return;
         }
@@ -27,44 +32,30 @@ pub(crate) async fn hold(first: &OwnedFd, held: bool) {
     }
 }
 
-/// One look: signals whoever is not as it should be. Gives back how many these were.
-fn signal_all(first: i32, held: bool) -> usize {
-    let below = below(first);
-    let wrong: Vec<i32> =
-        below.iter().filter(|(_, process)| process.is_stopped() != held).map(|(pid, _)| *pid).collect();
-    for pid in &wrong {
+/// Kills everything below the first process, as far as one look finds it.
+pub(crate) fn kill_below(first: i32) -> usize {
+    signal_below(first, Signal::KILL, |_| true)
+}
+
+/// Signals the living processes below the first one that are `wanted`, and counts them.
+fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) -> usize {
+    // What can't be looked at may be running: look again.
+    let Ok(below) = memory::below(first) else { return 1 };
+    let is_wanted = |pid: &i32| Process::of(*pid).is_some_and(|process| process.lives() && wanted(process));
+    let found: Vec<i32> = below.iter().copied().filter(is_wanted).collect();
+    for pid in &found {
         let Some(handle) = Pid::from_raw(*pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         else {
             continue;
         };
         let is_still_ours =
-            Process::of(*pid).is_some_and(|now| now.parent == first || below.contains_key(&now.parent));
+            Process::of(*pid).is_some_and(|now| now.parent == first || below.contains(&now.parent));
         if is_still_ours {
             // Gone meanwhile is fine.
-            pidfd_send_signal(&handle, if held { Signal::STOP } else { Signal::CONT }).ok();
+            pidfd_send_signal(&handle, signal).ok();
         }
     }
-    wrong.len()
-}
-
-/// All living processes that descend from one, without itself.
-fn below(first: i32) -> BTreeMap<i32, Process> {
-    let Ok(folders) = fs::read_dir("/proc") else { return BTreeMap::new() };
-    let pids = folders.flatten().filter_map(|folder| folder.file_name().to_str()?.parse().ok());
-    let all: BTreeMap<i32, Process> = pids.filter_map(|pid| Some((pid, Process::of(pid)?))).collect();
-    let mut found = BTreeSet::from([first]);
-    // A parent can have a larger number than its child, so one pass is not enough.
-    loop {
-        let before = found.len();
-        let more: Vec<i32> =
-            all.iter().filter(|(_, process)| found.contains(&process.parent)).map(|(pid, _)| *pid).collect();
-        found.extend(more);
-        if found.len() == before {
-            break;
-        }
-    }
-    found.remove(&first);
-    all.into_iter().filter(|(pid, process)| found.contains(pid) && process.lives()).collect()
+    found.len()
 }
 
 /// A process, as `/proc/PID/stat` has it.
@@ -94,12 +85,6 @@ impl Process {
     fn lives(self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }
-}
-
-fn pid_of(pidfd: &OwnedFd) -> Option<i32> {
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
-    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())?;
-    (pid > 0).then_some(pid)
 }
 
 #[cfg(test)]

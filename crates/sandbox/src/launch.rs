@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use crate::child;
 use crate::ended::{Confinement, LimitedBy};
 use crate::error::{SandboxError, Step};
 use crate::handover;
+use crate::hold;
 use crate::plan::{Ends, Means, Plan, above_stdio};
 use crate::probe::DELEGATE;
 use crate::probes::Builtin;
@@ -29,8 +30,10 @@ use crate::survey::Survey;
 use crate::sys::{self, Side};
 use crate::view::{Rule, View};
 
-/// How long the fallback's first process gets to kill what is below it.
-pub(crate) const SWEEP_S_MAX: i64 = 2;
+/// How long the fallback's first process gets to kill what is below it, on a machine that is busy with other things.
+pub(crate) const SWEEP_S_MAX: i64 = 10;
+/// Looks for what is below a first process that has to be killed itself.
+const LOOKS_MAX: u32 = 1_000;
 
 /// A box that has been started. Dropping it kills it.
 #[derive(Debug)]
@@ -77,6 +80,7 @@ impl Running {
             Some(_) => handover::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
             None => (None, None),
         };
+        let lent = spec.terminal.as_ref().map(|_| handle(&stdio)).transpose()?;
         let guarded = spec.workspace.as_ref().filter(|workspace| workspace.writable);
         let (channel, supervisor) = match guarded {
             Some(_) => handover::channel().map(|(ours, theirs)| (Some(ours), Some(theirs)))?,
@@ -89,7 +93,10 @@ impl Running {
         let (pidfd, pid) = fork(&plan, means.confinement, &group)?;
         // The child's ends close here with the rest of the plan.
         let Plan { view, .. } = plan;
-        let ground = guarded.map(|workspace| ground(workspace, survey, means.confinement, &view));
+        let ground = guarded.map(|workspace| Ground {
+            terminal: lent,
+            ..ground(spec, workspace, survey, means.confinement, &view)
+        });
         let supervisor = channel.zip(ground).map(|(ours, ground)| Supervisor::start(ours, ground));
         let (confinement, lifeline) = (means.confinement, Some(lifeline));
         let status = Some(status);
@@ -130,10 +137,19 @@ impl Running {
 
     /// Kills the first process itself.
     pub(crate) fn kill_first(&self) {
-        if !self.reaped {
-            // Already gone is fine.
-            pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
+        if self.reaped {
+            return;
         }
+        if self.confinement == Confinement::LandlockSeccomp {
+            // It didn't kill what is below it in time. Nobody could find those once it is gone.
+            for _ in 0..LOOKS_MAX {
+                if hold::kill_below(self.pid) == 0 {
+                    break;
+                }
+            }
+        }
+        // Already gone is fine.
+        pidfd_send_signal(&self.pidfd, Signal::KILL).ok();
     }
 
     /// Reaps the first process, which has ended or is about to.
@@ -168,7 +184,13 @@ impl Drop for Running {
 }
 
 /// What the supervisor has to know.
-fn ground(workspace: &WorkspaceMount, survey: &Survey, confinement: Confinement, view: &View) -> Ground {
+fn ground(
+    spec: &Spec,
+    workspace: &WorkspaceMount,
+    survey: &Survey,
+    confinement: Confinement,
+    view: &View,
+) -> Ground {
     let rule = |rule: &Rule| (PathBuf::from(OsStr::from_bytes(rule.path.to_bytes())), rule.access);
     Ground {
         confinement,
@@ -178,6 +200,8 @@ fn ground(workspace: &WorkspaceMount, survey: &Survey, confinement: Confinement,
             Confinement::Full => Vec::new(),
             Confinement::LandlockSeccomp => view.rules.iter().map(rule).collect(),
         },
+        writes: spec.writes.clone(),
+        terminal: None,
     }
 }
 
@@ -268,6 +292,13 @@ fn stdin(stdin: &Stdin) -> Result<OwnedFd, SandboxError> {
             above_stdio(file.into())
         }
     }
+}
+
+/// The program's terminal, not open but only to say which it is: an open one would keep it from hanging up.
+fn handle([stdin, ..]: &[OwnedFd; 3]) -> Result<OwnedFd, SandboxError> {
+    let path = format!("/proc/self/fd/{}", stdin.as_raw_fd());
+    let handle = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    above_stdio(handle.map_err(SandboxError::host("opening a pseudo-terminal"))?)
 }
 
 fn duplicate(fd: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd, SandboxError> {

@@ -52,6 +52,7 @@ mod view;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 mod wire;
+mod writes;
 
 pub use cgroup::Hierarchy;
 pub use ended::{Confinement, Ended, EndedBy, Exit, LimitedBy, Obtained, Planted, UnixSockets};
@@ -68,3 +69,4 @@ pub use spec::{
 };
 pub use survey::Survey;
 pub use terminal::Terminal;
+pub use writes::WriteRule;

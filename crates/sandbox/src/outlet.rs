@@ -45,7 +45,7 @@ pub struct Outfit {
     pub binds: Vec<Bind>,
 }
 
-/// In the box, before it is closed: brings loopback up, listens on it, and hands the listener out. Neither allocates nor locks.
+/// In the box, before it is closed: listens on loopback, and hands the listener out. Neither allocates nor locks.
 pub(crate) fn open(channel: BorrowedFd<'_>) -> Result<(), Errno> {
     sys::loopback_up()?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -4,17 +4,19 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::memory;
 
 /// How much of what it says about itself is kept: the end.
 const SAID_BYTES_MAX: usize = 4 << 10;
+/// How long the end of what it says is waited for when it has ended.
+const SAID_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether it is over.
 const LOOK_MS: u64 = 20;
 
@@ -27,8 +29,9 @@ pub struct PlainEnd {
     pub said: String,
 }
 
-/// Runs a program of the operator's own with these arguments, no input, and its output thrown away. It is killed, with everything that
-/// it started, when its time is over or nobody waits for it any more.
+/// Runs a program of the operator's own with these arguments, no input, and its output thrown away. It is killed when its time is over or
+/// nobody waits for it any more. What it started is killed with it, and also when it ends by itself, unless it is a daemon: a process that
+/// has left the program's group and outlived its parents.
 pub async fn run_plain(program: &str, args: &[OsString], wall_ms_max: u64) -> io::Result<PlainEnd> {
     let child = start(program, args)?;
     let unwanted = Unwanted(Arc::new(AtomicBool::new(false)));
@@ -62,9 +65,9 @@ fn start(program: &str, args: &[OsString]) -> io::Result<Child> {
 }
 
 /// Kills a program that has not been waited for: its group, and what has left the group but not the tree.
-fn kill_tree(child: &mut Child) -> io::Result<()> {
+fn kill_tree(child: &mut Child) -> io::Result<ExitStatus> {
     let first = child.id().cast_signed();
-    let left = memory::below(first);
+    let left = memory::below(first).unwrap_or_default();
     if let Some(group) = Pid::from_raw(first) {
         // The program itself is its leader, so that the number is this group's until it is waited for.
         rustix::process::kill_process_group(group, Signal::KILL).ok();
@@ -73,7 +76,14 @@ fn kill_tree(child: &mut Child) -> io::Result<()> {
         rustix::process::kill_process(pid, Signal::KILL).ok();
     }
     child.kill()?;
-    child.wait().map(drop)
+    child.wait()
+}
+
+/// Whether a program has ended. It isn't waited for, so that its number stays its own.
+fn has_ended(child: &Child) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let pid = Pid::from_raw(child.id().cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+    Ok(rustix::process::waitid(WaitId::Pid(pid), options)?.is_some())
 }
 
 /// Whether a program ends well within this time; it is killed otherwise.
@@ -83,13 +93,18 @@ pub(crate) fn succeeds_within(program: &str, args: &[OsString], wall_max: Durati
 }
 
 fn follow(mut child: Child, unwanted: &AtomicBool, wall_max: Duration) -> io::Result<PlainEnd> {
-    let from = child.stderr.take();
-    let said = std::thread::spawn(move || from.map(tail).unwrap_or_default());
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let (done, is_done) = mpsc::channel::<()>();
+    if let Some(from) = child.stderr.take() {
+        let kept = Arc::clone(&said);
+        // Ends when the last process that holds the pipe does, which may be a daemon.
+        std::thread::spawn(move || {
+            tail(from, &kept);
+            drop(done);
+        });
+    }
     let began = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
+    while !has_ended(&child)? {
         if unwanted.load(Ordering::Acquire) || began.elapsed() > wall_max {
             kill_tree(&mut child)?;
             return Ok(PlainEnd {
@@ -98,18 +113,22 @@ fn follow(mut child: Child, unwanted: &AtomicBool, wall_max: Duration) -> io::Re
             });
         }
         std::thread::sleep(Duration::from_millis(LOOK_MS));
-    };
-    Ok(PlainEnd { is_good: status.success(), said: said.join().unwrap_or_default() })
+    }
+    let status = kill_tree(&mut child)?;
+    let rest = wall_max.saturating_sub(began.elapsed()).min(SAID_MAX);
+    is_done.recv_timeout(rest).ok();
+    let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(PlainEnd { is_good: status.success(), said: String::from_utf8_lossy(&said).into_owned() })
 }
 
-fn tail(mut from: impl Read) -> String {
-    let (mut kept, mut buffer) = (Vec::new(), [0; 1_024]);
+fn tail(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 1_024];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(buffer.get(..count).unwrap_or_default());
         let over = kept.len().saturating_sub(SAID_BYTES_MAX);
         kept.drain(..over);
     }
-    String::from_utf8_lossy(&kept).into_owned()
 }
 
 #[cfg(test)]
@@ -128,6 +147,30 @@ mod tests {
         assert_eq!(bad, PlainEnd { is_good: false, said: "no\n".to_owned() });
         assert!(!run_plain("sleep", &args(&["600"]), 50).await.unwrap().is_good);
         assert!(run_plain("/no/such/program", &[], 1).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn k8_a_daemon_that_holds_standard_error_is_not_waited_for() {
+        let began = Instant::now();
+        let mark = format!("8{:06}.125", std::process::id());
+        let script = format!("echo no >&2; (setsid sleep {mark} &); sleep {mark} & exit 3");
+        let end = run_plain("sh", &args(&["-c", &script]), 600_000).await.unwrap();
+        assert_eq!(end, PlainEnd { is_good: false, said: "no\n".to_owned() });
+        assert!(began.elapsed() < Duration::from_secs(60));
+        end_marked(&mark);
+    }
+
+    /// Ends the daemons of a test.
+    fn end_marked(mark: &str) {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
+                && let Some(pid) = pid.and_then(Pid::from_raw)
+            {
+                rustix::process::kill_process(pid, Signal::KILL).ok();
+            }
+        }
     }
 
     fn is_running(mark: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Everything the child needs, prepared before it exists: after the fork it may not allocate.
 
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
@@ -10,16 +10,14 @@ use rustix::process::{Resource, Rlimit};
 use crate::children::Sweep;
 use crate::ended::{Confinement, LimitedBy};
 use crate::error::SandboxError;
-use crate::grants;
-use crate::outlet::OUTLET;
+use crate::grants::{self, Ports};
 use crate::probes::Builtin;
 use crate::seccomp::{self, Profile, supervised};
 use crate::spec::{DEFAULT_PATH, Floor, Limits, Spec, Stdin, TMP_FILES_MAX};
 use crate::survey::Survey;
-use crate::sys::CStrings;
+use crate::sys::{self, CStrings};
 use crate::view::{BOX_UID, Rule, View, c};
 
-const OUTLET_PORT: u16 = OUTLET.port();
 const ARGUMENTS_MAX: usize = 65_536;
 /// Larger than any memory; a size that wraps in the kernel's arithmetic would mean "no limit".
 const TMP_BYTES_CEILING: u64 = 1 << 40;
@@ -112,9 +110,13 @@ impl Plan {
         ends: Ends,
         builtin: Option<Builtin>,
     ) -> Result<Self, SandboxError> {
-        let full = means.confinement == Confinement::Full;
-        let view = if full { View::of(spec, survey)? } else { View::bare(spec, survey)? };
-        let ruleset = above_stdio(grants::ruleset(ends.outlet.as_ref().map_or(&[], |_| &[OUTLET_PORT]))?)?;
+        let [stdin, ..] = &ends.stdio;
+        let terminal = spec.terminal.as_ref().and_then(|_| sys::terminal::path_of(stdin.as_fd()));
+        let (view, ports) = match means.confinement {
+            Confinement::Full => (View::of(spec, survey, terminal.as_deref())?, Ports::Private),
+            Confinement::LandlockSeccomp => (View::bare(spec, survey, terminal.as_deref())?, Ports::Closed),
+        };
+        let ruleset = above_stdio(grants::ruleset(ports)?)?;
         let payload = match builtin {
             Some(builtin) => Payload::Builtin(builtin),
             None => exec(spec)?,
@@ -140,7 +142,7 @@ impl Plan {
             grants: view.rules.iter().map(|rule| grant(rule, means.landlock_abi)).collect(),
             view,
             ruleset,
-            filter: seccomp::cached(profile(means)),
+            filter: seccomp::cached(profile(means, supervisor.is_some())),
             rlimits: rlimits(&spec.limits, means.memory),
             cwd: c(&spec.cwd)?,
             payload,
@@ -150,7 +152,11 @@ impl Plan {
             status,
             lifeline,
             outlet,
-            supervised: if supervisor.is_some() { supervised::program() } else { Vec::new() },
+            supervised: if supervisor.is_some() {
+                supervised::program(means.confinement)
+            } else {
+                Vec::new()
+            },
             supervisor,
             keep,
         })
@@ -211,13 +217,16 @@ fn exec(spec: &Spec) -> Result<Payload, SandboxError> {
     Ok(Payload::Exec { paths, argv: CStrings::new(argv), envp: CStrings::new(environment) })
 }
 
-pub(crate) fn profile(means: Means) -> Profile {
+/// What may be called. `supervised`: there is a supervisor that some calls are handed to.
+pub(crate) fn profile(means: Means, supervised: bool) -> Profile {
     match means.confinement {
         Confinement::Full if means.memory == LimitedBy::Watch => Profile::Watched,
         Confinement::Full => Profile::Full,
-        Confinement::LandlockSeccomp => {
-            Profile::Bare { landlock_abi: means.landlock_abi, root: rustix::process::geteuid().is_root() }
-        }
+        Confinement::LandlockSeccomp => Profile::Bare {
+            landlock_abi: means.landlock_abi,
+            root: rustix::process::geteuid().is_root(),
+            supervised,
+        },
     }
 }
 

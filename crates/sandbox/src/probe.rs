@@ -15,7 +15,7 @@ use crate::error::{SandboxError, Step};
 use crate::launch::Running;
 use crate::memory;
 use crate::plan::Means;
-use crate::probes::{self, Builtin};
+use crate::probes::{self, Builtin, Supervised};
 use crate::run::{self, Report};
 use crate::spec::{Floor, Spec};
 use crate::sys::{self, Side};
@@ -72,6 +72,7 @@ pub fn probe() -> &'static Probe {
         findings.push(confinement("fallback confinement", fallback.as_ref()));
         findings.push(process_file_system(full.is_none(), got));
         findings.push(descendants());
+        findings.push(supervision(full.is_none(), landlock_abi));
         findings.push(socket_files(full.is_none(), landlock_abi));
         findings.push(limits(&cgroups));
         findings.push(memory(&cgroups));
@@ -128,16 +129,20 @@ fn trial(confinement: Confinement, landlock_abi: u32) -> (Option<Closed>, u32) {
         return (Some(no_children()), 0);
     }
     let spec = Spec { cwd: "/".into(), ..Spec::new(["true"]) };
-    match run_blocking(&spec, Means::new(confinement, landlock_abi), Builtin::nothing()) {
+    match run_blocking(&spec, Means::new(confinement, landlock_abi), Some(Builtin::nothing())) {
         Ok(report) => (None, report.got),
         Err(error) => (Some(closed(&error)), 0),
     }
 }
 
-/// Runs a built-in to its end, without a runtime.
-pub(crate) fn run_blocking(spec: &Spec, means: Means, builtin: Builtin) -> Result<Report, SandboxError> {
+/// Runs a program or a built-in to its end, without a runtime.
+pub(crate) fn run_blocking(
+    spec: &Spec,
+    means: Means,
+    builtin: Option<Builtin>,
+) -> Result<Report, SandboxError> {
     let survey = run::survey(spec)?;
-    let mut running = Running::start(spec, &survey, means, Some(builtin))?;
+    let mut running = Running::start(spec, &survey, means, builtin)?;
     running.reap()?;
     // Everyone who could write is dead, and what they wrote fits the pipe.
     let mut bytes = Vec::new();
@@ -292,6 +297,38 @@ fn descendants() -> Finding {
         None => (false, "children of a process can't be found: the fallback is refused"),
     };
     Finding { name, ok, says: says.to_owned(), fix: (!ok).then(|| "mount `/proc`".to_owned()) }
+}
+
+/// Whether a program in a writable workspace can make an ordinary file and no guarded one: tried.
+fn supervision(full: bool, landlock_abi: u32) -> Finding {
+    let name = "supervisor";
+    let confinement = if full { Confinement::Full } else { Confinement::LandlockSeccomp };
+    let (ok, says) = match probes::supervised(Means::new(confinement, landlock_abi)) {
+        Ok(Supervised::Holds) => {
+            (true, "a program makes ordinary files in its workspace and no guarded ones (tried)".to_owned())
+        }
+        Ok(Supervised::RefusesAll) => (
+            false,
+            "programs can't make or write files: the kernel doesn't let Regent read their system calls"
+                .to_owned(),
+        ),
+        Ok(Supervised::AllowsGuarded) => (false, "a program can make a guarded file".to_owned()),
+        Err(error) => (false, format!("programs can't be supervised: {error}")),
+    };
+    Finding { name, ok, says, fix: (!ok).then(open_supervision) }
+}
+
+/// What lets the supervisor of a run read its system calls.
+fn open_supervision() -> String {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match scope.trim() {
+        "2" => "`sysctl -w kernel.yama.ptrace_scope=1`: 2 keeps Regent from reading the calls of its own programs",
+        "3" => "boot with `kernel.yama.ptrace_scope` at 1 or less: 3 can't be changed while the system runs",
+        _other => {
+            "in a container or under another supervisor: allow a seccomp listener and `process_vm_readv`, or run Regent on the host"
+        }
+    }
+    .to_owned()
 }
 
 /// Whether a program reaches a socket file that somebody else listens on in its workspace: tried.

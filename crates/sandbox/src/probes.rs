@@ -178,6 +178,9 @@ struct Stage {
     folder: Scratch,
 }
 
+/// Names that are tried for a scratch folder.
+const FOLDERS_MAX: u32 = 100;
+
 /// A folder that is removed afterwards.
 #[derive(Debug)]
 struct Scratch(PathBuf);
@@ -185,9 +188,18 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new(name: &str) -> std::io::Result<Self> {
         // Short and resolved: a socket's address has room for 107 bytes.
-        let folder = std::env::temp_dir().canonicalize()?.join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self(folder))
+        let above = std::env::temp_dir().canonicalize()?;
+        let mut taken = std::io::ErrorKind::AlreadyExists.into();
+        // A killed process with the same number may have left its own behind, and anybody can put one there.
+        for attempt in 0..FOLDERS_MAX {
+            let folder = above.join(format!("{name}-{attempt}"));
+            match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => return Ok(Self(folder)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => taken = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(taken)
     }
 }
 
@@ -204,7 +216,38 @@ pub(crate) fn reaches_socket_file(means: Means) -> Result<bool, SandboxError> {
     let workspace = WorkspaceMount::new(&stage.folder.0, true);
     let spec = Spec { cwd: "/".into(), workspace: Some(workspace), ..Spec::new(["probe"]) };
     let builtin = Builtin { run: attempts::workspace_socket, host: Arc::clone(&stage.host) };
-    Ok(probe::run_blocking(&spec, means, builtin)?.status != Exit::Code(attempts::HELD))
+    Ok(probe::run_blocking(&spec, means, Some(builtin))?.status != Exit::Code(attempts::HELD))
+}
+
+/// What the supervisor did in a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Supervised {
+    /// It made an ordinary file and refused a guarded one.
+    Holds,
+    /// It made neither.
+    RefusesAll,
+    /// The guarded file was made.
+    AllowsGuarded,
+}
+
+/// Whether a supervisor works in a sandbox of these means. A real program, since the supervisor reads its memory, which that of a
+/// built-in is closed to: a copy of ours.
+pub(crate) fn supervised(means: Means) -> Result<Supervised, SandboxError> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let fail = |cause| SandboxError::Host { doing: "preparing the probes", cause };
+    let name = format!("regent-supervised-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let folder = Scratch::new(&name).map_err(fail)?;
+    let host = folder.0.canonicalize().map_err(fail)?;
+    let script = "echo x > .envrc; echo x > made";
+    let workspace = Some(WorkspaceMount::new(&host, true));
+    let spec = Spec { cwd: host.clone(), workspace, ..Spec::new(["/bin/sh", "-c", script]) };
+    probe::run_blocking(&spec, means, None)?;
+    let exists = |name: &str| host.join(name).try_exists().map_err(fail);
+    Ok(match (exists(".envrc")?, exists("made")?) {
+        (true, _) => Supervised::AllowsGuarded,
+        (false, true) => Supervised::Holds,
+        (false, false) => Supervised::RefusesAll,
+    })
 }
 
 impl Stage {
@@ -274,6 +317,21 @@ mod tests {
     #[tokio::test]
     async fn s5_8_every_attempt_is_held_by_the_fallback_of_an_older_kernel() {
         check(Means { sweep: Sweep::Scan, ..Means::new(Confinement::LandlockSeccomp, 4) }).await;
+    }
+
+    #[test]
+    fn a_folder_that_is_there_already_does_not_stop_the_probes() {
+        let name = format!("regent-taken-{}", std::process::id());
+        let (first, second) = (Scratch::new(&name).unwrap(), Scratch::new(&name).unwrap());
+        assert_ne!(first.0, second.0);
+    }
+
+    #[test]
+    fn the_supervisor_is_tried_in_both_confinements() {
+        for confinement in [Confinement::Full, Confinement::LandlockSeccomp] {
+            let means = Means::new(confinement, sys::landlock_abi());
+            assert_eq!(supervised(means).unwrap(), Supervised::Holds, "{confinement:?}");
+        }
     }
 
     /// One attempt, in a sandbox of these means.

@@ -74,7 +74,7 @@ pub(crate) async fn run_with(
         return Err(SandboxError::NoOutlet { fix: probe::fix_of_full() });
     }
     let began = Instant::now();
-    let survey = survey(spec)?;
+    let survey = looked_at(spec).await?;
     let mut running = Running::start(spec, &survey, means, builtin)?;
     let gone = running.pidfd().try_clone().and_then(sys::watch).map_err(watching)?;
     if let (Some(channel), Some(listener)) = (running.outlet.take(), &spec.listener) {
@@ -100,7 +100,10 @@ pub(crate) async fn run_with(
     let obtained = obtained(spec, means, &running, report.got);
     let refused = running.supervisor.as_ref().map(Supervisor::refused).unwrap_or_default();
     tokio::spawn(clear_away(running, gone));
-    let planted = spec.workspace.as_ref().map(|workspace| planted::after(workspace, &survey));
+    let planted = match spec.workspace.clone() {
+        Some(workspace) => blocking(move || planted::after(&workspace, &survey)).await?,
+        None => Vec::new(),
+    };
     Ok(Ended {
         status: report.status,
         stdout: streams.stdout.bytes,
@@ -108,8 +111,9 @@ pub(crate) async fn run_with(
         truncated: streams.truncated,
         why: if out_of_memory { EndedBy::Memory } else { why },
         obtained,
-        planted: planted.unwrap_or_default(),
+        planted,
         refused: refused.paths,
+        refused_by_policy: refused.by_policy,
         refused_more: refused.more,
         cpu_ms: u64::from(report.cpu_ms),
         rss_bytes_peak: u64::from(report.peak_kib).saturating_mul(1024),
@@ -124,6 +128,26 @@ pub(crate) fn survey(spec: &Spec) -> Result<Arc<Survey>, SandboxError> {
         Some(WorkspaceMount { survey: Some(survey), .. }) => Ok(Arc::clone(survey)),
         Some(workspace) => Survey::by_list(workspace).map(Arc::new),
     }
+}
+
+/// The same on a thread for it, if there is something to look at.
+async fn looked_at(spec: &Spec) -> Result<Arc<Survey>, SandboxError> {
+    match &spec.workspace {
+        Some(workspace @ WorkspaceMount { survey: None, .. }) => {
+            let workspace = workspace.clone();
+            blocking(move || Survey::by_list(&workspace).map(Arc::new)).await?
+        }
+        Some(_) | None => survey(spec),
+    }
+}
+
+/// Looks at a workspace on a thread of its own: it may be large, and other calls share the runtime's threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SandboxError> {
+    let torn =
+        |cause| SandboxError::Host { doing: "looking at the workspace", cause: std::io::Error::other(cause) };
+    tokio::task::spawn_blocking(look).await.map_err(torn)
 }
 
 fn watching(cause: std::io::Error) -> SandboxError {
@@ -155,7 +179,7 @@ async fn until_ended(
             // Before it is the program, its memory is a copy of ours.
             () = &mut over, if watched && streams.begun && why == EndedBy::Itself => EndedBy::Memory,
             is_held = changed(&mut held), if why == EndedBy::Itself => {
-                hold(running.pidfd(), is_held).await;
+                hold(running.pid, is_held).await;
                 continue;
             }
             () = streams.readable() => {

@@ -41,6 +41,8 @@ pub(crate) enum Profile {
         landlock_abi: u32,
         /// Whether the program owns the host's own files.
         root: bool,
+        /// Whether a supervisor judges what changes an open file.
+        supervised: bool,
     },
 }
 
@@ -185,8 +187,10 @@ const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 /// `fcntl` commands with which a descriptor signals, watches or delays other processes of the host: `F_SETOWN`, `F_SETSIG`,
 /// `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`.
 const REACHES_OTHERS: &[u32] = &[8, 10, 15, 1024, 1026];
-/// As [`TERMINAL_INJECTION`], and `FIOSETOWN` and `SIOCSPGRP`, which do what `F_SETOWN` does.
-const TERMINAL_INJECTION_AND_OWNERS: &[u32] = &[0x5412, 0x541C, 0x541D, 0x5423, 0x8901, 0x8902];
+/// As [`TERMINAL_INJECTION`]; `FIOSETOWN` and `SIOCSPGRP`, which do what `F_SETOWN` does; and `FS_IOC_SETFLAGS` (64-bit and 32-bit),
+/// `FS_IOC_FSSETXATTR` and `FS_IOC_SETVERSION`, which change a file's attributes by a descriptor that is open for reading.
+const REFUSED_REQUESTS_BARE: &[u32] =
+    &[0x5412, 0x541C, 0x541D, 0x5423, 0x8901, 0x8902, 0x4008_6602, 0x4004_6602, 0x401C_5820, 0x4008_7602];
 /// Native, ADDR_NO_RANDOMIZE (debuggers, sanitizers), and the query.
 const PERSONALITIES: &[u32] = &[0, 0x0004_0000, u32::MAX];
 
@@ -223,7 +227,9 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
                 Answer::Checked(vec![Check::AtMost { argument: 1, value: SEGMENT_BYTES_MAX }]),
             ),
         ]),
-        Profile::Bare { landlock_abi, root } => rules.extend(bare(landlock_abi, root)),
+        Profile::Bare { landlock_abi, root, supervised } => {
+            rules.extend(bare(landlock_abi, root, supervised));
+        }
     }
     rules
 }
@@ -239,7 +245,7 @@ fn pair(types: &'static [u32]) -> Answer {
 
 /// What Landlock does not see: attributes of files, signals before ABI 6, truncating by path before ABI 3, and whatever
 /// isn't a file.
-fn bare(landlock_abi: u32, root: bool) -> Vec<(c_long, Answer)> {
+fn bare(landlock_abi: u32, root: bool, supervised: bool) -> Vec<(c_long, Answer)> {
     let refuse = |call: &c_long| (*call, Answer::Errno(EPERM));
     let own = Answer::Checked(vec![Check::OneOf { argument: 0, mask: ALL_BITS, values: &[0] }]);
     let mut rules: Vec<_> = REFUSED_BARE.iter().chain(REFUSED_BARE_LEGACY).map(refuse).collect();
@@ -249,16 +255,16 @@ fn bare(landlock_abi: u32, root: bool) -> Vec<(c_long, Answer)> {
     rules.push((libc::SYS_memfd_create, Answer::Errno(EPERM)));
     let none_of = |values| Answer::Checked(vec![Check::NoneOf { argument: 1, values }]);
     rules.push((libc::SYS_fcntl, none_of(REACHES_OTHERS)));
-    rules.push((libc::SYS_ioctl, none_of(TERMINAL_INJECTION_AND_OWNERS)));
+    rules.push((libc::SYS_ioctl, none_of(REFUSED_REQUESTS_BARE)));
+    // A file's owner needs no more than a descriptor that is open for reading, also of a guarded file.
+    rules.extend([libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fremovexattr].iter().map(refuse));
     // Times of an open file, not of a path.
     rules.push((libc::SYS_utimensat, Answer::Checked(vec![Check::Null { argument: 1 }])));
-    if root {
-        // Root owns what it can open for reading, too.
-        rules.extend(
-            [libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fremovexattr]
-                .iter()
-                .map(refuse),
-        );
+    if root || !supervised {
+        rules.push(refuse(&libc::SYS_fchmod));
+    }
+    if !supervised {
+        rules.push(refuse(&libc::SYS_utimensat));
     }
     if landlock_abi < 3 {
         rules.push(refuse(&libc::SYS_truncate));

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use crate::ended::LimitedBy;
 use crate::survey::Survey;
 use crate::terminal::Terminal;
+use crate::writes::WriteRule;
 
 /// Everything about one run. There are no other inputs: nothing is inherited that is not named here.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct Spec {
     pub binds: Vec<Bind>,
     /// What is not shown of those.
     pub covers: Vec<Cover>,
+    /// What it may write of the workspace. `None`: everything that isn't guarded.
+    pub writes: Option<WriteRule>,
     /// What it may use.
     pub limits: Limits,
     /// The least confinement that will do.
@@ -63,6 +66,7 @@ impl Spec {
             workspace: None,
             binds: Vec::new(),
             covers: Vec::new(),
+            writes: None,
             limits: Limits::default(),
             floor: Floor::Full,
             memory: MemoryFloor::Any,

@@ -10,10 +10,12 @@
 //! own mounts, so that what is read-only there stays read-only; and a folder that isn't in the program's view is refused. In the
 //! fallback confinement, which has no mounts of its own, the Landlock rules are applied by path.
 
+mod attributes;
 mod judge;
 mod locate;
 mod order;
 mod perform;
+mod policy;
 mod request;
 
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +36,9 @@ use crate::grants::Access;
 use crate::handover;
 use crate::survey::Guards;
 use crate::sys::notify::{self, Notice};
+use crate::writes::WriteRule;
 pub(crate) use order::order;
+use policy::Refusal;
 
 /// How often calls that would block us are tried again, and how many of them at once.
 const RETRY: Duration = Duration::from_millis(2);
@@ -55,12 +59,18 @@ pub(crate) struct Ground {
     pub guards: Guards,
     /// What the fallback lets be used; nothing in the full confinement, where mounts say it.
     pub rules: Vec<(PathBuf, Access)>,
+    /// What policy says to writing, if it is asked.
+    pub writes: Option<WriteRule>,
+    /// The terminal that the program was lent, only to say which it is.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// The names that were refused in one run.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Refused {
     pub paths: Vec<PathBuf>,
+    /// Those that policy asks about or denies to `fs.write`, relative to the workspace.
+    pub by_policy: Vec<PathBuf>,
     /// Those beyond the ones listed.
     pub more: u64,
 }
@@ -212,13 +222,18 @@ impl Desk {
     }
 
     /// Keeps a refused name for the receipt.
-    fn note(&self, path: PathBuf) -> Errno {
+    fn note(&self, refusal: Refusal) -> Errno {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if !refused.paths.contains(&path) {
-            if refused.paths.len() < REFUSED_MAX {
-                refused.paths.push(path);
+        let Refused { paths, by_policy, more } = &mut *refused;
+        let (list, path) = match refusal {
+            Refusal::Guarded(path) => (paths, path),
+            Refusal::Policy(path) => (by_policy, path),
+        };
+        if !list.contains(&path) {
+            if list.len() < REFUSED_MAX {
+                list.push(path);
             } else {
-                refused.more = refused.more.saturating_add(1);
+                *more = more.saturating_add(1);
             }
         }
         Errno::ACCESS

@@ -108,15 +108,21 @@ impl Survey {
         survey.blanks.extend(links::named(mount)?);
         survey.tidy();
         survey.darken_to(MOUNTS_MAX);
-        let count = survey.pins.len() + survey.blanks.len();
+        survey.check_count(&mount.host)?;
+        survey.settle(&mount.host, &root)?;
+        Ok(survey)
+    }
+
+    /// Refuses more pins and blanks than can be mounted.
+    pub(crate) fn check_count(&self, host: &Path) -> Result<(), SandboxError> {
+        let count = self.pins.len() + self.blanks.len();
         if count > MOUNTS_MAX {
             return Err(SandboxError::Spec(format!(
                 "`{}` has {count} guarded or hidden files, and {MOUNTS_MAX} can be covered: move some out of the workspace",
-                mount.host.display()
+                host.display()
             )));
         }
-        survey.settle(&mount.host, &root)?;
-        Ok(survey)
+        Ok(())
     }
 
     /// Blanks folders as a whole, those with the most hidden files first and deep ones before shallow ones, until there are no more pins

@@ -100,6 +100,9 @@ const SYNTHETIC: &[(&str, &[u8])] = &[
 
 pub(crate) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/urandom"];
 
+/// Whoever opens this gets its own controlling terminal.
+pub(crate) const OWN_TERMINAL: &str = "/dev/tty";
+
 /// `random` has been the same as `urandom` since Linux 5.6.
 const LINKS: &[(&str, &str)] = &[
     ("dev/random", "urandom"),
@@ -124,9 +127,15 @@ const PROC_NEEDS_CAPABILITY: &[&str] = &["kcore", "kmsg"];
 const RESERVED: &[&str] = &["/proc", "/sys", "/dev", "/etc"];
 
 impl View {
-    /// Looks at the host and lays out the view for `spec`.
-    pub(crate) fn of(spec: &Spec, survey: &Survey) -> Result<Self, SandboxError> {
+    /// Looks at the host and lays out the view for `spec`. `terminal`: where the terminal that it is lent is.
+    pub(crate) fn of(spec: &Spec, survey: &Survey, terminal: Option<&Path>) -> Result<Self, SandboxError> {
         let mut view = Self::system()?;
+        for path in terminal.into_iter().chain(terminal.map(|_| Path::new(OWN_TERMINAL))) {
+            view.mount_point(path, false)?;
+            let (from, at) = (c(path)?, relative(path)?);
+            view.parts.push(Part::Bind { from, at, kind: BindKind::Device, identity: None });
+            view.rule_for(path, Access::Terminal, false)?;
+        }
         view.binds(spec)?;
         // Covers are copies of a part of the root: made after it is sealed, they are sealed as well.
         view.parts.extend([Part::Proc, Part::Seal]);
@@ -217,7 +226,7 @@ impl View {
     }
 
     fn process_covers(&mut self) -> Result<(), SandboxError> {
-        for below in process_blanks() {
+        for below in process_blanks()? {
             let (tree, below) = (c("proc")?, below.clone());
             let (directory, optional, identity) = (false, true, None);
             self.parts.push(Part::Blank { tree, below, directory, optional, identity });
@@ -394,28 +403,42 @@ fn relative(path: &Path) -> Result<CString, SandboxError> {
 }
 
 /// The files of `/proc` to blank. Looked for once: a kernel's files stay what they are.
-fn process_blanks() -> &'static [CString] {
+fn process_blanks() -> Result<&'static [CString], SandboxError> {
     static FOUND: OnceLock<Vec<CString>> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let mut names: Vec<String> = PROC_BLANKS.iter().map(|name| (*name).to_owned()).collect();
-        if rustix::process::geteuid().is_root() {
-            names.extend(PROC_BLANKS_OF_ROOT.iter().map(|name| (*name).to_owned()));
-            let closed = owners_only(Path::new("/proc")).into_iter();
-            names.extend(closed.filter(|name| !PROC_NEEDS_CAPABILITY.contains(&name.as_str())));
-        }
-        names.sort_unstable();
-        names.dedup();
-        names.into_iter().filter_map(|name| CString::new(name).ok()).collect()
-    })
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
+    let mut names: Vec<String> = PROC_BLANKS.iter().map(|name| (*name).to_owned()).collect();
+    if rustix::process::geteuid().is_root() {
+        names.extend(PROC_BLANKS_OF_ROOT.iter().map(|name| (*name).to_owned()));
+        let fail = |cause| SandboxError::Host { doing: "looking for what to hide in `/proc`", cause };
+        let closed = owners_only(Path::new("/proc")).map_err(fail)?.into_iter();
+        names.extend(closed.filter(|name| !PROC_NEEDS_CAPABILITY.contains(&name.as_str())));
+    }
+    names.sort_unstable();
+    names.dedup();
+    let found = names.into_iter().filter_map(|name| CString::new(name).ok()).collect();
+    Ok(FOUND.get_or_init(|| found))
 }
 
-/// Files directly in a folder that others than their owner may not read.
-fn owners_only(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let closed = |entry: &std::fs::DirEntry| {
-        entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o004 == 0)
-    };
-    entries.filter(closed).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+/// Files directly in a folder that others than their owner may not read. Only what is gone by now is left out.
+fn owners_only(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut closed = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        // Processes, which come and go.
+        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        match entry.metadata() {
+            Ok(found) if found.is_file() && found.mode() & 0o004 == 0 => closed.push(name),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(closed)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use regent_policy::{Class, Limits, Reason, Verdict};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Fault, Flow, Overflow, ReadJudge, Reply};
+use super::{Fault, FileJudge, Flow, Overflow, Reply};
 use crate::agent::{Life, Lifecycle};
 use crate::budget::{Reservation, Settled, Spent};
 use crate::call::{Call, Op};
@@ -150,8 +150,13 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
 
     /// Judges reading files of the workspace, many of them, for this caller: a program must not be shown what `fs.read` would ask
     /// about or deny.
-    pub async fn read_judge(&self) -> Result<ReadJudge<'s>, Fault> {
-        ReadJudge::new(&self.frame.core, |op| self.nested(op)).await
+    pub async fn read_judge(&self) -> Result<FileJudge, Fault> {
+        FileJudge::reading(&self.frame.core, |op| self.nested(op)).await
+    }
+
+    /// The same for writing: a program must not write what `fs.write` would ask about or deny.
+    pub async fn write_judge(&self) -> Result<FileJudge, Fault> {
+        FileJudge::writing(&self.frame.core, |op| self.nested(op)).await
     }
 
     /// Lets guest code ask for more: a host import is a system call too, made as the same principal.

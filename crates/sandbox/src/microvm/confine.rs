@@ -30,7 +30,7 @@ pub(super) fn confine(machine: &Machine, link: &Link) -> std::io::Result<Confine
     let capabilities_dropped = rustix::thread::set_capabilities(None, none).is_ok();
     // Where there is no Landlock the filter still lets nothing be opened.
     let mut landlock_abi = 0;
-    if let Ok(rules) = grants::ruleset(&[]) {
+    if let Ok(rules) = grants::ruleset(grants::Ports::Closed) {
         use std::os::fd::AsFd as _;
         sys::landlock_restrict(rules.as_fd())?;
         landlock_abi = sys::landlock_abi();

@@ -1,9 +1,12 @@
-//! Which calls are handed to the supervisor: those that can make a name in a folder, and those that open a file for writing.
+//! Which calls are handed to the supervisor: those that can make a name in a folder, those that open a file for writing, and in the
+//! fallback those that change an open file's mode and times.
 //!
 //! A filter of its own, beside the allow-list. Of two filters the stricter answer counts, and "ask" lies between "refuse" and
 //! "allow": what the allow-list refuses is refused without asking.
 
 use libc::{c_long, sock_filter};
+
+use crate::ended::Confinement;
 
 use super::{ARCH, and, jump_if_at_least, jump_if_equal, load, load_argument, ret};
 
@@ -29,6 +32,9 @@ const MAKING: &[c_long] = &[
     libc::SYS_rename,
 ];
 
+/// Calls that change what is known about an open file, whatever it was opened for.
+const CHANGING: &[c_long] = &[libc::SYS_fchmod, libc::SYS_utimensat];
+
 /// Calls that open a file, and which argument has the flags.
 const OPENING: &[(c_long, u32)] = &[
     (libc::SYS_openat, 2),
@@ -40,10 +46,14 @@ const OPENING: &[(c_long, u32)] = &[
 pub(crate) const WRITING: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u32;
 
 /// The filter: a search tree, because the kernel evaluates a new filter for every call number when it is installed.
-pub(crate) fn program() -> Vec<sock_filter> {
+pub(crate) fn program(confinement: Confinement) -> Vec<sock_filter> {
     let (allow, ask) = (ret(libc::SECCOMP_RET_ALLOW), ret(libc::SECCOMP_RET_USER_NOTIF));
     let opens = |flags: u32| vec![load_argument(flags), and(WRITING), jump_if_equal(0, 0, 1), allow, ask];
-    let making = MAKING.iter().map(|call| (*call as u32, vec![ask]));
+    let changing = match confinement {
+        Confinement::Full => &[],
+        Confinement::LandlockSeccomp => CHANGING,
+    };
+    let making = MAKING.iter().chain(changing).map(|call| (*call as u32, vec![ask]));
     let opening = OPENING.iter().map(|(call, flags)| (*call as u32, opens(*flags)));
     let mut calls: Vec<(u32, Vec<sock_filter>)> = making.chain(opening).collect();
     calls.sort_by_key(|(call, _)| *call);

@@ -36,7 +36,7 @@ fn interpret(program: &[sock_filter], arch: u32, number: u32, arguments: [u64; 6
 
 const FULL: Profile = Profile::Full;
 const WATCHED: Profile = Profile::Watched;
-const BARE: Profile = Profile::Bare { landlock_abi: 1, root: true };
+const BARE: Profile = Profile::Bare { landlock_abi: 1, root: true, supervised: false };
 
 fn ask(profile: Profile, call: c_long, arguments: [u64; 6]) -> u32 {
     interpret(&program(profile), ARCH, u32::try_from(call).unwrap(), arguments)
@@ -156,7 +156,7 @@ fn adv_028_no_file_gets_a_set_id_bit() {
 
 #[test]
 fn what_landlock_does_not_see_is_refused_without_a_root_of_its_own() {
-    let newest = |root| Profile::Bare { landlock_abi: 9, root };
+    let newest = |root| Profile::Bare { landlock_abi: 9, root, supervised: true };
     for call in
         [libc::SYS_fchmodat, libc::SYS_chmod, libc::SYS_chown, libc::SYS_shmget, libc::SYS_inotify_init1]
     {
@@ -177,7 +177,7 @@ fn what_landlock_does_not_see_is_refused_without_a_root_of_its_own() {
 
 #[test]
 fn s5_1_no_descriptor_of_the_fallback_signals_other_processes() {
-    let newest = Profile::Bare { landlock_abi: 9, root: false };
+    let newest = Profile::Bare { landlock_abi: 9, root: false, supervised: true };
     for profile in [BARE, newest] {
         for command in [libc::F_SETOWN, 10, 15, libc::F_SETLEASE, libc::F_NOTIFY] {
             for high in [0, 1 << 32] {
@@ -260,7 +260,7 @@ fn m8_a_watched_run_has_no_memory_that_nobody_maps() {
 #[test]
 fn h4_what_makes_names_or_opens_for_writing_is_asked_about() {
     const ASK: u32 = libc::SECCOMP_RET_USER_NOTIF;
-    let program = supervised::program();
+    let program = supervised::program(crate::ended::Confinement::Full);
     let ask = |call: c_long, arguments| interpret(&program, ARCH, u32::try_from(call).unwrap(), arguments);
     for call in
         [libc::SYS_mkdirat, libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_renameat2, libc::SYS_mknodat]

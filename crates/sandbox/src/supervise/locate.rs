@@ -207,7 +207,7 @@ impl Desk {
         over.fold((false, false), |(read, write), (_, access)| match access {
             Access::List => (read, write),
             Access::Read | Access::Execute => (true, write),
-            Access::Device | Access::Write | Access::Scratch => (true, true),
+            Access::Device | Access::Terminal | Access::Write | Access::Scratch => (true, true),
         })
     }
 }

@@ -1,16 +1,19 @@
 //! The calls themselves, each relative to the folder that was judged.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::judge::Made;
 use super::locate::{LINKS_MAX, Place, Spot, real_path};
+use super::policy::Refusal;
 use super::request::{self, Named, Request};
 use super::{Desk, Done};
 use crate::ended::Confinement;
 use crate::sys::notify::Notice;
+use crate::view::OWN_TERMINAL;
 
 /// Flags that `fcntl` can set after the opening.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
@@ -66,6 +69,7 @@ impl Desk {
             }
             Request::Link { from, at, flags } => self.link(notice, &from, &at, flags),
             Request::Rename { from, at, flags } => self.rename(notice, &from, &at, flags),
+            Request::Change { descriptor, to } => self.change(notice, descriptor, &to),
         }
     }
 
@@ -78,8 +82,8 @@ impl Desk {
 
     /// Lets a name be made, or notes that it was refused.
     fn may_make(&self, place: &Place, made: Made<'_>) -> Result<(), Errno> {
-        if self.is_guarded(place, made) {
-            return Err(self.note(place.full()));
+        if let Some(refusal) = self.refusal(place, made) {
+            return Err(self.note(refusal));
         }
         // What Landlock would say in the fallback.
         if self.rights(&place.path).1 { Ok(()) } else { Err(Errno::ACCESS) }
@@ -112,7 +116,7 @@ impl Desk {
         self.may_make(&old, if exchanges { Made::Moved(&new) } else { Made::Entry })?;
         for (from, to) in [(&old, &new), (&new, &old)].into_iter().take(if exchanges { 2 } else { 1 }) {
             if self.must_stay(from, to) {
-                self.note(from.full());
+                self.note(Refusal::Guarded(from.full()));
                 return Err(Errno::PERM);
             }
         }
@@ -174,10 +178,15 @@ impl Desk {
                     Reopened::At(place) => place,
                 },
             };
+            if let Some(terminal) =
+                self.ground.terminal.as_ref().filter(|_| place.full() == Path::new(OWN_TERMINAL))
+            {
+                return reopened(terminal, wanted);
+            }
             match self.open_at(notice, &place, wanted) {
                 Err(Errno::LOOP) if wanted.follows() => spot = self.follow(notice, &place)?,
                 Ok(fd) => {
-                    is_harmless(&fd, &place)?;
+                    self.is_harmless(&fd, &place)?;
                     return finished(fd, wanted);
                 }
                 // A pipe that nobody reads, or a lease that somebody has to give up: the caller would wait, so it does.
@@ -197,11 +206,13 @@ impl Desk {
             return Err(Errno::ISDIR);
         }
         let (mut creates, mut refused) = (wanted.has(libc::O_CREAT), None);
-        if !wanted.is_unnamed() && self.is_guarded(place, Made::Entry) {
+        if !wanted.is_unnamed()
+            && let Some(refusal) = self.refusal(place, Made::Entry)
+        {
             if wanted.writes() {
-                return Err(self.note(place.full()));
+                return Err(self.note(refusal));
             }
-            (creates, refused) = (false, Some(place.full()));
+            (creates, refused) = (false, Some(refusal));
         }
         creates &= self.check_rights(place, wanted)?;
         let open = |creates: bool| {
@@ -224,7 +235,7 @@ impl Desk {
             self.take_umask(notice)?;
         }
         match (open(creates), refused) {
-            (Err(Errno::NOENT), Some(path)) => Err(self.note(path)),
+            (Err(Errno::NOENT), Some(refusal)) => Err(self.note(refusal)),
             (Err(Errno::NOENT), None) if wanted.has(libc::O_CREAT) && !creates => Err(Errno::ACCESS),
             (result, _) => result,
         }
@@ -247,16 +258,28 @@ impl Desk {
     fn reopen(&mut self, notice: &Notice, number: i32, wanted: Opening) -> Result<Reopened, Errno> {
         let file = self.open_of(notice, &format!("fd/{number}"), OFlags::empty())?;
         if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Fifo {
-            let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC);
-            let flags = kept | libc::O_NONBLOCK | libc::O_CLOEXEC;
-            let flags = OFlags::from_bits_retain(flags.cast_unsigned());
-            let again =
-                rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())?;
-            return finished(again, wanted).map(Reopened::Done);
+            return reopened(&file, wanted).map(Reopened::Done);
         }
         match self.locate_path(notice, &real_path(file.as_fd())?)? {
             Spot::Entry(place) => Ok(Reopened::At(place)),
             Spot::Descriptor(_) => Err(Errno::LOOP),
+        }
+    }
+
+    /// Some devices mean the process that opens them: `/dev/tty` would be our terminal, not the program's.
+    fn is_harmless(&self, fd: &OwnedFd, place: &Place) -> Result<(), Errno> {
+        // There are no devices in the workspace.
+        if place.inside.is_some() {
+            return Ok(());
+        }
+        let found = rustix::fs::fstat(fd)?;
+        let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
+        if !is_device || rustix::fs::major(found.st_rdev) == MEMORY_DEVICES {
+            return Ok(());
+        }
+        match &self.ground.terminal {
+            Some(lent) if rustix::fs::fstat(lent)?.st_rdev == found.st_rdev => Ok(()),
+            Some(_) | None => Err(Errno::ACCESS),
         }
     }
 
@@ -285,15 +308,13 @@ fn is_pipe(place: &Place) -> bool {
         .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
 }
 
-/// Some devices mean the process that opens them: `/dev/tty` would be our terminal, not the program's.
-fn is_harmless(fd: &OwnedFd, place: &Place) -> Result<(), Errno> {
-    // There are no devices in the workspace.
-    if place.inside.is_some() {
-        return Ok(());
-    }
-    let found = rustix::fs::fstat(fd)?;
-    let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
-    if is_device && rustix::fs::major(found.st_rdev) != MEMORY_DEVICES { Err(Errno::ACCESS) } else { Ok(()) }
+/// Opens anew what a descriptor of ours leads to.
+fn reopened(file: &OwnedFd, wanted: Opening) -> Result<Done, Errno> {
+    let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC);
+    let flags = kept | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
+    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+    let again = rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())?;
+    finished(again, wanted)
 }
 
 /// The flags that we opened with and the caller didn't ask for are taken back.

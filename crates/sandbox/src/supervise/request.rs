@@ -3,6 +3,7 @@
 use libc::c_long;
 use rustix::io::Errno;
 
+use super::attributes::{Attribute, times};
 use crate::sys::notify::{self, Notice};
 
 /// One path argument: where it starts, if it is relative, and the path.
@@ -21,6 +22,7 @@ pub(super) enum Request {
     Link { from: Named, at: Named, flags: i32 },
     Symlink { to: Vec<u8>, at: Named },
     Rename { from: Named, at: Named, flags: u32 },
+    Change { descriptor: i32, to: Attribute },
 }
 
 /// What `creat` means.
@@ -36,6 +38,11 @@ pub(super) fn read(notice: &Notice) -> Result<Request, Errno> {
     #[cfg(target_arch = "x86_64")]
     let here = |path: u64| text(path).map(|path| Named { folder: libc::AT_FDCWD, path });
     Ok(match c_long::from(notice.call) {
+        libc::SYS_fchmod => Request::Change { descriptor: a as i32, to: Attribute::Mode(b as u32) },
+        // The filter lets it through without a path only.
+        libc::SYS_utimensat => {
+            Request::Change { descriptor: a as i32, to: Attribute::Times(times(notice.thread, c)?) }
+        }
         libc::SYS_openat => Request::Open { at: named(a, b)?, flags: c as i32, mode: d as u32 },
         libc::SYS_mkdirat => Request::Folder { at: named(a, b)?, mode: c as u32 },
         libc::SYS_mknodat => Request::Node { at: named(a, b)?, mode: c as u32, device: d },

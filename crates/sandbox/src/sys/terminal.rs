@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_long};
 use core::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 use super::{SysResult, block_signals, check, restore_signals};
 
@@ -20,6 +21,13 @@ pub(crate) fn open_pair() -> SysResult<(OwnedFd, OwnedFd)> {
     let theirs = check(c_long::from(unsafe { libc::ioctl(ours.as_raw_fd(), TIOCGPTPEER, flags) }))?;
     // SAFETY: as above.
     Ok((ours, unsafe { OwnedFd::from_raw_fd(theirs as RawFd) }))
+}
+
+/// Where a pseudo-terminal is in the file tree; nothing, if something else is there.
+pub(crate) fn path_of(terminal: BorrowedFd<'_>) -> Option<PathBuf> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", terminal.as_raw_fd())).ok()?;
+    let (there, ours) = (rustix::fs::stat(&path).ok()?, rustix::fs::fstat(terminal).ok()?);
+    (there.st_rdev == ours.st_rdev && there.st_ino == ours.st_ino).then_some(path)
 }
 
 /// Makes the terminal on standard input the controlling one of this session, which has none.

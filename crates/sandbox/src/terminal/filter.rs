@@ -1,8 +1,9 @@
 //! What a program writes to a terminal, without what acts on more than the screen.
 //!
 //! Text, colours and cursor movement pass. Strings for the terminal itself do not (OSC: clipboard, titles, notifications, hyperlinks;
-//! DCS, APC, PM and SOS: queries, graphics, pass-through to other terminals), nor window operations, printing, 8-bit controls and the
-//! switches that turn them on. Modes that a program sets are remembered and reset at the end.
+//! DCS, APC, PM and SOS: queries, graphics, pass-through to other terminals), nor window operations, printing, the keyboard's lock, the
+//! status line, saved modes, 8-bit controls and the switches that turn them on. Modes that a program sets are remembered and reset at
+//! the end; a mode that can't be remembered is not set.
 
 /// A control sequence that is longer is none.
 const SEQUENCE_BYTES_MAX: usize = 256;
@@ -10,6 +11,8 @@ const SEQUENCE_BYTES_MAX: usize = 256;
 const STRING_BYTES_MAX: usize = 1 << 20;
 /// Modes that a program has set at once.
 const MODES_MAX: usize = 64;
+/// ANSI modes that may be set: inserting, and a new line with each line feed. Among the others is the keyboard's lock.
+const ANSI_MODES: [&str; 2] = ["4", "20"];
 /// Private modes that are set on a fresh terminal: wrapping, and the cursor.
 const SET_AT_FIRST: [u32; 2] = [7, 25];
 
@@ -48,6 +51,10 @@ pub(crate) struct Filter {
     modes: Vec<u32>,
     /// Keys are reported in another way than at first.
     keys: bool,
+    /// Tab stops are other than at first.
+    tabs: bool,
+    /// The cursor has another shape than at first.
+    cursor: bool,
     /// Anything was written at all.
     wrote: bool,
 }
@@ -60,6 +67,8 @@ impl Filter {
             dropped: 0,
             modes: Vec::new(),
             keys: false,
+            tabs: false,
+            cursor: false,
             wrote: false,
         }
     }
@@ -85,8 +94,15 @@ impl Filter {
         if self.keys {
             out.extend(b"\x1b[<99u\x1b[=0u\x1b[>4m");
         }
-        // Colours, the line drawing set, the keypad.
-        out.extend(b"\x1b[0m\x1b(B\x0f\x1b>");
+        if self.tabs {
+            out.extend(b"\x1b[?5W");
+        }
+        if self.cursor {
+            out.extend(b"\x1b[0 q");
+        }
+        // The soft reset, and for terminals that don't know it: the scroll region, which moves the cursor, inserting, new lines, colours,
+        // the line drawing set, the keypad.
+        out.extend(b"\x1b[!p\x1b7\x1b[r\x1b8\x1b[4l\x1b[20l\x1b[0m\x1b(B\x0f\x1b>");
         out
     }
 
@@ -176,7 +192,10 @@ impl Filter {
             }
             // The end of a string that there is none of; and what asks who the terminal is.
             b'\\' | b'Z' => {}
-            0x30..=0x7e => out.extend([ESC, byte]),
+            0x30..=0x7e => {
+                self.tabs |= byte == b'H';
+                out.extend([ESC, byte]);
+            }
             _ => self.text(byte, out),
         }
     }
@@ -216,7 +235,7 @@ impl Filter {
         }
     }
 
-    /// Notes the modes that a sequence sets, and says whether it may pass.
+    /// Notes what a sequence changes for good, and says whether it may pass.
     fn may_pass(&mut self, last: u8) -> bool {
         let private = self.held.first() == Some(&b'?');
         match last {
@@ -224,22 +243,38 @@ impl Filter {
             b't' | b'i' => return false,
             // Which level of controls the terminal speaks, 8-bit ones among them.
             b'p' if self.held.contains(&b'"') => return false,
-            b'h' | b'l' if private => self.note_modes(last == b'h'),
+            // Modes that come back from where the terminal saved them; the status line.
+            b's' | b'r' if private => return false,
+            b'}' | b'~' if self.held.contains(&b'$') => return false,
+            b'h' | b'l' if private => return self.note_modes(last == b'h'),
+            b'h' => {
+                let modes = String::from_utf8_lossy(&self.held);
+                return modes.split(';').all(|mode| ANSI_MODES.contains(&mode));
+            }
             b'u' if matches!(self.held.first(), Some(b'>' | b'=')) => self.keys = true,
             b'm' if self.held.first() == Some(&b'>') => self.keys = true,
+            b'g' | b'W' => self.tabs = true,
+            b'q' if self.held.last() == Some(&b' ') => self.cursor = true,
             _ => {}
         }
         true
     }
 
-    fn note_modes(&mut self, set: bool) {
+    /// Remembers private modes, all of a sequence or none. False: there are too many to remember.
+    fn note_modes(&mut self, set: bool) -> bool {
         let text = String::from_utf8_lossy(self.held.get(1..).unwrap_or_default()).into_owned();
+        let mut modes = self.modes.clone();
         for mode in text.split(';').filter_map(|word| word.parse::<u32>().ok()) {
-            self.modes.retain(|known| *known != mode);
-            if set != SET_AT_FIRST.contains(&mode) && self.modes.len() < MODES_MAX {
-                self.modes.push(mode);
+            modes.retain(|known| *known != mode);
+            if set != SET_AT_FIRST.contains(&mode) {
+                modes.push(mode);
             }
         }
+        if modes.len() > MODES_MAX {
+            return false;
+        }
+        self.modes = modes;
+        true
     }
 
     fn string(&mut self, byte: u8, out: &mut Vec<u8>) {
@@ -307,6 +342,11 @@ mod tests {
             "\x1b%@",
             "\x1bZ",
             "\x05",
+            "\x1b[2h",
+            "\x1b[4;2h",
+            "\x1b[?1003s",
+            "\x1b[?1003r",
+            "\x1b[1$}",
         ] {
             let got = filtered(format!("a{sequence}b").as_bytes());
             assert_eq!(String::from_utf8_lossy(&got), "ab", "{sequence:?}");
@@ -324,6 +364,32 @@ mod tests {
         }
         assert!(!reset.contains("1000"), "{reset:?}");
         assert_eq!(Filter::new().finish(), b"");
+    }
+
+    #[test]
+    fn l9_a_mode_that_could_not_be_reset_is_not_set() {
+        let (mut filter, mut out) = (Filter::new(), Vec::new());
+        for mode in 3000..3064 {
+            filter.feed(format!("\x1b[?{mode}h").as_bytes(), &mut out);
+        }
+        out.clear();
+        filter.feed(b"\x1b[?1003h\x1b[?1049h\x1b[?3000l", &mut out);
+        assert_eq!(out, b"\x1b[?3000l");
+        filter.feed(b"\x1b[?1049h\x1b[3;10r\x1b[4h\x1b[20h\x1b[5 q\x1b[3g", &mut out);
+        let reset = String::from_utf8(filter.finish()).unwrap();
+        for part in [
+            "\x1b[?1049l",
+            "\x1b[?3063l",
+            "\x1b[!p",
+            "\x1b7\x1b[r\x1b8",
+            "\x1b[4l",
+            "\x1b[20l",
+            "\x1b[0 q",
+            "\x1b[?5W",
+        ] {
+            assert!(reset.contains(part), "{reset:?}");
+        }
+        assert!(!reset.contains("1003"), "{reset:?}");
     }
 
     proptest! {

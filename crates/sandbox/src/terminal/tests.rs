@@ -165,3 +165,23 @@ async fn l9_input_reaches_the_program_and_the_end_of_output_is_not_lost() {
     let seen = person.look();
     assert!(seen.contains("got hello") && seen.contains("line 1999"), "{seen}");
 }
+
+#[tokio::test]
+async fn a_lent_terminal_can_be_opened_by_its_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = folder.path().canonicalize().unwrap();
+    let script = "tty; echo to-out > /dev/stdout; echo to-err >> /dev/stderr; echo to-tty > /dev/tty; stty size < /dev/tty; \
+                  echo by-name > \"$(tty)\" && test -t 1";
+    // With a supervisor, which opens what is opened for writing, and without one.
+    let mount = crate::spec::WorkspaceMount::new(&host, true);
+    for workspace in [Some(mount), None] {
+        let mut person = Person::new();
+        let cwd = if workspace.is_some() { host.clone() } else { "/tmp".into() };
+        let ended = run(Spec { workspace, cwd, ..spec(&person, script) }, pending()).await.unwrap();
+        let seen = person.look();
+        assert_eq!(ended.status, Exit::Code(0), "{seen}");
+        for part in ["/dev/pts/", "to-out", "to-err", "to-tty", "30 100", "by-name"] {
+            assert!(seen.contains(part), "{part}: {seen}");
+        }
+    }
+}

@@ -219,3 +219,14 @@ async fn the_receipt_says_what_was_obtained() {
     let text = serde_json::to_value(&got).unwrap();
     assert_eq!(text["confinement"], "full");
 }
+
+#[tokio::test]
+async fn a_server_on_the_sandboxs_own_loopback_can_be_reached_from_inside() {
+    let script = "python3 -c \"
+import socket
+server = socket.socket(); server.bind(('127.0.0.1', 0)); server.listen()
+client = socket.create_connection(server.getsockname())
+server.accept()[0].send(b'served')
+print(client.recv(9).decode())\"";
+    assert_eq!(ok(&sh(script).await), "served\n");
+}

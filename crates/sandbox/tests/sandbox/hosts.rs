@@ -152,6 +152,11 @@ async fn fallback_workspace() {
         run(spec, pending()).await.unwrap()
     };
     ok(&try_it("echo x > src/a && mkdir src/d && mv src/a src/d/ && cat src/d/a .git/config && echo x > .git/logs/HEAD && ls").await);
+    ok(&try_it(&python("os.utime(os.open('src/d/a', os.O_RDWR), (1, 1))")).await);
+    ok(&try_it("test $(stat -c %Y src/d/a) = 1").await);
+    if !rustix::process::geteuid().is_root() {
+        ok(&try_it(&python("os.fchmod(os.open('src/d/a', os.O_RDWR), 0o600)")).await);
+    }
     for script in [
         "cat .env".to_owned(),
         format!("cat '{}'", secret.display()),
@@ -167,11 +172,21 @@ async fn fallback_workspace() {
         "mv conf src/old".to_owned(),
         "echo x > /tmp/x".to_owned(),
         "cat /proc/1/cmdline".to_owned(),
+        // A descriptor that is open for reading is enough for a file's owner.
+        python("os.fchmod(os.open('.git/config', 0), 0o777)"),
+        python("os.fchmod(os.open('.git', 0), 0o500)"),
+        python("os.setxattr(os.open('.git/config', 0), 'user.a', b'1')"),
+        python("os.utime(os.open('.git/config', 0), (1, 1))"),
+        python("fcntl.ioctl(os.open('.git/config', 0), 0x40086602, b'\\x40\\0\\0\\0\\0\\0\\0\\0')"),
     ] {
         let ended = try_it(&script).await;
         assert!(failed(&ended), "`{script}`: {ended:?}");
         assert!(ended.planted.is_empty());
     }
+}
+
+fn python(line: &str) -> String {
+    format!("python3 -c \"import os, fcntl; {line}\"")
 }
 
 #[test]

@@ -25,3 +25,5 @@ mod outlet;
 mod repository;
 #[cfg(test)]
 mod tier;
+#[cfg(test)]
+mod writes;

@@ -29,7 +29,7 @@ impl Executor<tier::Host> for NoHost {
     }
 }
 
-struct World {
+pub(crate) struct World {
     kernel: Host,
     folder: tempfile::TempDir,
 }
@@ -55,11 +55,11 @@ impl World {
         Self::with(POLICY).await
     }
 
-    async fn with(policy: &str) -> Self {
+    pub(crate) async fn with(policy: &str) -> Self {
         Self::made(policy, Arc::new(ProcessTier::new(Floor::Full))).await
     }
 
-    async fn made(policy: &str, process: Arc<dyn Executor<tier::Process>>) -> Self {
+    pub(crate) async fn made(policy: &str, process: Arc<dyn Executor<tier::Process>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("sub")).unwrap();
         let catalogue = Catalogue::default();
@@ -91,11 +91,11 @@ impl World {
         }
     }
 
-    async fn sh(&self, line: &str) -> Outcome {
+    pub(crate) async fn sh(&self, line: &str) -> Outcome {
         self.call("shell.exec", json!({"command": line})).await
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().canonicalize().unwrap()
     }
 }

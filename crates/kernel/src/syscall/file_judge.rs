@@ -1,4 +1,4 @@
-//! What policy says to reading files of the workspace, asked of many files at once and answered without reading any.
+//! What policy says to reading or writing files of the workspace, asked of many files at once and answered without touching any.
 
 use std::sync::Arc;
 
@@ -6,53 +6,73 @@ use regent_policy::{Access, Facts};
 use serde_json::{Value, json};
 
 use super::Fault;
+use crate::agent::Slot;
 use crate::call::{Call, Op, ToolCall};
 use crate::catalogue::{Tool, ToolSpec};
 use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
 use crate::principal::Principal;
 
-/// The tool that a program's own reading is compared with.
-const READ_TOOL: &str = "fs.read";
+/// The tools that a program's own use of files is compared with, and their capabilities.
+const READ: (&str, &str) = ("fs.read", "file.read");
+const WRITE: (&str, &str) = ("fs.write", "file.write");
 
-/// Judges `fs.read` of one path after the other for the same caller. Nothing is recorded, and no rate or approval is taken: nothing is
-/// done.
+/// Judges `fs.read` or `fs.write` of one path after the other for the same caller. Nothing is recorded, and no rate or approval is
+/// taken: nothing is done.
 #[derive(Debug)]
-pub struct ReadJudge<'s> {
-    core: &'s Arc<Core>,
+pub struct FileJudge {
+    core: Arc<Core>,
     call: Call,
     sheet: Sheet,
+    access: Access,
 }
 
-impl<'s> ReadJudge<'s> {
-    pub(super) async fn new(core: &'s Arc<Core>, nested: impl FnOnce(Op) -> Call) -> Result<Self, Fault> {
-        let call = nested(Op::RunTool(ToolCall { tool: READ_TOOL.to_owned(), args: json!({"path": "."}) }));
+impl FileJudge {
+    pub(super) async fn reading(core: &Arc<Core>, nested: impl FnOnce(Op) -> Call) -> Result<Self, Fault> {
+        Self::new(core, nested, READ, Access::Read).await
+    }
+
+    pub(super) async fn writing(core: &Arc<Core>, nested: impl FnOnce(Op) -> Call) -> Result<Self, Fault> {
+        Self::new(core, nested, WRITE, Access::Write).await
+    }
+
+    async fn new(
+        core: &Arc<Core>,
+        nested: impl FnOnce(Op) -> Call,
+        (tool, capability): (&str, &str),
+        access: Access,
+    ) -> Result<Self, Fault> {
+        let call = nested(Op::RunTool(ToolCall { tool: tool.to_owned(), args: json!({"path": "."}) }));
         let mut sheet = core.facts(&call).await?;
         if sheet.tool.is_none() {
             // A kernel without file tools still has rules about files.
             let spec = ToolSpec {
-                name: READ_TOOL.to_owned(),
+                name: tool.to_owned(),
                 input: json!({}),
-                capabilities: vec!["file.read".to_owned()],
+                capabilities: vec![capability.to_owned()],
                 ..ToolSpec::default()
             };
             sheet.tool = Tool::new(spec).ok().map(Arc::new);
         }
-        Ok(Self { core, call, sheet })
+        // A judge can live as long as a program. No call is made, so it holds no place in the session's count meanwhile.
+        let session = sheet.slot.session;
+        sheet.slot = Slot::default();
+        sheet.slot.session = session;
+        Ok(Self { core: Arc::clone(core), call, sheet, access })
     }
 
-    /// Whether reading a file, by its path in the workspace, is something that no rule asks about or denies.
+    /// Whether the access to a file, by its path in the workspace, is something that no rule asks about or denies.
     ///
-    /// A policy file without any rule about reading hides nothing: whoever allowed the program the workspace, and wrote no such rule,
-    /// meant it to be read. Every policy file is asked, for the caller and for every agent above it.
-    pub fn may_read(&mut self, path: &str) -> bool {
+    /// A policy file without any rule about this access hides nothing: whoever allowed the program the workspace, and wrote no such
+    /// rule, meant it to be used. Every policy file is asked, for the caller and for every agent above it.
+    pub fn allows(&mut self, path: &str) -> bool {
         if let Some(slot) = self.sheet.args.pointer_mut("/path") {
             *slot = Value::String(path.to_owned());
         } else {
             self.sheet.args = json!({"path": path});
         }
-        self.sheet.resources = vec![Target::Path { path: path.to_owned(), access: Access::Read }];
-        let Self { core, call, sheet } = self;
+        self.sheet.resources = vec![Target::Path { path: path.to_owned(), access: self.access }];
+        let Self { core, call, sheet, .. } = self;
         !core.with_facts(call, sheet, |policy, facts| {
             let above = call.principal.agents_above();
             let hides_above = |above: &Principal| {
@@ -80,7 +100,7 @@ mod tests {
     async fn may_read(world: &World, caller: &Principal, path: &str) -> bool {
         let principal = caller.clone();
         let nested = |op| Call { principal, op, parent: None, depth: 1, within: Vec::new(), listener: None };
-        ReadJudge::new(&world.kernel.0, nested).await.unwrap().may_read(path)
+        FileJudge::reading(&world.kernel.0, nested).await.unwrap().allows(path)
     }
 
     async fn world(user: &str, project: Option<&str>) -> World {

@@ -1,0 +1,152 @@
+//! What policy asks about or denies to `fs.write`, and a program that writes it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use regent_kernel::{BoxFuture, ExecuteError, Executor, Permit, RawOutput, Status, tier};
+use regent_policy::DEFAULT_POLICY;
+use regent_sandbox::{Bind, Floor, ProcessTier, WorkspaceMount};
+use serde_json::json;
+
+use super::tier::World;
+
+/// Writes files of the host, folders included.
+fn put(world: &World, files: &[(&str, &str)]) {
+    for (file, text) in files {
+        let path = world.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn m10_no_program_writes_what_policy_asks_about_for_fs_write() {
+    let world = World::with(DEFAULT_POLICY).await;
+    put(&world, &[("AGENTS.md", "ours"), ("app/CLAUDE.md", "ours"), ("src/main.rs", "ours")]);
+    let lines = [
+        "mkdir -p .github/workflows && echo evil > .github/workflows/ci.yml",
+        "mkdir .husky; echo evil > .husky/pre-commit",
+        "echo evil > AGENTS.md",
+        "echo evil >> app/CLAUDE.md",
+        "python3 -c 'import os; os.truncate(\"AGENTS.md\", 0)'",
+        "chmod 777 AGENTS.md",
+        "rm AGENTS.md",
+        "echo evil > x; mv x AGENTS.md; ln -f x AGENTS.md; ln -sf x AGENTS.md",
+        "mkdir -p w/workflows; echo evil > w/workflows/ci.yml; mv w .github2; mv .github2 .github",
+        "ln -s .github2 .github",
+        "echo TOKEN=1 > .env",
+        "mv app/CLAUDE.md moved",
+    ];
+    for line in lines {
+        let outcome = world.sh(&format!("{line}; exit 0")).await;
+        assert_eq!(outcome.status, Status::Ok, "{line}");
+    }
+    let is = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
+    assert_eq!((is("AGENTS.md").as_str(), is("app/CLAUDE.md").as_str()), ("ours", "ours"));
+    for absent in [".github/workflows", ".husky", ".env", "moved"] {
+        assert!(!world.path().join(absent).exists(), "{absent}");
+    }
+    let work = "echo new > src/main.rs; mkdir -p .github/ISSUE_TEMPLATE; echo x > Makefile; echo y > .env.example; \
+                mkdir -p a/b; echo z > a/b/c; mv a d; cat d/b/c";
+    assert_eq!(world.sh(work).await.output.text(), "z\n");
+}
+
+#[tokio::test]
+async fn m10_the_receipt_says_which_call_to_make_instead() {
+    let world = World::with(DEFAULT_POLICY).await;
+    let outcome = world.sh("mkdir -p ci && cd ci && echo evil > Jenkinsfile; exit 3").await;
+    let Status::Failed(failure) = &outcome.status else { panic!("{outcome:?}") };
+    assert!(
+        failure.message.contains("`ci/Jenkinsfile`") && failure.message.contains("`fs.write`"),
+        "{failure:?}"
+    );
+    let receipt = outcome.obtained.unwrap();
+    assert_eq!(receipt["ended"]["refused_by_policy"], json!(["ci/Jenkinsfile"]));
+    assert_eq!(receipt["ended"]["refused"], json!([]));
+}
+
+#[tokio::test]
+async fn m10_git_works_under_a_policy_that_denies_its_folder_to_fs_write() {
+    let world = World::with(DEFAULT_POLICY).await;
+    fs::create_dir_all(world.path().join(".git/objects")).unwrap();
+    fs::create_dir_all(world.path().join(".git/refs/heads")).unwrap();
+    fs::write(world.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    fs::write(world.path().join(".git/config"), "[core]\nrepositoryformatversion = 0\n").unwrap();
+    let line = "echo a > a && git add a && git -c user.name=a -c user.email=a@b commit -qm one && git log --format=%s";
+    assert_eq!(world.sh(line).await.output.text(), "one\n");
+}
+
+#[tokio::test]
+async fn m10_rules_of_a_user_hold_for_programs_too() {
+    let world = World::with(
+        "\
+version: 1
+rules:
+  - { id: everything, effect: allow }
+  - { id: schema, effect: ask, match: { tool: fs.write, path: \"db/migrations/*.sql\" } }
+",
+    )
+    .await;
+    put(&world, &[("db/migrations/1.sql", "ours")]);
+    let line = "echo evil > db/migrations/1.sql; echo evil > db/migrations/2.sql; \
+                mkdir -p new/migrations; echo evil > new/migrations/3.sql; mv db old; mv new db; echo x > plain";
+    world.sh(line).await;
+    let is = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
+    assert!(!is("db/migrations/1.sql").contains("evil"));
+    assert_eq!((is("db/migrations/2.sql"), is("db/migrations/3.sql")), (String::new(), String::new()));
+    assert_eq!(is("plain"), "x\n");
+}
+
+#[tokio::test]
+async fn m10_a_policy_that_asks_about_every_write_makes_the_workspace_read_only() {
+    let world = World::with(
+        "\
+version: 1
+rules:
+  - { id: everything, effect: allow }
+  - { id: all, effect: ask, match: { tool: fs.write, path: \"**\" } }
+",
+    )
+    .await;
+    for at in 0..1100 {
+        put(&world, &[(&format!("many/{at}"), "ours")]);
+    }
+    world.sh("echo evil > many/1; echo evil > new; rm many/2").await;
+    assert_eq!(fs::read_to_string(world.path().join("many/1")).unwrap(), "ours");
+    assert!(world.path().join("many/2").exists() && !world.path().join("new").exists());
+}
+
+/// Shows files and folders of the workspace one by one, as a skill's grants do.
+struct Grants(ProcessTier);
+
+impl Executor<tier::Process> for Grants {
+    fn execute<'s>(
+        &'s self,
+        permit: Permit<'s, tier::Process>,
+    ) -> BoxFuture<'s, Result<RawOutput, ExecuteError>> {
+        let root = permit.workspace().root().to_path_buf();
+        Box::pin(self.0.run(permit, false, move |spec| {
+            let at = |name: &str| -> PathBuf { root.join(name) };
+            spec.argv = ["/bin/sh", "-c", "cat ../notes.txt ../dir/notes.txt ../plain; exit 0"]
+                .map(Into::into)
+                .into();
+            spec.binds = ["notes.txt", "dir", "plain"].map(|name| Bind::same(at(name))).into();
+            spec.workspace = Some(WorkspaceMount::new(at("out"), true));
+            spec.cwd = at("out");
+        }))
+    }
+}
+
+#[tokio::test]
+async fn h6_a_skill_reads_no_file_that_policy_denies() {
+    let policy = "\
+version: 1
+rules:
+  - { id: everything, effect: allow }
+  - { id: notes, effect: deny, match: { tool: fs.read, path: \"**/notes.txt\" } }
+";
+    let world = World::made(policy, std::sync::Arc::new(Grants(ProcessTier::new(Floor::Full)))).await;
+    put(&world, &[("notes.txt", "secret"), ("dir/notes.txt", "secret"), ("plain", "shown"), ("out/x", "")]);
+    let said = world.sh("anything").await.output.text().into_owned();
+    assert!(said.contains("shown") && !said.contains("secret"), "{said}");
+}
