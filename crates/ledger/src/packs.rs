@@ -197,38 +197,43 @@ impl Ledger {
         let storage = self.shared.home.storage.as_ref();
         let failed = |error: io::Error| AppendError::Io(error.to_string());
         let mut removed = 0;
-        for (lane, first) in self.old_packs(before_ms).map_err(failed)? {
-            let body =
-                EraseBody { lane: Some(lane), reason: reason.to_owned(), segment: Some(first), sha256: None };
-            self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
-            storage.remove(&pack_path(lane, first)).map_err(failed)?;
-            removed += 1;
+        for lane in lanes(storage).map_err(failed)? {
+            // Held until the packs are gone: a process that went on in this lane meanwhile would write to a pack that is removed.
+            let idle = storage.lock(&lane_lock(lane)).map_err(failed)?;
+            for first in self.old_packs(lane, idle.is_some(), before_ms).map_err(failed)? {
+                let body = EraseBody {
+                    lane: Some(lane),
+                    reason: reason.to_owned(),
+                    segment: Some(first),
+                    sha256: None,
+                };
+                self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
+                storage.remove(&pack_path(lane, first)).map_err(failed)?;
+                removed += 1;
+            }
+            drop(idle);
         }
         let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
         *packs = Packs::default();
         Ok(removed)
     }
 
-    /// Packs whose segment is followed by another, or whose lane nobody writes, and is old enough.
-    fn old_packs(&self, before_ms: i64) -> io::Result<Vec<(LaneId, u64)>> {
+    /// Packs of a lane whose segment is followed by another, or whose lane nobody writes, and is old enough.
+    fn old_packs(&self, lane: LaneId, is_idle: bool, before_ms: i64) -> io::Result<Vec<u64>> {
         let storage = self.shared.home.storage.as_ref();
         let mut old = Vec::new();
-        for lane in lanes(storage)? {
-            let idle = storage.lock(&lane_lock(lane))?;
-            let firsts = segments(storage, lane)?;
-            let origin = crate::entry::lane_origin(&self.shared.home.ledger, lane);
-            for first in &firsts {
-                let last = firsts.last() == Some(first);
-                let has_pack = storage.stat(&pack_path(lane, *first))?.is_some();
-                if !has_pack || (last && idle.is_none()) {
-                    continue;
-                }
-                let end = last_checkpoint(storage, lane, *first, &origin)?;
-                if end.is_some_and(|end| end.tip.at_ms < before_ms) {
-                    old.push((lane, *first));
-                }
+        let firsts = segments(storage, lane)?;
+        let origin = crate::entry::lane_origin(&self.shared.home.ledger, lane);
+        for first in &firsts {
+            let last = firsts.last() == Some(first);
+            let has_pack = storage.stat(&pack_path(lane, *first))?.is_some();
+            if !has_pack || (last && !is_idle) {
+                continue;
             }
-            drop(idle);
+            let end = last_checkpoint(storage, lane, *first, &origin)?;
+            if end.is_some_and(|end| end.tip.at_ms < before_ms) {
+                old.push(*first);
+            }
         }
         Ok(old)
     }

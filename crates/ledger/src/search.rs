@@ -36,7 +36,7 @@ impl Reader {
                 let end = memchr::memchr(b'\n', rest.get(PIECE_BYTES..).unwrap_or_default());
                 let end = end.map_or(rest.len(), |newline| PIECE_BYTES + newline + 1);
                 let piece = rest.get(..end).unwrap_or_default();
-                let (start, mut line_at) = (at, at);
+                let mut line_at = at;
                 at += end;
                 if !contains(piece, texts) {
                     continue;
@@ -48,10 +48,11 @@ impl Reader {
                         continue;
                     };
                     let ends = Ends { settled, proven: here < proven_bytes, unvouched: &unvouched };
-                    let number = || piece.get(..here - start).unwrap_or_default();
                     let entry = ends.entry(lane, &line, line.hash()).ok_or_else(|| ReadError::Broken {
                         file: file.clone(),
-                        line: memchr::memchr_iter(b'\n', number()).count() as u64 + 1,
+                        line: memchr::memchr_iter(b'\n', bytes.get(..here).unwrap_or_default()).count()
+                            as u64
+                            + 1,
                     })?;
                     show(&entry, texts);
                 }

@@ -66,13 +66,13 @@ impl Witnessed {
                 None => break,
             }
         }
-        let message = format!("the witness `{}` is unreadable", path.display());
-        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+        Err(unreadable(path))
     }
 
     /// Entries in all lanes.
     pub fn entries(&self) -> u64 {
-        self.lanes.values().map(|head| head.size).sum()
+        // Whoever can write the file can write any number.
+        self.lanes.values().fold(0, |sum: u64, head| sum.saturating_add(head.size))
     }
 
     fn parse(bytes: &[u8]) -> Option<Witnessed> {
@@ -123,20 +123,22 @@ impl Witnessed {
 
     /// Remembers a version of the index, durably. The caller holds the index lock.
     pub(crate) fn store_counter(path: &Path, ledger: &str, counter: u64) -> io::Result<()> {
-        let is_current = |file: &File| -> io::Result<bool> {
-            let mut magic = [0; MAGIC.len()];
-            Ok(file.metadata()?.len() >= RECORD_BYTES as u64
-                && file.read_exact_at(&mut magic, 0).is_ok()
-                && magic == *MAGIC.as_bytes())
-        };
         match OpenOptions::new().read(true).write(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(named(path, &error)),
-            Ok(file) if is_current(&file)? => {
-                file.write_all_at(&header(ledger, counter), 0)?;
-                return file.sync_data();
+            Ok(file) => {
+                let mut start = Vec::new();
+                io::Read::read_to_end(&mut io::Read::take(&file, RECORD_BYTES as u64), &mut start)
+                    .map_err(|error| named(path, &error))?;
+                if start.len() == RECORD_BYTES && start.starts_with(MAGIC.as_bytes()) {
+                    file.write_all_at(&header(ledger, counter), 0)?;
+                    return file.sync_data();
+                }
+                // A file that is neither version may be the damaged one that remembers every head: it isn't replaced.
+                if Witnessed::parse_first_version(&start).is_none() {
+                    return Err(unreadable(path));
+                }
             }
-            Ok(_first_version) => {}
         }
         Witnessed { ledger: ledger.to_owned(), counter, lanes: BTreeMap::new() }.store(path)
     }
@@ -218,6 +220,10 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+fn unreadable(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the witness `{}` is unreadable", path.display()))
+}
+
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("the witness `{}`: {error}", path.display()))
 }
@@ -270,5 +276,26 @@ mod tests {
         Witnessed::store_counter(&path, &read.ledger, 13).unwrap();
         assert_eq!(Witnessed::read(&path).unwrap().unwrap().counter, 13);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), RECORD_BYTES as u64);
+    }
+
+    #[test]
+    fn h7_a_witness_that_cannot_be_read_is_not_replaced_by_one_without_heads() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("witness");
+        for damaged in
+            [&b""[..], b"\0\0\0", b"regent-witness/2 0123", b"regent-witness/3 0123456789abcdef 1\n"]
+        {
+            std::fs::write(&path, damaged).unwrap();
+            let refused = Witnessed::store_counter(&path, "0123456789abcdef", 5).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+            assert_eq!(std::fs::read(&path).unwrap(), damaged);
+        }
+    }
+
+    #[test]
+    fn numbers_in_a_witness_do_not_overflow() {
+        let lanes = [0, 1].map(|number| (LaneId::new(number).unwrap(), head(u64::MAX)));
+        let witnessed = Witnessed { ledger: String::new(), counter: 0, lanes: lanes.into_iter().collect() };
+        assert_eq!(witnessed.entries(), u64::MAX);
     }
 }

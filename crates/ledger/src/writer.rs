@@ -434,13 +434,15 @@ impl LaneWriter {
 
     /// Leaves a lane that had no room for a new one that settles its end.
     fn leave_lane(&mut self, at_ms: i64) -> Result<(), AppendError> {
-        let next = self
+        let mut next = self
             .settle()
             .and_then(|recovery| {
                 let beginning = Beginning { recoveries: &[recovery], ..Beginning::default() };
                 LaneWriter::create(self.home.clone(), at_ms, beginning)
             })
             .map_err(|error| self.fail(&error))?;
+        // What was announced and not written yet comes with the first entry there.
+        next.announced = std::mem::take(&mut self.announced);
         *self = next;
         Ok(())
     }

@@ -22,7 +22,7 @@ pub use query::{Hit, Query};
 pub use tasks::Span;
 
 /// Raised when the columns change; an index of another version is made anew.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// How long a refresh waits for another process that is at it.
 const BUSY_MS_MAX: u64 = 10_000;
 /// The ledger's own entries (checkpoints and the like) are nobody's to look for.
@@ -40,6 +40,7 @@ const TABLES: &str = "
     CREATE INDEX entry_by_time ON entry (at_ms);
     CREATE INDEX entry_by_agent ON entry (agent, at_ms);
     CREATE INDEX entry_by_tool ON entry (tool, at_ms);
+    CREATE INDEX entry_by_op ON entry (op, at_ms) WHERE op IS NOT NULL;
     CREATE INDEX entry_by_session ON entry (session, at_ms);
     CREATE INDEX entry_by_verdict ON entry (verdict, at_ms);
     CREATE INDEX entry_by_intent ON entry (intent_lane, intent);
@@ -145,6 +146,11 @@ impl Lookup {
     /// Where the entries of tasks are: intents and outcomes.
     pub fn spans_of(&self, tasks: &[String]) -> Result<Vec<Span>, LookupError> {
         Ok(tasks::spans(&self.connection, tasks)?)
+    }
+
+    /// Where the outcomes of the newest calls of an operation are, e.g. of `model.infer`.
+    pub fn outcomes_of(&self, op: &str, count_max: u32) -> Result<Vec<Span>, LookupError> {
+        Ok(tasks::outcomes(&self.connection, op, count_max)?)
     }
 
     /// How many entries of each lane were taken in. What a lane has beyond that is its tail, which the index doesn't know.

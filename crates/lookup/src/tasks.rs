@@ -40,6 +40,21 @@ pub(crate) fn spans(connection: &Connection, tasks: &[String]) -> rusqlite::Resu
             places.push(row?);
         }
     }
+    Ok(merged(places))
+}
+
+/// The outcomes of the newest calls of one operation.
+pub(crate) fn outcomes(connection: &Connection, op: &str, count_max: u32) -> rusqlite::Result<Vec<Span>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT o.lane, o.seq FROM entry i JOIN entry o ON o.intent_lane = i.lane AND o.intent = i.seq
+         WHERE i.op = ?1 ORDER BY i.at_ms DESC LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![op, count_max], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(merged(rows.collect::<Result<_, _>>()?))
+}
+
+/// Pieces of lanes that hold these places.
+fn merged(mut places: Vec<(u16, u64)>) -> Vec<Span> {
     places.sort_unstable();
     let mut spans: Vec<Span> = Vec::new();
     for (lane, seq) in places {
@@ -49,7 +64,7 @@ pub(crate) fn spans(connection: &Connection, tasks: &[String]) -> rusqlite::Resu
             Some(_) | None => spans.push(Span { lane, first: seq, last: seq }),
         }
     }
-    Ok(spans)
+    spans
 }
 
 pub(crate) fn sizes(connection: &Connection) -> rusqlite::Result<BTreeMap<LaneId, u64>> {

@@ -15,7 +15,7 @@ use regent_kernel::{
     tier,
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::breaker::{Breaker, State, Trip};
 use crate::patience::Patience;
@@ -301,9 +301,14 @@ impl Models for Hub {
         };
         let remote = entry.provider.endpoint(model);
         if remote.is_some() && !router::may_leave(label) {
-            let message =
-                format!("the conversation is too confidential to leave for `{}`", entry.full(model));
-            return Err(refusal("model.confidential", message, "ask a model on this machine"));
+            let level = json!(label.confidentiality);
+            let message = format!(
+                "the conversation is too confidential ({}) to leave for `{}`",
+                level.as_str().unwrap_or("unclassified"),
+                entry.full(model)
+            );
+            let help = "ask a model on this machine, or leave out the tool whose output is secret or unclassified: `regent task run --tools a,b`; `regent tool show NAME` says what a tool's output is labelled";
+            return Err(refusal("model.confidential", message, help));
         }
         let tokens_in = tokens::of_conversation(inference);
         Ok(ModelPlan {

@@ -228,7 +228,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether the same question, put to it later, can come to something. With [`next`](Self::next) this is the one place that says
+    /// Whether the same question, put to it later, can succeed. With [`next`](Self::next) this is the one place that says
     /// what is worth another try: the receipt carries it, and callers don't decide for themselves.
     pub fn is_permanent(&self) -> bool {
         match self {

@@ -153,7 +153,7 @@ impl<'r> Limits<'r> {
             why.push("preferred for this class".to_owned());
         }
         if counts {
-            why.push(format!("{percent} % of {} came to something", tally.outcomes()));
+            why.push(format!("{percent} % of {} succeeded", tally.outcomes()));
         }
         if tally.latency_ms > 0 {
             why.push(format!("about {} ms", tally.latency_ms));

@@ -391,6 +391,7 @@ mod tests {
             "tool.remove",
             "gen.any",
             "audit.erase",
+            "gc.remove",
             "model.pull",
             "package.download",
             "workspace.restore",

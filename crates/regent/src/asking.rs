@@ -45,8 +45,9 @@ impl Terminal {
             // Whoever closes the terminal has not answered.
             let Some(line) = line else { return Asking::Later };
             if unseen && matches!(line.trim(), "a" | "all") {
-                unseen = false;
-                self.ask(&mut keyboard, &shown(&self.stage, kernel, ticket, Length::Whole).0);
+                let (text, still_cut) = shown(&self.stage, kernel, ticket, Length::Whole);
+                unseen = still_cut;
+                self.ask(&mut keyboard, &text);
                 continue;
             }
             let Some(answer) = meant(line.trim(), self.valid_ms) else {
@@ -54,10 +55,8 @@ impl Terminal {
                 continue;
             };
             if unseen && matches!(answer, Answer::Approve { .. }) {
-                self.ask(
-                    &mut keyboard,
-                    "  parts of the call were left out above: a shows all of it · N no: ",
-                );
+                let help = question::unseen_help(&ticket.id);
+                self.ask(&mut keyboard, &format!("  {help} · a shows it · N no: "));
                 continue;
             }
             match given(kernel, ticket, answer).await {

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::codes;
 use crate::compose;
+use crate::controls;
 use crate::failure::Failure;
 use crate::paths::{self, Paths};
 use crate::settings::Settings;
 use crate::term;
-use crate::trust;
 
 /// The name that bundles are signed under: a signature on anything else is none on a bundle.
 pub(crate) const NAME: &str = "regent/policy-bundle";
@@ -138,6 +138,9 @@ pub(crate) fn open(text: &str, keys: &[PublicKey]) -> Result<Opened, Failure> {
 pub(crate) struct Applied {
     made_at_ms: i64,
     digest: String,
+    /// It was taken out of force on purpose, so its file may be gone.
+    #[serde(default)]
+    withdrawn: bool,
 }
 
 impl Applied {
@@ -153,23 +156,35 @@ impl Applied {
                 .help("remove it and apply the bundle again")
         })
     }
+
+    fn save(&self, paths: &Paths) -> Result<(), Failure> {
+        let record =
+            serde_json::to_vec(self).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
+        paths::write_private(&paths.bundle_record(), &record)
+    }
 }
 
 /// The bundle that is in force, if there is one. One that isn't what was applied, or that no publisher of the user's has signed, is no
 /// reason to do without.
 pub(crate) fn in_force(paths: &Paths) -> Result<Option<Opened>, Failure> {
     let path = paths.bundle();
-    if !path.exists() {
-        return Ok(None);
-    }
     let help = "apply a good one with `regent policy apply FILE`, or take it out with `regent policy apply --withdraw`";
     let named = |failure: Failure| {
         let message = format!("`{}`: {}", path.display(), failure.message);
         Failure { message, ..failure }.help(help)
     };
+    let applied = Applied::load(paths)?;
+    if !paths::may_exist(&path) {
+        return match applied {
+            Some(Applied { withdrawn: false, .. }) => {
+                Err(named(refused("the bundle that was applied is gone; it narrowed what is allowed")))
+            }
+            Some(_) | None => Ok(None),
+        };
+    }
     let keys = Settings::load(paths, None, true)?.publishers();
-    let opened = open(&trust::read_control_file(&path)?, &keys).map_err(named)?;
-    match Applied::load(paths)? {
+    let opened = open(&controls::read_file(&path)?, &keys).map_err(named)?;
+    match applied {
         Some(applied) if applied.digest == opened.digest => Ok(Some(opened)),
         Some(_) | None => Err(named(refused("this is not the bundle that was applied"))),
     }
@@ -204,19 +219,20 @@ pub(crate) fn check_age(
 
 /// Keeps a bundle as the one in force. The record comes first: between the two writes nothing is believed.
 pub(crate) fn keep(paths: &Paths, opened: &Opened, text: &str) -> Result<(), Failure> {
-    let applied = Applied { made_at_ms: opened.bundle.made_at_ms, digest: opened.digest.clone() };
-    let record =
-        serde_json::to_vec(&applied).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
-    paths::write_private(&paths.bundle_record(), &record)?;
+    let applied =
+        Applied { made_at_ms: opened.bundle.made_at_ms, digest: opened.digest.clone(), withdrawn: false };
+    applied.save(paths)?;
     paths::write_private(&paths.bundle(), text.as_bytes())
 }
 
 /// What is kept now, to be put back if what follows fails.
-pub(crate) fn kept(paths: &Paths) -> [(PathBuf, Option<Vec<u8>>); 2] {
-    [paths.bundle_record(), paths.bundle()].map(|path| {
-        let bytes = std::fs::read(&path).ok();
-        (path, bytes)
-    })
+pub(crate) fn kept(paths: &Paths) -> Result<[(PathBuf, Option<Vec<u8>>); 2], Failure> {
+    let read = |path: PathBuf| match std::fs::read(&path) {
+        Ok(bytes) => Ok((path, Some(bytes))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((path, None)),
+        Err(error) => Err(Failure::io("read", &path, &error)),
+    };
+    Ok([read(paths.bundle_record())?, read(paths.bundle())?])
 }
 
 /// Puts back what was kept.
@@ -232,6 +248,9 @@ pub(crate) fn put_back(kept: [(PathBuf, Option<Vec<u8>>); 2]) -> Result<(), Fail
 
 /// Takes the bundle out of force. Says whether there was one.
 pub(crate) fn withdraw(paths: &Paths) -> Result<bool, Failure> {
+    if let Some(applied) = Applied::load(paths)? {
+        Applied { withdrawn: true, ..applied }.save(paths)?;
+    }
     removed(&paths.bundle())
 }
 

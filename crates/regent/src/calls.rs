@@ -1,6 +1,6 @@
 //! Making a call for a person: policy's questions are asked on the terminal, an interrupt stops the call and is recorded.
 
-use regent_kernel::{Answer, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
+use regent_kernel::{Answer, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
 use serde_json::{Value, json};
 
 use crate::codes;
@@ -65,11 +65,21 @@ async fn interruptible(host: &Host, caller: &Principal, op: Op) -> Result<Reply,
         reply = &mut reply => return Ok(reply?),
         () = interrupt() => {}
     }
-    let shutdown = host.shutdown().await;
-    // The call has ended by now, and its outcome is in the ledger; what came of it no longer matters to anyone.
-    let _stopped = reply.await;
-    shutdown?;
+    let closed = host.shutdown().await;
+    // The call has ended by now. What came of it matters to nobody any more, unless the ledger doesn't have it.
+    if let Err(fault @ Fault::Unrecorded { .. }) = reply.await {
+        return Err(fault.into());
+    }
+    settled(Ok(()), closed)?;
     Err(Failure::new(codes::INTERRUPTED, "interrupted; the call was stopped and the ledger says so"))
+}
+
+/// What a command came to, once its kernel is down. A close that fails after success is a failure of its own: what was done is recorded.
+pub(crate) fn settled<T>(result: Result<T, Failure>, closed: Result<(), Fault>) -> Result<T, Failure> {
+    match (result, closed) {
+        (Ok(_), Err(fault)) => Err(Failure::unclosed(fault)),
+        (result, _) => result,
+    }
 }
 
 /// Resolves when the person, or the system, wants us to end.
@@ -113,14 +123,14 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
     loop {
         let typed = prompt::line(&context.screen, &asked)?.unwrap_or_default();
         if unseen && matches!(typed.trim(), "a" | "all") {
-            unseen = false;
-            let View { text, .. } = question::inline(&screen, host, ticket, Length::Whole);
+            let View { text, cut } = question::inline(&screen, host, ticket, Length::Whole);
+            unseen = cut;
             asked = format!("\n{text}{AGAIN}");
             continue;
         }
         let answer = match prompt::is_yes(&typed) {
             true if unseen => {
-                asked = "  parts of the call were left out above: a shows all of it [a/N] ".to_owned();
+                asked = format!("  {}: a shows it [a/N] ", question::unseen_help(&ticket.id));
                 continue;
             }
             true => Answer::Approve { scope: Scope::Once, valid_ms: context.settings.approve_valid_ms() },
@@ -135,7 +145,7 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
     }
 }
 
-/// The kernel's word for an approval that came before anyone can have begun to read.
+/// The kernel's word for an approval that came too soon to have been read.
 pub(crate) const TOO_SOON: &str = "approval.too_soon";
 
 async fn settle(host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {

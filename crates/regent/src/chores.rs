@@ -1,4 +1,4 @@
-//! What a person has Regent do beside running agents: erase a payload, download a model.
+//! What an operator has Regent do beside running agents: erase a payload, download a model, remove what is no longer kept.
 //!
 //! Each is a tool that only the operator may call ([`FOR_OPERATOR`](regent_kernel::FOR_OPERATOR)). So policy judges it, and the ledger has its
 //! intent, with the operator's name, before anything happens.
@@ -72,6 +72,45 @@ async fn erase(
     let erased = erased.await.map_err(|error| ToolError::failed("audit.not_erased", error.to_string()))?;
     let records = erased.map_err(|error| ToolError::failed("audit.not_erased", error.to_string()))?;
     Ok(json!({"digest": digest, "records": records}))
+}
+
+/// What `regent gc` has planned, and how it is done.
+pub(crate) trait Removing: Send + Sync {
+    /// Removes the group that these arguments describe, and says how many things went. `by` is who asked for it.
+    fn remove(&self, group: &Value, by: &str) -> Result<usize, Failure>;
+}
+
+/// The tool that removes what is no longer kept.
+pub(crate) fn gc_tool(removing: Arc<dyn Removing>) -> Arc<dyn HostTool> {
+    Arc::new(remove_group(removing))
+}
+
+/// Remove one group of what the settings `gc.*` no longer keep. Returns JSON: removed.
+///
+/// - what: which group
+/// - rule: the setting that says so, with its value
+/// - count: how many things are in it
+/// - bytes: their size
+/// - items: the first of their names
+/// - sha256: over all of their names
+#[tool(name = "gc.remove", effect = "delete", capabilities = ["for.operator", "gc.remove"], idempotent, output = OWN)]
+async fn remove_group(
+    #[state] removing: &Arc<dyn Removing>,
+    context: &Permit<'_>,
+    #[schemars(length(max = 100))] what: String,
+    #[schemars(length(max = 100))] rule: String,
+    count: u64,
+    bytes: u64,
+    #[schemars(length(max = 200))] items: Vec<String>,
+    #[schemars(length(max = 64))] sha256: String,
+) -> Result<Value, ToolError> {
+    let group =
+        json!({"what": what, "rule": rule, "count": count, "bytes": bytes, "items": items, "sha256": sha256});
+    let (removing, by) = (Arc::clone(removing), context.call().principal().sponsor().to_owned());
+    let removed = tokio::task::spawn_blocking(move || removing.remove(&group, &by));
+    let removed = removed.await.map_err(|error| ToolError::failed("gc.not_removed", error.to_string()))?;
+    let removed = removed.map_err(|failure| ToolError::failed("gc.not_removed", failure.message))?;
+    Ok(json!({"removed": removed}))
 }
 
 /// Where models are kept.
@@ -169,12 +208,15 @@ async fn download_package(
         ];
         args.extend(own.map(OsString::from));
         args.push(into.clone().into());
+        // A name that begins with `-` is a name, not an option.
+        args.push("--".into());
         args.push(format!("{name}=={version}").into());
         match regent_sandbox::run_plain(program, &args, PACKAGE_MS_MAX).await {
             Ok(ended) if ended.is_good => return Ok(json!({"with": program})),
             Ok(ended) => why = ended.said.trim().lines().next_back().unwrap_or("it failed").to_owned(),
-            // Not there: the next one may be.
-            Err(_) => {}
+            // Not there, or it can't be started: the next one may do.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => why = format!("`{program}` can't be started: {error}"),
         }
     }
     Err(ToolError::failed("package.not_downloaded", why))
@@ -191,7 +233,16 @@ mod tests {
     fn every_chore_is_for_the_operator_alone() {
         let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
         let eraser = Eraser { ledger, clock: Arc::new(SystemClock::default()) };
-        let all = tools(eraser).into_iter().chain(model_tools(PathBuf::new(), Arc::new(|_| {})));
+        struct Nothing;
+        impl Removing for Nothing {
+            fn remove(&self, _group: &Value, _by: &str) -> Result<usize, Failure> {
+                Ok(0)
+            }
+        }
+        let all = tools(eraser)
+            .into_iter()
+            .chain(model_tools(PathBuf::new(), Arc::new(|_| {})))
+            .chain([gc_tool(Arc::new(Nothing))]);
         for tool in all {
             let spec = tool.spec();
             assert!(spec.capabilities.iter().any(|one| one == FOR_OPERATOR), "{}", spec.name);

@@ -41,6 +41,8 @@ pub(crate) mod exit {
     pub(crate) const UNREACHABLE: u8 = 15;
     /// The call took effect, but what came of it couldn't be recorded. Not to be repeated.
     pub(crate) const UNRECORDED: u8 = 16;
+    /// The command was done and recorded, but the kernel did not close well. Not to be repeated.
+    pub(crate) const UNCLOSED: u8 = 17;
     /// The task failed.
     pub(crate) const TASK: u8 = 20;
     /// Try again later.
@@ -91,7 +93,7 @@ codes! {
         signature doesn't match. The message names the first bad entry. Nothing is repaired: keep the folder as it is, compare it with a \
         backup or an exported checkpoint, and find out who could write there. New calls are refused until it verifies.";
     AUDIT_OTHER_KEY = "audit.other_key", exit::LEDGER, "The ledger is signed, but not with your key: it is somebody else's, or it is yours from before the key was replaced. That is \
-        not damage: `regent audit verify --ledger DIR --key KEY` verifies it with the key that signed it. Nothing is written to it. `regent audit begin-anew` moves it aside and starts a ledger \
+        not damage: `regent audit verify --ledger DIR --key KEY` verifies it with the key that signed it. Nothing is written to it. `regent audit begin-anew --because REASON` moves it aside and starts a ledger \
         of your own.";
     AUDIT_REPLACED = "audit.replaced", exit::LEDGER, "The ledger in this project isn't the one that was here: it is gone, older than it was, cut short, or another one. A witness in your state folder remembers the head of every lane. \
         `git clean -fdx`, a new clone at the same path, a folder that was removed and made anew, and a backup that was put back by hand all do this; so would someone who wants history to vanish. Nothing is done before you decide: \
@@ -116,6 +118,9 @@ codes! {
         says what the machine lacks.";
     DOCTOR_FAILED = "doctor.failed", exit::ERROR, "At least one check failed. Each names what is wrong and what to do; `regent doctor --fix` repairs what can be \
         repaired without risk.";
+    FOLDER_LINKED = "folder.linked", exit::DENIED, "`.regent`, a folder in it, or a control file of the project is a link, or not what it should be. Tools are kept out of \
+        `.regent` by its name; behind a link the ledger and the policy would be in their reach, and a clone can bring such a link. Look where it leads, remove it, and run \
+        `regent init` or `regent trust` again.";
     FOLDER_NONE = "folder.none", exit::NOT_FOUND, "Neither this folder nor one above it has a `.regent/` folder. `regent init` makes one here.";
     FOLDER_WIDE = "folder.wide", exit::USAGE, "The folder contains your home folder, or a folder where Regent keeps its keys, policy, state or control socket, or \
         lies in one of these: they would be within an agent's reach. This is checked at every start, with links resolved. A folder below your home is fine. Make one \
@@ -138,16 +143,18 @@ codes! {
     OUTCOME_UNRECORDED = "outcome.unrecorded", exit::UNRECORDED, "The call took effect, and then its outcome couldn't be written to the ledger (the disk is full or fails). Don't repeat the command: \
         that would do it twice. The exit status is 16, which no other error has. The message names the call's intent; `regent audit show LANE/SEQ` shows what it was. Check the result yourself, fix the disk, \
         and start Regent again: the next start settles the record, and asks you where it can't know what became of the call.";
+    KERNEL_UNCLOSED = "kernel.unclosed", exit::UNCLOSED, "The command was done, and the ledger has what came of it; then closing the ledger or the shared state failed (the disk is full or \
+        fails). Don't repeat the command. The exit status is 17, which no other error has. Fix the disk; the next start signs and indexes what is left.";
     LEDGER_KEY = "ledger.key", exit::ERROR, "The ledger's signing key in your data folder can't be used. It must be a file of yours that nobody else can read (mode 0600).";
     LEDGER_KEY_MISSING = "ledger.key_missing", exit::LEDGER, "The key that signs your ledgers is gone from your data folder, while ledgers that it signed are remembered. A new key is not made silently: \
-        all your ledgers would look like somebody else's. Put `ledger.key` back from a backup. If it is lost for good, `regent audit begin-anew --new-key` starts the ledger of a project anew; the old \
+        all your ledgers would look like somebody else's. Put `ledger.key` back from a backup. If it is lost for good, `regent audit begin-anew --new-key --because REASON` starts the ledger of a project anew; the old \
         one is kept beside it and still verifies with its public key.";
     LIMIT_FILES = "limit.files", exit::ERROR, "This process may open too few files at once to run a kernel, a sandbox and a ledger. `ulimit -n` shows the limit; `ulimit -n 1024` raises it where the \
         system allows.";
     LIMIT_HIT = "limit.hit", exit::SANDBOX, "The program was stopped because it reached a limit of its grant: wall clock, memory, output, processes. The \
         message says which. A rule's `limits` sets them.";
     MODEL_DIGEST = "model.digest", exit::ERROR, "The weights that came are not those that were asked for: their sha256 differs. Nothing of them was kept. If it happens again, the source has changed.";
-    MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `regent model pull` brings one onto this machine; or `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
+    MODEL_NONE = "model.none", exit::NOT_FOUND, "No model is set up. `regent model pull` downloads one; or `[models.NAME]` in your settings file sets one up; `regent model list` says where that file is.";
     MODEL_SOURCE = "model.source", exit::TEMPORARY, "The weights could not be fetched, or were cut: the message says where it was tried. What came is kept, and the same command goes on from there. Without a hub, \
         `pip` has to be able to download packages.";
     MODEL_WEIGHTS = "model.weights", exit::NOT_FOUND, "There are no weights of this name to pull. The message lists those that there are; others can be put into a folder that `[models.NAME]` of `kind = \"local\"` names as its `file`.";

@@ -51,7 +51,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
         Command::Config(command) => config::run(context, &command),
         Command::Judge(args) => judge::run(context, args).await,
         Command::Doctor(args) => doctor::run(context, &args).await,
-        Command::Gc(args) => gc::run(context, &args),
+        Command::Gc(args) => gc::run(context, &args).await,
         Command::Sandbox(command) => sandbox::run(context, &command).await,
         Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(context, &args),

@@ -3,12 +3,12 @@
 pub(crate) mod generated;
 mod index;
 pub(crate) mod ledger;
+pub(crate) mod policies;
 mod restoring;
 pub(crate) mod skills;
 pub(crate) mod tasks;
 
-use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
 use regent_control as control;
 use regent_egress::{Broker, Network};
@@ -16,8 +16,8 @@ use regent_kernel::{
     Catalogue, Executor, Executors, Host, Kernel, Models, Parts, Policy, UNIDENTIFIED, Workspace, tier,
 };
 use regent_ledger::{Kind as EntryKind, Reader};
+use regent_lookup::Span;
 use regent_models::Hub;
-use regent_policy::{Layer, LoadError, Source, Tallied, Tally};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
@@ -27,27 +27,29 @@ use regent_skills::{Guarded, Skills};
 use regent_store::{self as store, MemoryState, SqliteState};
 use regent_tools::generated::{Checking, Generated};
 use regent_tools::{HostTool, HostTools};
+use regent_vault::Vault;
 
-use crate::bundles;
+use crate::calls;
 use crate::chores::{self, Eraser};
 use crate::codes;
 use crate::context::Context;
-use crate::failure::{Excerpt, Failure, Mark};
+use crate::failure::Failure;
 use crate::judge::{Host as Performer, Judge};
-use crate::manifests;
-use crate::paths::{Paths, Project};
+use crate::past;
+use crate::paths::Project;
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
 use crate::state::Sealed;
-use crate::trust::{self, Trust};
+use crate::trust::Trust;
 use crate::user_namespace;
 use crate::way_out::WayOut;
 use restoring::Restoring;
 
 pub(crate) use ledger::{ledger_key, payload_key};
+pub(crate) use policies::{invalid_policy, load_policy, own_policies, policy, project_policies, tally_key};
 
-/// Entries that `auto` remembers outcomes from.
-const RECALLED_MAX: usize = 1_000;
+/// Calls that `auto` remembers outcomes of.
+const RECALLED_MAX: u32 = 300;
 
 /// A kernel that is up, with its control socket.
 #[derive(Debug)]
@@ -69,10 +71,11 @@ impl Running {
     /// Brings a kernel up in the project that the command was given in. The folder must be trusted.
     pub(crate) async fn boot(context: &Context) -> Result<Self, Failure> {
         let project = context.project()?;
-        Trust::demand(&context.paths, &project)?;
         // Looked at before it is read: a change in between is a change.
         let seen = Seen::of(&context.paths, &project);
-        let policy = policy(&context.paths, Some(&project))?;
+        let controls = Trust::demand(&context.paths, &project)?;
+        context.demand_settings(&controls)?;
+        let policy = policy(&context.paths, Some(&controls))?;
         let mut running = Self::boot_with(context, &project, policy).await?;
         running.reloading = Reloading::start(context, &project, &running.host, seen);
         Ok(running)
@@ -100,7 +103,6 @@ impl Running {
         let state = Arc::new(crate::state::open(&context.paths)?);
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
-        let shared = Arc::clone(&state) as Arc<dyn store::State>;
         let ledger = ledger::ledger(context, project, &vault)?;
         let mut chores = chores::tools(Eraser { ledger: ledger.clone(), clock: Arc::clone(&context.clock) });
         chores.push(Arc::new(Restoring(tasks::snapshots_folder(context, project))));
@@ -111,7 +113,7 @@ impl Running {
             executors: executors(context, &hub, (&skills, generated), chores),
             catalogue,
             workspace,
-            state: Arc::new(Sealed::new(shared, Arc::clone(&vault), context.settings.encrypts_payloads())),
+            state: shared(context, Arc::clone(&state), &vault),
             secrets: vault,
             clock: Arc::clone(&context.clock),
             sponsor: operator_name(),
@@ -119,7 +121,7 @@ impl Running {
         };
         let host = Host::boot(parts).await?;
         tell_in_doubt(context, &host);
-        recall(&hub, &host);
+        recall(context, &hub, project);
         let served = control::Served {
             kernel: host.kernel(),
             operator: host.operator(),
@@ -139,22 +141,13 @@ impl Running {
         })
     }
 
-    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed. If that fails, so does the command: what
-    /// it did may not be recorded.
+    /// Takes the kernel down: running calls end in their outcomes, and the ledger is closed.
     pub(crate) async fn close<T>(self, context: &Context, result: Result<T, Failure>) -> Result<T, Failure> {
         drop(self.reloading);
         drop(self.listening);
         let closed = self.host.shutdown().await;
-        keep_tally(context, &self.state);
-        match (result, closed) {
-            (Ok(_), Err(fault)) => {
-                context
-                    .screen
-                    .say("regent: the command came to its end, but the kernel did not close cleanly\n");
-                Err(fault.into())
-            }
-            (result, _) => result,
-        }
+        policies::keep_tally(context, &self.state);
+        calls::settled(result, closed)
     }
 }
 
@@ -178,8 +171,8 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
         ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
     };
     // What it asks is for the host's person, who is told at once: nobody else should find it.
-    let state = Arc::new(MemoryState::default());
-    let host = standalone(context, executors, Catalogue::default(), state).await?;
+    let shared = (Arc::new(MemoryState::default()) as Arc<dyn store::State>, secrets::vault(context)?);
+    let host = standalone(context, executors, Catalogue::default(), shared).await?;
     let judge = Judge::new(host.kernel(), host.operator(), performer);
     Ok((host, judge))
 }
@@ -192,11 +185,14 @@ pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>)
     let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
     let host = HostTools::new(Broker::new(network, &context.paths.runtime));
     let executors = Executors::new(Arc::new(tools.into_iter().fold(host, HostTools::with_shared)));
-    let state = SqliteState::open(&context.paths.state_db()).map_err(|error| {
-        Failure::new(codes::STATE_UNUSABLE, format!("`{}`: {error}", context.paths.state_db().display()))
-            .help("`regent doctor` checks it")
-    })?;
-    standalone(context, executors, catalogue, Arc::new(state)).await
+    let vault = secrets::vault(context)?;
+    let state = shared(context, Arc::new(crate::state::open(&context.paths)?), &vault);
+    standalone(context, executors, catalogue, (state, vault)).await
+}
+
+/// The database as the kernel sees it: with its questions encrypted where payloads are.
+fn shared(context: &Context, state: Arc<SqliteState>, vault: &Arc<Vault>) -> Arc<dyn store::State> {
+    Arc::new(Sealed::new(state, Arc::clone(vault), context.settings.encrypts_payloads()))
 }
 
 /// A kernel with the ledger of the project, if it is trusted, or with the user's own.
@@ -204,32 +200,26 @@ async fn standalone(
     context: &Context,
     executors: Executors,
     catalogue: Catalogue,
-    state: Arc<dyn store::State>,
+    (state, vault): (Arc<dyn store::State>, Arc<Vault>),
 ) -> Result<Host, Failure> {
     context.paths.make()?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
-    let own = [context.paths.policy(), context.paths.manifest(), context.paths.bundle()];
-    let user = if own.iter().any(|path| path.exists()) {
-        own_policies(&context.paths)?
-    } else {
-        let source = Source::new("the default policy", Layer::User);
-        regent_policy::load(regent_policy::DEFAULT_POLICY, &source).map_err(|error| {
-            Failure::new(codes::INTERNAL, format!("the default policy is not usable: {error}"))
-        })?
-    };
+    let user = policies::own_or_default(&context.paths)?;
     let policy = match &trusted {
-        Some(project) => Policy::layered(user, project_policies(project)?),
+        Some(controls) => {
+            context.demand_settings(controls)?;
+            Policy::layered(user, project_policies(controls)?)
+        }
         None => user,
     };
     let project = match trusted {
-        Some(project) => project,
+        Some(controls) => controls.project().clone(),
         None => {
             let own = context.paths.own_ledger();
             crate::paths::make_private(&own)?;
             Project::at(&own)?
         }
     };
-    let vault = secrets::vault(context)?;
     let own = context.paths.demand_apart(&project)?;
     let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
         Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
@@ -247,127 +237,6 @@ async fn standalone(
         session: session_word()?,
     };
     Ok(Host::boot(parts).await?)
-}
-
-/// The user's policy with the project's below it.
-pub(crate) fn policy(paths: &Paths, project: Option<&Project>) -> Result<Policy, Failure> {
-    let below = |user: Policy| -> Result<Policy, Failure> {
-        Ok(match project {
-            Some(project) => Policy::layered(user, project_policies(project)?),
-            None => user,
-        })
-    };
-    let active = below(own_policies(paths)?)?;
-    let candidate = paths.candidate();
-    if !candidate.is_file() {
-        return Ok(active);
-    }
-    // A candidate that doesn't load is no reason not to work; `policy shadow` says what is wrong with it.
-    let Ok(candidate) = load_policy(&candidate, &candidate.display().to_string(), Layer::User) else {
-        return Ok(active);
-    };
-    if let Ok(mut key) = TALLY_KEY.lock() {
-        *key = Some(tally_key(&candidate));
-    }
-    Ok(active.shadowed(below(candidate)?, Arc::clone(&TALLY)))
-}
-
-/// What a candidate would have said otherwise, in this process.
-static TALLY: LazyLock<Arc<Tally>> = LazyLock::new(Arc::default);
-static TALLY_KEY: Mutex<Option<String>> = Mutex::new(None);
-/// Counts that nobody has asked for in so long are swept.
-const TALLY_KEPT_MS: i64 = 90 * 24 * 60 * 60 * 1000;
-
-/// Where a candidate's counts are kept.
-pub(crate) fn tally_key(candidate: &Policy) -> String {
-    let digest: String = candidate.digest().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("policy/shadow/{digest}")
-}
-
-/// Adds what was counted in this process to what was counted before.
-fn keep_tally(context: &Context, state: &SqliteState) {
-    let (counted, key) = (TALLY.read(), TALLY_KEY.lock().ok().and_then(|key| key.clone()));
-    let Some(key) = key.filter(|_| counted.judged > 0) else { return };
-    let kept = store::change(state, |records| {
-        let before: Tallied = store::load(records, &key)?.unwrap_or_default();
-        store::save(
-            records,
-            &key,
-            &before.plus(counted),
-            context.clock.now_ms().saturating_add(TALLY_KEPT_MS),
-        )
-    });
-    if let Err(error) = kept {
-        context
-            .screen
-            .say(&format!("regent: what the candidate policy would have said isn't counted: {error}\n"));
-    }
-}
-
-/// All that is the user's: the policy, a manifest, the bundle in force, and those of tenants, each of which binds its own agents. Each
-/// decides, and the strictest answer holds.
-pub(crate) fn own_policies(paths: &Paths) -> Result<Policy, Failure> {
-    let mut all: Vec<Policy> = Vec::new();
-    let own = [paths.policy(), paths.manifest()].into_iter().filter(|path| path.exists());
-    for path in own.chain(paths.tenants()) {
-        all.push(load_policy(&path, &path.display().to_string(), Layer::User)?);
-    }
-    if let Some(bundle) = bundles::in_force(paths)? {
-        all.extend(bundle.policies()?);
-    }
-    // What binds a tenant's agents alone is no policy for the rest.
-    if ![paths.policy(), paths.manifest(), paths.bundle()].iter().any(|path| path.exists()) {
-        return Err(no_policy());
-    }
-    let mut all = all.into_iter();
-    let first = all.next().ok_or_else(no_policy)?;
-    Ok(all.fold(first, |so_far, one| Policy::layered(so_far, Some(one))))
-}
-
-fn no_policy() -> Failure {
-    Failure::new(codes::POLICY_NONE, "you have no policy yet, and no policy means deny")
-        .help("run `regent init`")
-}
-
-/// The project's policies, put together; none if it has none.
-pub(crate) fn project_policies(project: &Project) -> Result<Option<Policy>, Failure> {
-    let mut all: Option<Policy> = None;
-    for path in project.policies() {
-        let one = load_policy(&path, &project.short(&path), Layer::Project)?;
-        all = Some(match all {
-            Some(others) => Policy::layered(others, Some(one)),
-            None => one,
-        });
-    }
-    Ok(all)
-}
-
-/// Loads one policy file; its mistakes come with line and column.
-pub(crate) fn load_policy(path: &Path, name: &str, layer: Layer) -> Result<Policy, Failure> {
-    let text = trust::read_control_file(path)?;
-    let source = Source::new(name, layer).beside(manifests::beside(path, &text)?);
-    regent_policy::load(&text, &source).map_err(|error| invalid_policy(name, text, &error))
-}
-
-/// A policy's mistakes, with the lines they are in.
-pub(crate) fn invalid_policy(name: &str, text: String, error: &LoadError) -> Failure {
-    let marks = error.findings.iter().map(|finding| Mark {
-        line: usize::try_from(finding.line).unwrap_or(usize::MAX),
-        column: usize::try_from(finding.column).unwrap_or(usize::MAX),
-        offset: finding.span.start,
-        length: finding.span.end.saturating_sub(finding.span.start),
-        message: finding.message.clone(),
-        help: finding.help.clone(),
-    });
-    let marks: Vec<Mark> = marks.collect();
-    let message = match marks.as_slice() {
-        [one] => format!(
-            "`{name}` is not a usable policy: line {}, column {}: {}",
-            one.line, one.column, one.message
-        ),
-        many => format!("`{name}` is not a usable policy: {} mistakes", many.len()),
-    };
-    Failure::new(codes::POLICY_INVALID, message).excerpt(Excerpt { name: name.to_owned(), text, marks })
 }
 
 fn executors(
@@ -420,24 +289,24 @@ pub(crate) async fn other_tiers() -> Vec<Finding> {
 }
 
 /// What came of the latest calls to models, so that `auto` chooses with that in mind and nobody sends again what a provider refuses.
-/// Where there is nothing to learn nothing is read, and a ledger that can't be read now says so to whoever needs it.
-fn recall(hub: &Hub, host: &Host) {
+/// Where there is nothing to learn nothing is read. The look-up index finds the calls; without it nothing is learnt.
+fn recall(context: &Context, hub: &Hub, project: &Project) {
     let set_up = hub.list();
-    if set_up.len() < 2 && set_up.iter().all(|one| one.remote.is_none()) {
-        return;
+    if set_up.len() >= 2 || set_up.iter().any(|one| one.remote.is_some()) {
+        recall_from(context, hub, project);
     }
-    learn(hub, &host.records().reader());
 }
 
-/// The same from a project's ledger, without a kernel.
-pub(crate) fn recall_from(hub: &Hub, project: &Project) {
-    learn(hub, &Reader::new(&project.audit()));
-}
-
-fn learn(hub: &Hub, reader: &Reader) {
-    let entries = reader.tail(RECALLED_MAX).unwrap_or_default();
-    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Outcome) {
-        hub.learn_from(&entry.body);
+/// The same without a kernel.
+pub(crate) fn recall_from(context: &Context, hub: &Hub, project: &Project) {
+    let Ok(lookup) = past::refreshed(context, &project.audit()) else { return };
+    let reader = Reader::new(&project.audit());
+    for Span { lane, first, last } in lookup.outcomes_of("model.infer", RECALLED_MAX).unwrap_or_default() {
+        let Ok(piece) = reader.lane_since(lane, first) else { continue };
+        let entries = piece.map_while(Result::ok).take_while(|entry| entry.seq <= last);
+        entries
+            .filter(|entry| entry.kind == EntryKind::Outcome)
+            .for_each(|entry| hub.learn_from(&entry.body));
     }
 }
 

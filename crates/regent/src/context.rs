@@ -7,11 +7,12 @@ use regent_kernel::{Clock, SystemClock};
 
 use crate::cli::Global;
 use crate::codes;
+use crate::controls::Controls;
 use crate::failure::Failure;
 use crate::output::Screen;
 use crate::paths::{Paths, Project};
 use crate::settings::Settings;
-use crate::trust::{Standing, Trust};
+use crate::trust::Trust;
 
 /// What every command works with.
 #[derive(Debug, Clone)]
@@ -20,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) paths: Paths,
     /// The settings in force; the project's among them only if it is trusted.
     pub(crate) settings: Settings,
+    /// The project's settings file that is among them.
+    pub(crate) project_settings: Option<String>,
     /// Where output goes.
     pub(crate) screen: Screen,
     /// The folder that the command was given in.
@@ -42,23 +45,40 @@ impl Context {
                 Failure::new(codes::IO, format!("the current folder can't be used: {error}"))
             })?,
         };
-        let project = Project::find(&cwd).ok().filter(|project| {
-            // A damaged record trusts nothing here; the command that needs trust reports it.
-            Trust::load(&paths)
-                .and_then(|trust| trust.standing(project))
-                .is_ok_and(|standing| standing == Standing::Trusted)
-        });
-        let settings = Settings::load(&paths, project.as_ref(), global.no_color)?;
+        // A project that can't be read or isn't trusted has no say here; the command that needs trust reports it.
+        let controls = Project::find(&cwd).and_then(|project| Trust::demand(&paths, &project)).ok();
+        let settings = Settings::load(&paths, controls.as_ref(), global.no_color)?;
+        let project_settings = controls.and_then(|controls| controls.settings().map(str::to_owned));
         let screen = Screen::new(global.json, settings.color());
         Ok(Self {
             paths,
             settings,
+            project_settings,
             screen,
             cwd,
             clock: Arc::new(SystemClock::default()),
             schema: schema.to_owned(),
             passphrase_fd: global.passphrase_fd,
         })
+    }
+
+    /// Refuses if the project's settings in force are not those that were agreed to: they were read before its policy.
+    pub(crate) fn demand_settings(&self, controls: &Controls) -> Result<(), Failure> {
+        if controls.settings() == self.project_settings.as_deref() {
+            return Ok(());
+        }
+        let file = controls.project().settings();
+        let message = format!("`{}` changed while the command started", file.display());
+        Err(Failure::new(codes::FOLDER_UNTRUSTED, message).help("try again"))
+    }
+
+    /// The control files of that project, trusted or not; none where there is no project.
+    pub(crate) fn controls(&self) -> Result<Option<Controls>, Failure> {
+        match self.project() {
+            Ok(project) => Controls::read(&project).map(Some),
+            Err(failure) if failure.code == codes::FOLDER_NONE.id => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// The project that the current folder is in.

@@ -76,6 +76,21 @@ impl Failure {
         Self { code: code.into(), exit, ..Self::new(codes::INTERNAL, message) }
     }
 
+    /// The kernel didn't close well after the command was done. What was done is recorded; it must not be done again.
+    pub(crate) fn unclosed(fault: Fault) -> Self {
+        if let Fault::Unrecorded { .. } = &fault {
+            return fault.into();
+        }
+        Self::new(
+            codes::KERNEL_UNCLOSED,
+            format!("the command finished, but the kernel did not close: {fault}"),
+        )
+        .help(
+            "don't repeat it: it was done, and the ledger has it. Fix the disk; the next start does the rest",
+        )
+        .data(json!({"happened": true}))
+    }
+
     /// A file or folder could not be used.
     pub(crate) fn io(doing: &str, path: &Path, error: &std::io::Error) -> Self {
         let is_full =
@@ -275,7 +290,7 @@ mod tests {
     use regent_kernel::Fault;
     use regent_ledger::{AppendError, Digest, Ledger, LedgerKey};
 
-    use super::Failure;
+    use super::{Failure, StateError};
     use crate::codes;
 
     #[test]
@@ -291,6 +306,13 @@ mod tests {
         assert!(!help.contains("nothing was done"), "{help}");
         // Nobody else ends with it, and the other case still says that nothing was done.
         assert_eq!(codes::all().iter().filter(|code| code.exit == 16).count(), 1);
+        // A close that fails after the command was done is neither.
+        for fault in [Fault::Ledger(AppendError::Full), Fault::State(StateError::Full)] {
+            let unclosed = crate::calls::settled(Ok(()), Err(fault)).unwrap_err();
+            assert_eq!((unclosed.code.as_ref(), unclosed.exit), ("kernel.unclosed", 17));
+            let said = format!("{} {:?}", unclosed.message, unclosed.help);
+            assert!(said.contains("don't repeat") && !said.contains("nothing was done"), "{said}");
+        }
         let nothing = Failure::from(Fault::Ledger(AppendError::Full));
         assert_eq!((nothing.code.as_ref(), nothing.exit), ("ledger.unwritable", 75));
         assert!(nothing.help.as_deref().unwrap().contains("nothing was done"));

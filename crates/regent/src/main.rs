@@ -10,6 +10,7 @@ mod codes;
 mod commands;
 mod compose;
 mod context;
+mod controls;
 mod covered;
 mod diff;
 mod failure;

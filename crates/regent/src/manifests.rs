@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use regent_policy::acs::Manifest;
 
 use crate::codes;
+use crate::controls;
 use crate::failure::Failure;
-use crate::trust;
 
 /// Files of one policy.
 const FILES_MAX: usize = 64;
@@ -16,19 +16,26 @@ const DEPTH_MAX: usize = 8;
 
 /// The texts that a policy file refers to, by the names that it has for them.
 pub(crate) fn beside(path: &Path, text: &str) -> Result<BTreeMap<String, String>, Failure> {
-    referred(path, text)?
-        .into_iter()
-        .map(|(name, file)| Ok((name, trust::read_control_file(&file)?)))
-        .collect()
+    beside_by(path, text, controls::read_file)
+}
+
+/// The same, with what gives the text of each file.
+pub(crate) fn beside_by(
+    path: &Path,
+    text: &str,
+    read: impl Fn(&Path) -> Result<String, Failure>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    referred(path, text)?.into_iter().map(|(name, file)| Ok((name, read(&file)?))).collect()
 }
 
 /// Where they are. A file that can't be read here is reported by whoever loads the policy.
 pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
-    let found = trust::read_control_file(path).and_then(|text| referred(path, &text));
+    let found = controls::read_file(path).and_then(|text| referred(path, &text));
     found.unwrap_or_default().into_iter().map(|(_, file)| file).collect()
 }
 
-fn referred(path: &Path, text: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+/// The files that a manifest refers to, with the names that it has for them.
+pub(crate) fn referred(path: &Path, text: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
     // What can't be read as a manifest is refused when it is loaded, and refers to nothing.
     let names = if Manifest::may_be_one(text) {
         Manifest::load(text).map(|one| one.refers_to())

@@ -7,6 +7,7 @@ use regent_kernel::{Overlap, OwnFolders};
 use regent_ledger::Digest;
 
 use crate::codes;
+use crate::controls;
 use crate::failure::Failure;
 
 /// A socket's path has 107 bytes at most; `/regent/`, a process id and an ending have to fit behind this.
@@ -57,8 +58,10 @@ impl Paths {
     }
 
     /// Refuses a folder that contains or is the home folder, or that contains, is, or lies in a folder of Regent's own: its keys, its
-    /// policy and its control socket would be within an agent's reach. Checked at every start, because folders and links move.
+    /// policy and its control socket would be within an agent's reach. The same goes for a folder of Regent's own inside it that is a link.
+    /// Checked at every start, because folders and links move.
     pub(crate) fn demand_apart(&self, project: &Project) -> Result<OwnFolders, Failure> {
+        controls::demand_folders(project)?;
         let refused = |overlap: Overlap| {
             let message = format!("`{}` can't be a workspace: {overlap}", project.root.display());
             let help = match overlap {
@@ -70,6 +73,12 @@ impl Paths {
             Failure::new(codes::FOLDER_WIDE, message).help(help)
         };
         let own = [&self.config, &self.data, &self.state, &self.runtime].map(PathBuf::clone);
+        // The environment can name any home; the system's own record names the one that has the user's files.
+        if let Some(home) = recorded_home().filter(|home| may_exist(home)) {
+            OwnFolders::resolve([], Some(home))
+                .and_then(|homes| homes.check(&project.root))
+                .map_err(refused)?;
+        }
         let own = OwnFolders::resolve(own, absolute("HOME")).map_err(refused)?;
         // What belongs to no project is recorded in a folder of our own, where there is nothing but that ledger.
         let is_own_ledger = self.own_ledger().canonicalize().is_ok_and(|ledger| ledger == project.root);
@@ -90,14 +99,23 @@ impl Paths {
     }
 
     /// Policies that bind some agents only, one file for each tenant, in the order of their names.
-    pub(crate) fn tenants(&self) -> Vec<PathBuf> {
-        let files = std::fs::read_dir(self.config.join("tenants")).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = files
-            .map(|file| file.path())
-            .filter(|path| path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml"))
-            .collect();
+    pub(crate) fn tenants(&self) -> Result<Vec<PathBuf>, Failure> {
+        let folder = self.config.join("tenants");
+        let fail = |error: &std::io::Error| Failure::io("read", &folder, error);
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(_) if !may_exist(&folder) => return Ok(Vec::new()),
+            Err(error) => return Err(fail(&error)),
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|error| fail(&error))?.path();
+            if path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml") {
+                files.push(path);
+            }
+        }
         files.sort();
-        files
+        Ok(files)
     }
 
     /// An ACS manifest of the user's, beside their policy.
@@ -162,7 +180,7 @@ impl Paths {
         self.state.join("wasm")
     }
 
-    /// The counter that tells when a project's ledger was rolled back to an older copy.
+    /// The heads of a project's ledger, which tell when it was rolled back to an older copy.
     pub(crate) fn witness(&self, root: &Path) -> PathBuf {
         let name = Digest::of(root.as_os_str().as_encoded_bytes()).to_string();
         self.state.join("witness").join(name)
@@ -221,6 +239,18 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), Failure> 
     Ok(())
 }
 
+/// The home folder that `/etc/passwd` has for this user, if it is one of their own.
+fn recorded_home() -> Option<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
+    let home = passwd.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [_, _, id, _, _, home, ..] = fields.as_slice() else { return None };
+        (id.parse() == Ok(uid)).then(|| PathBuf::from(home))
+    });
+    home.filter(|home| home.is_absolute() && home.parent().is_some())
+}
+
 fn absolute(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
@@ -232,6 +262,9 @@ pub(crate) struct Project {
     pub(crate) root: PathBuf,
 }
 
+/// What git leaves out of `.regent`: the ledger, and ledgers that were moved aside.
+pub(crate) const IGNORED: &str = "audit*\n";
+
 /// Files that make a folder a project. Each that exists narrows further what may be done there.
 pub(crate) const POLICY_FILES: [&str; 4] =
     [".regent/policy.yml", ".regent/acs.yml", ".agentzero/policy.yml", ".agents/security.md"];
@@ -240,8 +273,10 @@ impl Project {
     /// The nearest folder upwards that is a project.
     pub(crate) fn find(from: &Path) -> Result<Self, Failure> {
         let real = from.canonicalize().map_err(|error| Failure::io("enter", from, &error))?;
+        // What can't be looked at counts: leaving a project out would leave out its policy.
         let is_project = |folder: &&Path| {
-            folder.join(".regent").is_dir() || POLICY_FILES.iter().any(|file| folder.join(file).is_file())
+            may_exist(&folder.join(".regent"))
+                || POLICY_FILES.iter().any(|file| may_exist(&folder.join(file)))
         };
         match real.ancestors().find(is_project) {
             Some(root) => Ok(Self { root: root.to_owned() }),

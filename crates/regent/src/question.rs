@@ -3,7 +3,9 @@
 
 use std::io::Read as _;
 
-use regent_kernel::{Attention, Digest, Host, LedgerPlace, OpenQuestion, Reader, Ticket, Traced};
+use regent_kernel::{
+    Attention, Digest, Host, LedgerPlace, OpenQuestion, PathError, Reader, Ticket, TicketId, Traced,
+};
 use serde_json::Value;
 
 use crate::covered::{self, Covered};
@@ -90,6 +92,14 @@ pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket, length: Le
     let question = OpenQuestion { intent: question.intent.or(Some(place)), ..question };
     let covered = covered::count(&Reader::on(kernel.ledger().storage()), &[&question]);
     view(screen, kernel, &question, covered.first().and_then(Option::as_ref), length)
+}
+
+/// Why an approval isn't taken yet.
+pub(crate) fn unseen_help(id: &TicketId) -> String {
+    let id = term::inline(&id.0);
+    format!(
+        "parts of the call were left out above; if they can't be shown, `regent approve {id} --unseen` approves it all the same"
+    )
 }
 
 /// The text as it grows, and whether anything of the call was left out.
@@ -294,7 +304,9 @@ impl Asked {
         }
         let digest: Digest = text("/args/sha256")?.parse().ok()?;
         let args = kernel.ledger().payload(&digest).ok()??;
-        Some(Self { tool: text("/tool/name")?.to_owned(), args: serde_json::from_slice(&args).ok()? })
+        // An operation without a tool, such as `model.infer`, goes by its own name.
+        let tool = text("/tool/name").or_else(|| text("/op"))?.to_owned();
+        Some(Self { tool, args: serde_json::from_slice(&args).ok()? })
     }
 
     fn arg(&self, name: &str) -> &str {
@@ -355,7 +367,12 @@ impl Asked {
 
 /// What a file has now; nothing if there is none, and no difference if it can't be shown.
 fn present(kernel: &Host, path: &str) -> Option<String> {
-    let Ok(file) = kernel.workspace().open_read(path) else { return Some(String::new()) };
+    let file = match kernel.workspace().open_read(path) {
+        Ok(file) => file,
+        Err(PathError::NotFound) => return Some(String::new()),
+        // It is there, and a difference against nothing would show it as new.
+        Err(_) => return None,
+    };
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
     (text.len() as u64 <= FILE_BYTES_MAX).then_some(text)
@@ -366,6 +383,10 @@ fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
+    }
+    // A line break in a word would begin a line that looks like another argument.
+    if word.chars().any(char::is_control) {
+        return format!("$'{}'", word.escape_default().to_string().replace("\\\"", "\""));
     }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
@@ -394,6 +415,13 @@ mod tests {
             "    to decides who or what is affected; it is from what others can write in `mail`"
         ));
         assert!(shown.ends_with("    text is from the request\n") && !shown.contains('\u{1b}'), "{shown}");
+    }
+
+    #[test]
+    fn b14_a_word_with_a_line_break_stays_on_its_line() {
+        assert_eq!(quoted("\nnetwork: false\n"), "$'\\nnetwork: false\\n'");
+        assert_eq!(quoted("it's\there"), "$'it\\'s\\there'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
     }
 
     #[test]

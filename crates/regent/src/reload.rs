@@ -40,8 +40,9 @@ impl Seen {
             (path, found)
         };
         let own = [paths.policy(), paths.candidate(), paths.manifest()];
+        // A folder that can't be read any more is a change, and loading the policies reports it.
         let policies: Vec<PathBuf> =
-            own.into_iter().chain(paths.tenants()).chain(project.policies()).collect();
+            own.into_iter().chain(paths.tenants().unwrap_or_default()).chain(project.policies()).collect();
         let referred: Vec<PathBuf> = policies.iter().flat_map(|policy| manifests::files(policy)).collect();
         // A bundle is believed by the keys in the settings.
         let others = [paths.bundle(), paths.bundle_record(), paths.settings()];
@@ -90,7 +91,7 @@ async fn follow(context: Context, project: Project, kernel: Host, mut seen: Seen
 
 /// The same way in as at the start: the folder must be trusted as it is now, and every file must load.
 async fn replace(context: &Context, project: &Project, kernel: &Host) -> Result<(), Failure> {
-    Trust::demand(&context.paths, project)?;
-    let policy = compose::policy(&context.paths, Some(project))?;
+    let controls = Trust::demand(&context.paths, project)?;
+    let policy = compose::policy(&context.paths, Some(&controls))?;
     Ok(kernel.replace_policy(policy).await?)
 }

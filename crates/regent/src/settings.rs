@@ -12,10 +12,10 @@ use toml_edit::{Document, DocumentMut, Item};
 
 use crate::bundles;
 use crate::codes;
+use crate::controls::{self, Controls};
 use crate::failure::{Excerpt, Failure, Mark};
 use crate::output::Color;
-use crate::paths::{Paths, Project};
-use crate::trust;
+use crate::paths::Paths;
 
 /// What is never removed.
 const FOREVER: &str = "forever";
@@ -169,7 +169,7 @@ const MODEL_SECTIONS: [&str; 2] = ["models", "router"];
 
 impl Settings {
     /// Everything that applies, the project's file only if one is given (it must be trusted by then).
-    pub(crate) fn load(paths: &Paths, project: Option<&Project>, no_color: bool) -> Result<Self, Failure> {
+    pub(crate) fn load(paths: &Paths, project: Option<&Controls>, no_color: bool) -> Result<Self, Failure> {
         let mut settings = Self(
             KEYS.iter().map(|key| (key.name, (key.default.to_owned(), Origin::Default))).collect(),
             models(&paths.settings())?,
@@ -303,7 +303,7 @@ pub(crate) fn set(path: &Path, name: &str, value: &str) -> Result<(), Failure> {
     let key = key(name)?;
     check(key, value).map_err(|why| Failure::new(codes::CONFIG_VALUE, why))?;
     read_file(path)?;
-    let text = if path.is_file() { trust::read_control_file(path)? } else { String::new() };
+    let text = controls::read_if_there(path)?.unwrap_or_default();
     let mut document: DocumentMut = text
         .parse()
         .map_err(|error: toml_edit::TomlError| invalid(path, &text, error.span(), error.message()))?;
@@ -373,26 +373,23 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
 type Read = (&'static Key, String, Origin);
 
 /// A project's file has no say in which models there are: where conversations go is the user's own.
-fn read_project(project: &Project) -> Result<Vec<Read>, Failure> {
-    let path = project.settings();
-    if path.exists() {
-        let text = trust::read_control_file(&path)?;
-        let document = Document::parse(text.as_str())
-            .map_err(|error| invalid(&path, &text, error.span(), error.message()))?;
+fn read_project(controls: &Controls) -> Result<Vec<Read>, Failure> {
+    let path = controls.project().settings();
+    let text = controls.settings();
+    if let Some(text) = text {
+        let document =
+            Document::parse(text).map_err(|error| invalid(&path, text, error.span(), error.message()))?;
         if let Some((name, item)) = document.iter().find(|(name, _)| MODEL_SECTIONS.contains(name)) {
             let why = format!("`{name}` can't be set by a project");
-            return Err(invalid(&path, &text, item.span(), &why).help("set it in your own file"));
+            return Err(invalid(&path, text, item.span(), &why).help("set it in your own file"));
         }
     }
-    read_file(&path)
+    read_values(&path, text)
 }
 
 /// The models that a file sets up.
 fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
-    if !path.exists() {
-        return Ok(regent_models::Settings::default());
-    }
-    let text = trust::read_control_file(path)?;
+    let Some(text) = controls::read_if_there(path)? else { return Ok(regent_models::Settings::default()) };
     // What isn't TOML at all is found, and better described, by whoever reads the rest.
     if Document::parse(text.as_str()).is_err() {
         return Ok(regent_models::Settings::default());
@@ -407,29 +404,30 @@ fn models(path: &Path) -> Result<regent_models::Settings, Failure> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<Read>, Failure> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = trust::read_control_file(path)?;
-    let document = Document::parse(text.as_str())
-        .map_err(|error| invalid(path, &text, error.span(), error.message()))?;
+    read_values(path, controls::read_if_there(path)?.as_deref())
+}
+
+fn read_values(path: &Path, text: Option<&str>) -> Result<Vec<Read>, Failure> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let document =
+        Document::parse(text).map_err(|error| invalid(path, text, error.span(), error.message()))?;
     let mut values = Vec::new();
     for (section, item) in document.iter().filter(|(section, _)| !MODEL_SECTIONS.contains(section)) {
         let Some(table) = item.as_table_like() else {
             return Err(invalid(
                 path,
-                &text,
+                text,
                 item.span(),
                 &format!("`{section}` is not a section of settings"),
             ));
         };
         for (field, item) in table.iter() {
-            let fail = |why: &str| invalid(path, &text, item.span(), why);
+            let fail = |why: &str| invalid(path, text, item.span(), why);
             let name = format!("{section}.{field}");
             let key = key(&name).map_err(|failure| fail(&failure.message))?;
             let value = scalar(item).ok_or_else(|| fail(&format!("`{name}` has to be text")))?;
             check(key, &value).map_err(|why| fail(&why))?;
-            let line = item.span().map_or(1, |span| place(&text, span.start).0);
+            let line = item.span().map_or(1, |span| place(text, span.start).0);
             values.push((key, value, Origin::File(path.to_owned(), line)));
         }
     }

@@ -14,8 +14,6 @@ pub(crate) use sealed::Sealed;
 
 /// A file system with less room than this is full: SQLite needs a page of each of its files.
 const ROOM_BYTES_MIN: u64 = 128 << 10;
-/// What SQLite keeps beside the file.
-const BESIDE: [&str; 3] = ["", "-wal", "-shm"];
 
 /// Opens it, or makes it where there never was one.
 pub(crate) fn open(paths: &Paths) -> Result<SqliteState, Failure> {
@@ -85,7 +83,8 @@ pub(crate) fn failed(paths: &Paths, error: &StateError) -> Failure {
 
 /// The same for a failure that has no path.
 pub(crate) fn full(message: String) -> Failure {
-    Failure::new(codes::STATE_FULL, message).help("make room, then try again; nothing was done")
+    Failure::new(codes::STATE_FULL, message)
+        .help("make room (`df`), or look at the disk (`dmesg`), then try again; nothing was done")
 }
 
 /// Whether nothing more can be written in a folder.
@@ -94,18 +93,21 @@ pub(crate) fn is_full(folder: &Path) -> bool {
     free.is_ok_and(|free| free < ROOM_BYTES_MIN)
 }
 
+/// A database and what SQLite keeps beside it.
+pub(crate) fn database_files(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|end| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    })
+}
+
 /// Moves a database that can't be used away and starts a new one. Says where the old one is; nothing if there was none.
 pub(crate) fn start_anew(paths: &Paths, now_ms: i64) -> Result<Option<PathBuf>, Failure> {
     let path = paths.state_db();
     let aside = paths.state.join(format!("state.damaged-{now_ms}.db"));
     let mut moved = None;
-    for end in BESIDE {
-        let with_end = |path: &Path| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(end);
-            PathBuf::from(name)
-        };
-        let (from, to) = (with_end(&path), with_end(&aside));
+    for (from, to) in database_files(&path).into_iter().zip(database_files(&aside)) {
         if !paths::may_exist(&from) {
             continue;
         }

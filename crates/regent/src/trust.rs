@@ -5,20 +5,18 @@
 mod offer;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use regent_ledger::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::codes;
+use crate::controls::Controls;
 use crate::failure::Failure;
-use crate::manifests;
 use crate::paths::{self, Paths, Project};
 
 pub(crate) use offer::Offer;
-
-/// A policy file larger than this isn't one.
-const CONTROL_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// What the user has agreed to.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -62,33 +60,40 @@ impl Trust {
         })
     }
 
-    /// How a folder stands now.
-    pub(crate) fn standing(&self, project: &Project) -> Result<Standing, Failure> {
-        let Some(trusted) = self.folders.get(&key(project)) else { return Ok(Standing::Never) };
-        let now = digests(project)?;
+    /// How a folder stands with these control files.
+    pub(crate) fn standing(&self, controls: &Controls) -> Standing {
+        let Some(trusted) = self.folders.get(&key(controls.project())) else { return Standing::Never };
+        let now = controls.digests();
         if now == trusted.files {
-            return Ok(Standing::Trusted);
+            return Standing::Trusted;
         }
         let differs = |name: &&String| now.get(*name) != trusted.files.get(*name);
         let changed = now.keys().chain(trusted.files.keys()).find(differs).cloned().unwrap_or_default();
-        Ok(Standing::Changed(changed))
+        Standing::Changed(changed)
     }
 
-    /// Refuses a folder that isn't trusted as it is.
-    pub(crate) fn demand(paths: &Paths, project: &Project) -> Result<(), Failure> {
-        let why = match Self::load(paths)?.standing(project)? {
-            Standing::Trusted => return Ok(()),
-            Standing::Never => format!("you have not trusted `{}` yet", project.root.display()),
+    /// Refuses a folder that isn't trusted as it is. What the caller puts in force are the files that were compared here.
+    pub(crate) fn demand(paths: &Paths, project: &Project) -> Result<Controls, Failure> {
+        let trust = Self::load(paths)?;
+        let never = || format!("you have not trusted `{}` yet", project.root.display());
+        // Nothing of a folder is read that was never trusted.
+        if !trust.folders.contains_key(&key(project)) {
+            return Err(untrusted(never()));
+        }
+        let controls = Controls::read(project)?;
+        let why = match trust.standing(&controls) {
+            Standing::Trusted => return Ok(controls),
+            Standing::Never => never(),
             Standing::Changed(file) => {
                 format!("`{file}` has changed since you trusted `{}`", project.root.display())
             }
         };
-        Err(Failure::new(codes::FOLDER_UNTRUSTED, why).help("look at it, then run `regent trust`"))
+        Err(untrusted(why))
     }
 
     /// The project whose policy binds calls that are made in this folder, if one was ever trusted. What changed since, what is gone, and
     /// a folder that stands between here and the trusted one are refusals: leaving the policy out would widen what may be done.
-    pub(crate) fn of_judged(paths: &Paths, cwd: &Path) -> Result<Option<Project>, Failure> {
+    pub(crate) fn of_judged(paths: &Paths, cwd: &Path) -> Result<Option<Controls>, Failure> {
         let trust = Self::load(paths)?;
         let real = cwd.canonicalize().map_err(|error| Failure::io("enter", cwd, &error))?;
         let known = real.ancestors().map(|root| Project { root: root.to_owned() });
@@ -105,15 +110,26 @@ impl Trust {
                 return Err(Failure::new(codes::FOLDER_UNTRUSTED, message)
                     .help("look at it, then run `regent trust` there, or remove its `.regent`"));
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            // Its control files are gone, which the comparison finds.
+            Err(failure) if failure.code == codes::FOLDER_NONE.id => {}
+            Err(failure) => return Err(failure),
         }
-        Self::demand(paths, &trusted)?;
-        Ok(Some(trusted))
+        Self::demand(paths, &trusted).map(Some)
     }
 
-    /// The folders that are trusted, as far as their names are text.
-    pub(crate) fn roots(&self) -> Vec<PathBuf> {
-        self.folders.keys().map(PathBuf::from).collect()
+    /// The folders that are trusted.
+    pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, Failure> {
+        let root = |key: &String| {
+            root_of(key).ok_or_else(|| {
+                Failure::new(
+                    codes::STATE_FILE,
+                    format!("the record of trusted folders has `{key}`, which is no path"),
+                )
+                .help("`regent trust` trusts folders anew; remove that one from the record")
+            })
+        };
+        self.folders.keys().map(root).collect()
     }
 
     /// The digests that a folder was trusted with.
@@ -139,7 +155,7 @@ impl Trust {
     pub(crate) fn renew(paths: &Paths, project: &Project, file: &Path) -> Result<(), Failure> {
         Self::change(paths, |trust| {
             let name = project.short(file).into_owned();
-            let now = digests(project)?.remove(&name);
+            let now = Controls::read(project)?.digests().remove(&name);
             if let Some(trusted) = trust.folders.get_mut(&key(project)) {
                 match now {
                     Some(digest) => drop(trusted.files.insert(name, digest)),
@@ -189,53 +205,56 @@ impl Trust {
     }
 }
 
-/// The files of a project that act: its policies with what they refer to, its settings, and the lock of its skills.
-fn control_files(project: &Project) -> Vec<PathBuf> {
-    let others = [project.settings(), project.skills_lock()];
-    let policies = project.policies();
-    let referred: Vec<PathBuf> = policies.iter().flat_map(|policy| manifests::files(policy)).collect();
-    policies
-        .into_iter()
-        .chain(referred)
-        .chain(others.into_iter().filter(|file| paths::may_exist(file)))
-        .collect()
-}
-
-fn digests(project: &Project) -> Result<BTreeMap<String, String>, Failure> {
-    let one = |path: PathBuf| {
-        let text = read_control_file(&path)?;
-        Ok((project.short(&path).into_owned(), Digest::of(text.as_bytes()).to_string()))
-    };
-    control_files(project).into_iter().map(one).collect()
-}
-
-/// Reads a policy or settings file: text, and of a size that such files have.
-pub(crate) fn read_control_file(path: &Path) -> Result<String, Failure> {
-    let fail = |error: &std::io::Error| Failure::io("read", path, error);
-    let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
-    if length > CONTROL_FILE_BYTES_MAX {
-        let message =
-            format!("`{}` has {length} bytes; at most {CONTROL_FILE_BYTES_MAX} are read", path.display());
-        return Err(Failure::new(codes::POLICY_INVALID, message));
-    }
-    let bytes = std::fs::read(path).map_err(|error| fail(&error))?;
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::new(
-            codes::POLICY_INVALID,
-            format!("`{}` is not text: byte {at} is not UTF-8", path.display()),
-        )
-    })
-}
-
 fn key(project: &Project) -> String {
     // Two folders whose names differ only in bytes that aren't text must not share trust.
     project.root.as_os_str().as_encoded_bytes().escape_ascii().to_string()
 }
 
+fn untrusted(why: String) -> Failure {
+    Failure::new(codes::FOLDER_UNTRUSTED, why).help("look at it, then run `regent trust`")
+}
+
+/// The path that a key stands for.
+fn root_of(key: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(key.len());
+    let mut rest = key.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        bytes.push(match rest.next()? {
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'n' => b'\n',
+            quoted @ (b'\'' | b'"' | b'\\') => quoted,
+            b'x' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            _unknown => return None,
+        });
+    }
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_path_comes_back_from_its_key() {
+        for name in ["/home/ana/M\u{fa}sica/p", "/srv/it's", "/a\"b\\c", "/tab\there\nand", "/plain"] {
+            let project = Project { root: PathBuf::from(name) };
+            assert_eq!(root_of(&key(&project)), Some(project.root), "{name}");
+        }
+        let bytes: Vec<u8> = (1..=255).collect();
+        let project = Project { root: PathBuf::from(OsString::from_vec(bytes)) };
+        assert_eq!(root_of(&key(&project)), Some(project.root));
+        for wrong in ["/a\\", "/a\\q", "/a\\xg0", "/a\\x"] {
+            assert_eq!(root_of(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn a_changed_control_file_needs_trusting_again() {
@@ -244,10 +263,11 @@ mod tests {
         std::fs::create_dir_all(root.join(".regent")).unwrap();
         std::fs::write(root.join(".regent/policy.yml"), "version: 1").unwrap();
         let project = Project::at(&root).unwrap();
-        let standing = || Trust::load(&paths).unwrap().standing(&project).unwrap();
+        let standing = || Trust::load(&paths).unwrap().standing(&Controls::read(&project).unwrap());
 
         assert_eq!(standing(), Standing::Never);
-        let grant = |now_ms| Trust::grant(&paths, &project, digests(&project).unwrap(), now_ms).unwrap();
+        let digests = || Controls::read(&project).unwrap().digests();
+        let grant = |now_ms| Trust::grant(&paths, &project, digests(), now_ms).unwrap();
         grant(1);
         assert_eq!(standing(), Standing::Trusted);
         std::fs::write(root.join(".regent/policy.yml"), "version: 2").unwrap();

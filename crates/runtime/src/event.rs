@@ -86,6 +86,13 @@ pub enum Event {
         /// After which step.
         step: String,
     },
+    /// A snapshot of the workspace could not be taken: the task goes on, and can't be rolled back to here.
+    NoSnapshot {
+        /// After which step.
+        step: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// Where events go. Cloning shares it.

@@ -20,7 +20,7 @@ use tokio::sync::{broadcast, watch};
 use crate::agent::{Answer, Craft, first_question};
 use crate::door::{Ancestor, Asker, Used, is_before};
 use crate::event::{Event, Events};
-use crate::snapshot::{Pruned, RestoreArgs, Restored, Retention, SnapshotError, Snapshots};
+use crate::snapshot::{RestoreArgs, Restored, SnapshotError, Snapshots};
 use crate::stop::{Stop, Wish};
 use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
 use attempt::Replaying;
@@ -378,13 +378,6 @@ impl Runtime {
         Ok(restored)
     }
 
-    /// Removes the snapshots that nobody needs any more, and says how many.
-    pub async fn prune_snapshots(&self, retention: Retention) -> Result<Pruned, TaskError> {
-        let now_ms = self.0.kernel.now_ms();
-        let kept = retention.kept(&self.tasks()?, now_ms);
-        self.with_snapshots(move |store, _| store.keep_only(&kept, now_ms)).await
-    }
-
     async fn with_snapshots<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Snapshots, &Workspace) -> Result<T, SnapshotError> + Send + 'static,
@@ -399,7 +392,7 @@ impl Runtime {
 
     /// All tasks of the ledger, the oldest first.
     pub fn tasks(&self) -> Result<Vec<TaskView>, TaskError> {
-        let tapes = task::read(&self.0.owner.records, |_| true)?;
+        let tapes = task::read_all(&self.0.owner.records, self.0.options.index.as_deref())?;
         let mut views = Vec::new();
         for tape in tapes.values() {
             views.extend(tape.view(&self.payloads())?);

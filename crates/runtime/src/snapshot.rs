@@ -6,7 +6,8 @@
 //! last snapshot, so a snapshot costs one look at each name and the reading of what changed.
 //!
 //! Left alone, both ways, and named in the snapshot: files that hold secrets (no snapshot has them in clear), FIFOs, sockets and
-//! devices, files with a further name outside, what can't be read, names that aren't text. Names in [`SnapshotOptions::excluded`] are
+//! devices, files with a further name outside, what can't be read, names that aren't text, and what is too large, too deep or too much: an
+//! agent that makes such a thing must not make snapshots impossible. Names in [`SnapshotOptions::excluded`] are
 //! left alone without a word. `.gitignore` means nothing here: an agent changes ignored files too.
 
 mod cache;
@@ -37,7 +38,7 @@ pub use tool::{RESTORE, RestoreArgs, restore_spec, run_restore};
 /// So many files may be read again by the next process before what is known of them is written down anew.
 const UNSAVED_MAX: usize = 256;
 /// A snapshot this young may not be in the ledger yet.
-const YOUNG_MS: i64 = 60 * 60 * 1_000;
+pub const YOUNG_MS: i64 = 60 * 60 * 1_000;
 
 /// A snapshot can't be taken or put back.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +46,6 @@ pub enum SnapshotError {
     /// There is no such snapshot.
     #[error("there is no snapshot `{}`", .0.escape_debug())]
     Unknown(String),
-    /// Too many files, or too much in them.
-    #[error("the workspace is too large for a snapshot: {0}")]
-    TooLarge(String),
     /// What is in the store is not what was put there.
     #[error("the snapshot store is damaged: {0}")]
     Damaged(String),
@@ -73,6 +71,8 @@ pub struct SnapshotOptions {
     pub items_max: usize,
     /// Content at most.
     pub bytes_max: u64,
+    /// Content of one file at most: it is held in memory while it is read.
+    pub file_bytes_max: u64,
     /// Whether a file holds secrets, by its path: then no snapshot has it.
     pub is_secret: fn(&str) -> bool,
 }
@@ -84,6 +84,7 @@ impl Default for SnapshotOptions {
             excluded: excluded.map(str::to_owned).into(),
             items_max: 200_000,
             bytes_max: 4 << 30,
+            file_bytes_max: 256 << 20,
             is_secret: holds_secrets,
         }
     }
@@ -157,6 +158,8 @@ pub enum Why {
     Mount,
     /// Its name, or where it leads, isn't text.
     Name,
+    /// A file that is too large, a folder that lies too deep, or the rest of a folder behind too many files.
+    TooLarge,
 }
 
 impl Why {
@@ -169,6 +172,7 @@ impl Why {
             Self::Unreadable => "can't be read",
             Self::Mount => "is another file system",
             Self::Name => "has a name that isn't text",
+            Self::TooLarge => "is too large, too deep or too much for a snapshot",
         }
     }
 }
@@ -392,7 +396,8 @@ impl Snapshots {
         self.publish(&text, &self.cache())
     }
 
-    /// What time the file system has: that of a file which was made just now.
+    /// What time the store's file system has: that of a file which was made just now. A workspace on another machine's disk may have another
+    /// time; a file there that changes twice within that difference, and keeps its size, can be taken for unchanged.
     fn now_ns(&self) -> Result<i128, SnapshotError> {
         let place = self.folder.join("clock");
         remove_if_there(&place)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use regent_kernel::{
     BoxFuture, Class, Confidentiality, ExecuteError, Executor, Integrity, Label, Limits as Permitted, Op,
-    Permit, Principal, RawOutput, Spent, Suspension, ToolSpec, tier,
+    Permit, Principal, RawOutput, Spent, Suspension, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,8 +33,8 @@ const LAUNCHES_MAX: u32 = 3;
 
 /// The kernel's own deadline comes first, so that it is the kernel that says "timed out".
 pub(crate) const AFTER_KERNEL_MS: u64 = 1_000;
-/// Nobody vouches for it; how secret it is, nobody knows.
-const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, ..ToolSpec::UNKNOWN_OUTPUT };
+/// Nobody vouches for it; it is as secret as what a program without a network prints.
+const FROM_THE_WEB: Label = Label { integrity: Integrity::Web, confidentiality: Confidentiality::Private };
 /// Larger than any machine, small enough not to wrap in the kernel's arithmetic.
 const BYTES_MAX: u64 = 1 << 40;
 

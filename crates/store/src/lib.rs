@@ -85,8 +85,10 @@ pub enum StateError {
         /// What we understand.
         known: i64,
     },
-    /// There is no room.
-    #[error("there is no room left for the shared state, on the disk or within the limit of this process")]
+    /// Nothing can be written. SQLite doesn't tell no room, a limit and a failing disk apart.
+    #[error(
+        "the shared state can't be written: there is no room on the disk or within the limit of this process, or the disk fails"
+    )]
     Full,
     /// A key or a value is larger than its limit.
     #[error("`{0}` is too large for the shared state")]

@@ -96,10 +96,15 @@ fn program(
         reversible: false,
         // The weakest first: policy may raise it, and a program that is static can be a guest.
         tiers: vec![Tier::Process, Tier::Microvm],
+        output: PROGRAM,
         cost: CostClass::Moderate,
         ..built_in()
     }
 }
+
+/// A program sees the workspace without what holds secrets, and the system's own files: what it prints is as secret as files outside the
+/// workspace are taken for.
+const PROGRAM: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };
 
 /// Arguments and environments are left out because they hold secrets; names of other users' processes are theirs.
 const PROCESSES: Label = Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Private };

@@ -5,6 +5,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+
 use super::{Appender, Existing, Lock, Stat, Storage};
 
 /// A folder. Files in it are for the owner alone, and no symbolic link is followed.
@@ -35,7 +38,7 @@ impl Files {
 
     fn options() -> OpenOptions {
         let mut options = OpenOptions::new();
-        options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+        options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         options
     }
 }
@@ -73,14 +76,21 @@ impl Storage for Files {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        let entries = match std::fs::read_dir(self.path(folder)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match rustix::fs::open(self.path(folder), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            // A clone can bring a link, and what lies behind it isn't out of reach for tools as the ledger's folder is.
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                let why = format!("`{}` is a link or not a folder", self.path(folder).display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+            }
+            opened => opened?,
         };
         let mut names = Vec::new();
-        for entry in entries {
+        for entry in Dir::new(opened)? {
             // A name that isn't UTF-8 isn't one of ours.
-            names.extend(entry?.file_name().into_string());
+            let name = entry?.file_name().to_str().map(str::to_owned);
+            names.extend(name.ok().filter(|name| name != "." && name != ".."));
         }
         names.sort_unstable();
         Ok(names)

@@ -235,6 +235,21 @@ fn adv_101_a_disk_that_stays_full_keeps_refusing_until_there_is_room() {
 }
 
 #[test]
+fn an_announced_entry_outlives_a_full_disk() {
+    let sim = new_sim(7);
+    let ledger = open_sim(&sim).unwrap();
+    ledger.announce(Draft { kind: Kind::Kernel, ..draft(99) }).unwrap();
+    sim.plan(Plan { room_bytes: Some(0), ..Plan::default() });
+    assert_eq!(ledger.append_blocking(draft(0)).unwrap_err(), AppendError::Full);
+    sim.plan(Plan::default());
+    ledger.append_blocking(draft(1)).unwrap();
+    ledger.close().unwrap();
+    let entries = Reader::on(ledger.storage()).entries().unwrap();
+    let found: Vec<u64> = entries.filter_map(|entry| entry.unwrap().body["n"].as_u64()).collect();
+    assert_eq!(found, [99, 1]);
+}
+
+#[test]
 fn adv_093b_adv_102_an_input_output_error_seals_and_nothing_is_acknowledged_after() {
     for failure in [Failure::Io, Failure::ReadOnly] {
         for fail_at in 0..OPERATIONS_MAX {

@@ -205,3 +205,29 @@ fn adv_102_a_folder_that_cannot_be_written_is_a_typed_error() {
         Err(VerifyError::NoLedger)
     ));
 }
+
+#[test]
+fn b2_a_folder_of_the_ledger_that_is_a_link_is_refused() {
+    for (place, to) in [("lanes", "elsewhere"), ("lanes/0000", "elsewhere/0000")] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("audit");
+        let ledger = Ledger::open(&root, key(), Options::default()).unwrap();
+        append(&ledger, 0..2);
+        ledger.close().unwrap();
+        std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
+        let to = dir.path().join(to);
+        drop(std::fs::remove_dir(&to));
+        std::fs::rename(root.join(place), &to).unwrap();
+        std::os::unix::fs::symlink(&to, root.join(place)).unwrap();
+        let refused = Ledger::open(&root, key(), Options::default()).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("link") || matches!(refused, OpenError::Io(_)), "{refused}");
+    }
+    // A clone brings the link, and there is no ledger yet.
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("audit/lanes")).unwrap();
+    std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("audit/lanes/0000")).unwrap();
+    let opened = Ledger::open(&dir.path().join("audit"), key(), Options::default()).map(drop);
+    assert!(opened.is_err(), "{opened:?}");
+    assert_eq!(std::fs::read_dir(dir.path().join("elsewhere")).unwrap().count(), 0);
+}

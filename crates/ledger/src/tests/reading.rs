@@ -51,6 +51,12 @@ impl Storage for Counting {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
+        if let Some((folder, _)) = path.rsplit_once('/').filter(|_| path.ends_with(".pack")) {
+            assert!(
+                self.is_locked(&format!("{folder}/lock"))?,
+                "{path} is removed while others may take its lane"
+            );
+        }
         self.inner.remove(path)
     }
 
@@ -61,6 +67,19 @@ impl Storage for Counting {
     fn is_locked(&self, path: &str) -> io::Result<bool> {
         self.inner.is_locked(path)
     }
+}
+
+#[test]
+fn payloads_are_dropped_while_nobody_can_go_on_in_their_lane() {
+    let storage = Arc::new(Counting::default());
+    let open = || Ledger::open_on(storage.clone(), key(), Options::default()).unwrap();
+    let (one, two) = (open(), open());
+    for ledger in [&one, &two] {
+        ledger.append_blocking(Draft { payloads: vec![Payload::new(vec![1; 9])], ..draft(1) }).unwrap();
+    }
+    two.close().unwrap();
+    // The storage looks at the lock of the lane when its pack is removed.
+    assert_eq!(one.retain(i64::MAX, "old", 2_000_000).unwrap(), 1);
 }
 
 fn counted(storage: &Counting) -> (u64, u64) {

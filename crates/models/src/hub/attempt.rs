@@ -165,7 +165,7 @@ impl Hub {
     }
 }
 
-/// For the receipt: whether, and when, the same call can come to something.
+/// For the receipt: whether, and when, the same call can succeed.
 fn retry_of(error: &ProviderError, now_ms: i64) -> Value {
     if error.is_permanent() {
         return json!("never");

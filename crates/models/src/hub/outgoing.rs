@@ -3,9 +3,22 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use regent_kernel::{Completion, Inference, Permit, tier};
 use regent_vault::redact::{Numbers, redact_with};
 use serde_json::Value;
+
+/// Fewer letters hold nothing that is found by its looks.
+const ENCODED_CHARS_MIN: usize = 16;
+/// Without its padding, and with whatever bits the last letter has to spare.
+const ENCODING: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// A conversation as it may leave.
 pub(super) struct Outgoing {
@@ -45,6 +58,10 @@ pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -
         places += redacted.findings.len();
         *text = String::from_utf8(redacted.bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        places += without_encoded(text, |decoded| {
+            let mut numbers = Numbers::default();
+            usize::from(permit.scrub(decoded)) + redact_with(decoded, &mut numbers).findings.len()
+        });
     };
     for message in &mut outgoing.messages {
         clean(&mut message.text);
@@ -53,6 +70,51 @@ pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -
         }
     }
     Outgoing { inference: outgoing, places, numbers }
+}
+
+/// Takes out base64 whose content would be redacted: `fs.read` gives any file in that form on demand. Says how many places that were.
+fn without_encoded(text: &mut String, findings: impl Fn(&mut Vec<u8>) -> usize) -> usize {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/-_".contains(c);
+    let (mut kept, mut places) = (String::new(), 0);
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find(is_letter) {
+        let (before, from) = rest.split_at(start);
+        let (word, after) = from.split_at(from.find(|c| !is_letter(c)).unwrap_or(from.len()));
+        kept.push_str(before);
+        rest = after;
+        let mut decoded = if word.len() < ENCODED_CHARS_MIN { Vec::new() } else { decoded(word) };
+        match findings(&mut decoded) {
+            0 => kept.push_str(word),
+            found => {
+                places += found;
+                kept.push_str(&format!("[left out: base64 of text with {found} values that are redacted]"));
+                rest = rest.trim_start_matches('=');
+            }
+        }
+    }
+    if places > 0 {
+        kept.push_str(rest);
+        *text = kept;
+    }
+    places
+}
+
+fn decoded(word: &str) -> Vec<u8> {
+    let standard: String = word
+        .chars()
+        .map(|c| {
+            if c == '-' {
+                '+'
+            } else if c == '_' {
+                '/'
+            } else {
+                c
+            }
+        })
+        .collect();
+    // A last letter alone carries no whole byte.
+    let whole = if standard.len() % 4 == 1 { standard.len() - 1 } else { standard.len() };
+    ENCODING.decode(standard.get(..whole).unwrap_or_default()).unwrap_or_default()
 }
 
 /// Depth is bounded by whoever parsed the value.

@@ -65,7 +65,7 @@ impl Tally {
         self.good.saturating_add(self.bad)
     }
 
-    /// How many in a hundred came to something.
+    /// How many in a hundred succeeded.
     pub fn good_percent(&self) -> u64 {
         self.good.saturating_mul(100).checked_div(self.outcomes()).unwrap_or(100)
     }

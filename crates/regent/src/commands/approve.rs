@@ -229,8 +229,13 @@ fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure
     let mut meant = questions.into_iter().filter(|one| one.id.0.starts_with(id));
     match (meant.next(), meant.next()) {
         (Some(question), None) => Ok(question),
-        (Some(_) | None, _) => {
-            Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("there is no one open question `{id}`"))
+        (found, _) => {
+            let id = term::inline(id);
+            let message = match found {
+                None => format!("no open question begins with `{id}`"),
+                Some(_) => format!("several open questions begin with `{id}`"),
+            };
+            Err(Failure::new(codes::APPROVAL_UNKNOWN, message)
                 .help("`regent approve list` shows those that wait"))
         }
     }

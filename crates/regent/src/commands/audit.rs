@@ -1,4 +1,5 @@
-//! `regent audit`: what happened, and proof of it. Everything but `erase` only reads the disk; no kernel is involved.
+//! `regent audit`: what happened, and proof of it. Most of it only reads the disk. `erase` is a call to a kernel; `restore` and `begin-anew`
+//! put another ledger in place, which no kernel can do from within.
 
 mod anew;
 mod find;

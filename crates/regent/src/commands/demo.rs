@@ -17,6 +17,7 @@ use crate::calls;
 use crate::codes;
 use crate::compose::{self, Running, error_chain};
 use crate::context::Context;
+use crate::controls::Controls;
 use crate::failure::Failure;
 use crate::output::{self, CommandResult, Done};
 use crate::paths::Project;
@@ -40,7 +41,7 @@ pub(crate) async fn run(context: &Context, args: &DemoArgs) -> CommandResult {
     let world = World::make()?;
     let inside = Context { paths: world.paths.clone(), cwd: world.project.clone(), ..context.clone() };
     let project = Project::at(&world.project)?;
-    let policy = compose::policy(&inside.paths, Some(&project))?;
+    let policy = compose::policy(&inside.paths, Some(&Controls::read(&project)?))?;
     let rules: usize = policy.outline().iter().map(|one| one.rules).sum();
     let running = Running::boot_with(&inside, &project, policy).await?;
     let mut show = Show { context, rows: Vec::new(), unexpected: Vec::new() };

@@ -1,18 +1,23 @@
-//! `regent gc`: removes what the settings say is no longer kept. Each removal is an entry in the ledger before it happens.
+//! `regent gc`: removes what the settings say is no longer kept. Each group is a call of the operator's tool `gc.remove`: judged by policy, and in
+//! the ledger before anything goes.
 //!
 //! Entries of a ledger are never removed: it verifies from its first entry on. What goes is what entries name (payloads), what can be made
 //! again (look-up files), and what belongs to projects that are gone.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
 use clap::Args;
+use regent_kernel::{Host, Op, ToolCall};
 use regent_ledger::canonical::CanonicalJson;
 use regent_ledger::{Digest, Draft, Kind, Ledger};
-use regent_runtime::snapshot::{Retention, SnapshotOptions, Snapshots};
+use regent_runtime::snapshot::{Retention, SnapshotOptions, Snapshots, YOUNG_MS};
 use serde_json::{Value, json};
 
+use crate::calls;
+use crate::chores::{self, Removing};
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
@@ -20,7 +25,6 @@ use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::past::Past;
 use crate::paths::{self, Project};
-use crate::secrets;
 use crate::term;
 use crate::trust::Trust;
 
@@ -44,8 +48,6 @@ const BY_PROJECT: [(&str, &str); 5] = [
 ];
 const DIGEST_CHARS: usize = 64;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// A snapshot this young may not be in the ledger yet.
-const YOUNG_MS: i64 = 60 * 60 * 1000;
 
 /// What goes for one reason.
 #[derive(Debug)]
@@ -67,6 +69,17 @@ impl Group {
         self.items.iter().fold(0, |sum, item| sum.saturating_add(item.bytes))
     }
 
+    /// What the call has: enough to tell what went, and to tell this plan from another.
+    fn args(&self, state: &Path) -> Value {
+        let shown = self.to_json(state, 0);
+        let names = self.items.iter().flat_map(|item| [item.path.as_os_str().as_encoded_bytes(), b"\0"]);
+        let digest = Digest::of(&names.collect::<Vec<_>>().concat());
+        json!({
+            "what": self.what, "rule": self.rule, "count": self.items.len(), "bytes": self.bytes(), "items": shown["items"],
+            "sha256": digest.to_string(),
+        })
+    }
+
     /// As it is recorded and shown, with how many went.
     fn to_json(&self, state: &Path, removed: usize) -> Value {
         let name = |item: &Item| item.path.strip_prefix(state).unwrap_or(&item.path).display().to_string();
@@ -78,8 +91,8 @@ impl Group {
     }
 }
 
-pub(crate) fn run(context: &Context, args: &GcArgs) -> CommandResult {
-    let project = context.project().ok();
+pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
+    let project = context.controls()?.map(|controls| controls.project().clone());
     if let Some(project) = &project {
         Trust::demand(&context.paths, project)?;
     }
@@ -92,22 +105,30 @@ pub(crate) fn run(context: &Context, args: &GcArgs) -> CommandResult {
         let text = shown(&groups, &planned, "would be removed");
         return Ok(Done::new(json!({"dry_run": args.dry_run, "groups": rows}), text));
     }
-    let recorded_in = match project {
-        Some(project) => project,
-        None => {
-            paths::make_private(&context.paths.own_ledger())?;
-            Project::at(&context.paths.own_ledger())?
-        }
-    };
-    let vault = secrets::vault(context)?;
-    let ledger = compose::ledger::ledger(context, &recorded_in, &vault)?;
-    let removed = remove(context, &recorded_in, &ledger, &groups);
-    let closed = ledger.close().map_err(|error| Failure::new(codes::LEDGER_UNWRITABLE, error.to_string()));
-    let removed = removed?;
-    closed?;
+    let remover = Arc::new(Remover { context: context.clone(), project, groups, ledger: OnceLock::new() });
+    let removing = Arc::clone(&remover) as Arc<dyn Removing>;
+    let host = compose::for_chores(context, vec![chores::gc_tool(removing)]).await?;
+    remover.ledger.get_or_init(|| host.ledger().clone());
+    let removed = remove_all(context, &host, &remover).await;
+    let removed = calls::settled(removed, host.shutdown().await)?;
+    let groups = &remover.groups;
     let rows: Vec<Value> =
         groups.iter().zip(&removed).map(|(group, count)| group.to_json(state, *count)).collect();
-    Ok(Done::new(json!({"dry_run": false, "groups": rows}), shown(&groups, &removed, "removed")))
+    Ok(Done::new(json!({"dry_run": false, "groups": rows}), shown(groups, &removed, "removed")))
+}
+
+/// One call for each group, as the operator.
+async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result<Vec<usize>, Failure> {
+    let mut removed = Vec::new();
+    for group in &remover.groups {
+        let args = group.args(&context.paths.state);
+        let op = Op::RunTool(ToolCall { tool: "gc.remove".to_owned(), args });
+        let outcome = calls::call_on(context, host, &host.operator(), op).await?;
+        let said = calls::result_json(&outcome)?;
+        let count = said.get("removed").and_then(Value::as_u64).unwrap_or_default();
+        removed.push(usize::try_from(count).unwrap_or(usize::MAX));
+    }
+    Ok(removed)
 }
 
 fn shown(groups: &[Group], counts: &[usize], verb: &str) -> String {
@@ -176,7 +197,7 @@ fn old_snapshots(context: &Context, project: &Project, kept_ms: u64) -> Result<V
 
 /// The digests of everything that is still used: projects that are there, and our own ledger.
 fn live(context: &Context, project: Option<&Project>) -> Result<BTreeSet<String>, Failure> {
-    let mut roots = Trust::load(&context.paths)?.roots();
+    let mut roots = Trust::load(&context.paths)?.roots()?;
     roots.retain(|root| paths::may_exist(root));
     roots.push(context.paths.own_ledger());
     roots.extend(project.map(|project| project.root.clone()));
@@ -243,42 +264,54 @@ fn extent(path: &Path) -> std::io::Result<(u64, i64)> {
     Ok((bytes, changed_ms))
 }
 
-/// Records each group, then removes it. What can't be removed stops it: the entry then says more than was done, never less.
-fn remove(
-    context: &Context,
-    project: &Project,
-    ledger: &Ledger,
-    groups: &[Group],
-) -> Result<Vec<usize>, Failure> {
-    let now_ms = context.clock.now_ms();
-    let mut removed = Vec::new();
-    for group in groups {
+/// The plan, and what carries it out within the calls that were judged.
+struct Remover {
+    context: Context,
+    project: Option<Project>,
+    groups: Vec<Group>,
+    /// The ledger of the kernel that makes the calls; there once it is up.
+    ledger: OnceLock<Ledger>,
+}
+
+impl Removing for Remover {
+    /// Records the group by name, then removes it. What can't be removed stops it: the entry then says more than was done, never less.
+    fn remove(&self, wanted: &Value, by: &str) -> Result<usize, Failure> {
+        let (context, state) = (&self.context, &self.context.paths.state);
+        let unplanned = || Failure::new(codes::INTERNAL, "this removal was not planned");
+        let group = self.groups.iter().find(|group| group.args(state) == *wanted).ok_or_else(unplanned)?;
+        let ledger = self.ledger.get().ok_or_else(unplanned)?;
+        let now_ms = context.clock.now_ms();
         if group.what == PAYLOADS {
             let before_ms = context.settings.kept_ms("gc.payloads").and_then(|ms| i64::try_from(ms).ok());
             let before_ms = now_ms.saturating_sub(before_ms.unwrap_or(i64::MAX));
             // Recorded by the ledger itself, pack by pack. It leaves the packs of segments that are still written to.
             let gone = ledger.retain(before_ms, &group.rule, now_ms).map_err(|error| unrecorded(&error))?;
-            removed.push(usize::try_from(gone).unwrap_or(usize::MAX));
-            continue;
+            return Ok(usize::try_from(gone).unwrap_or(usize::MAX));
         }
-        removed.push(group.items.len());
-        record(context, ledger, group)?;
-        if group.what == SNAPSHOTS {
-            forget_snapshots(context, project, group)?;
-            continue;
+        record(context, ledger, group, by)?;
+        match &self.project {
+            Some(project) if group.what == SNAPSHOTS => forget_snapshots(context, project, group)?,
+            Some(_) | None => group.items.iter().try_for_each(|item| discard(&item.path))?,
         }
-        for item in &group.items {
-            let path = &item.path;
-            let gone = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-            gone.map_err(|error| Failure::io("remove", path, &error))?;
-        }
+        Ok(group.items.len())
     }
-    Ok(removed)
 }
 
-fn record(context: &Context, ledger: &Ledger, group: &Group) -> Result<(), Failure> {
-    let body =
-        json!({"by": compose::user_name(), "gc": group.to_json(&context.paths.state, group.items.len())});
+fn discard(path: &Path) -> Result<(), Failure> {
+    let is_folder = std::fs::symlink_metadata(path).map(|meta| meta.is_dir());
+    let gone = is_folder.and_then(|is_folder| {
+        if is_folder { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+    });
+    match gone {
+        // It went by itself, or with a call that a crash cut off.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        gone => gone.map_err(|error| Failure::io("remove", path, &error)),
+    }
+}
+
+/// The names are in an entry, not only in the call's arguments: those are a payload, and payloads may be removed.
+fn record(context: &Context, ledger: &Ledger, group: &Group, by: &str) -> Result<(), Failure> {
+    let body = json!({"by": by, "gc": group.to_json(&context.paths.state, group.items.len())});
     let body = CanonicalJson::of(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
     let draft = Draft { kind: Kind::Kernel, at_ms: context.clock.now_ms(), body, payloads: Vec::new() };
     ledger.append_blocking(draft).map(drop).map_err(|error| unrecorded(&error))

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use regent_policy::DEFAULT_POLICY;
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
+use crate::controls::{self, Controls};
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
@@ -71,8 +73,8 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
         false => false,
     };
     // The ledger is this machine's; it doesn't travel with the project.
-    write_if_absent(&project.folder().join(".gitignore"), "audit/\n")?;
-    let policy = compose::policy(paths, Some(&project))?;
+    write_if_absent(&project.folder().join(".gitignore"), paths::IGNORED)?;
+    let policy = compose::policy(paths, Some(&Controls::read(&project)?))?;
     let key = compose::ledger_key(paths)?.public().to_string();
     own(context, &project)?.accept(context, &project)?;
     // Everything else is set up by now: the ledger that was here before is the user's decision.
@@ -144,7 +146,7 @@ fn own(context: &Context, project: &Project) -> Result<Offer, Failure> {
 
 /// Writes a file unless there is one. Says whether it did.
 fn write_if_absent(path: &Path, text: &str) -> Result<bool, Failure> {
-    if path.exists() {
+    if paths::may_exist(path) {
         return Ok(false);
     }
     paths::write_private(path, text.as_bytes()).map(|()| true)
@@ -207,11 +209,7 @@ fn local_servers() -> Vec<(&'static str, u16)> {
 
 /// The names of servers in an `.mcp.json`; nothing of it is started.
 fn mcp_servers(path: &Path) -> Option<Vec<String>> {
-    let length = std::fs::metadata(path).ok()?.len();
-    if length > MCP_FILE_BYTES_MAX {
-        return Some(Vec::new());
-    }
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = controls::read_bounded(path, OFlags::NOFOLLOW, MCP_FILE_BYTES_MAX).ok()?;
     let value = regent_ledger::canonical::parse(&bytes).ok();
     let servers = value.as_ref().and_then(|value| value.get("mcpServers")).and_then(Value::as_object);
     Some(servers.map(|servers| servers.keys().cloned().collect()).unwrap_or_default())

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::calls;
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
@@ -46,9 +47,7 @@ pub(crate) async fn run(context: &Context, _args: JudgeArgs) -> CommandResult {
             break;
         }
     }
-    let closed = kernel.shutdown().await;
-    result?;
-    closed?;
+    calls::settled(result, kernel.shutdown().await)?;
     Ok(Done { data: json!({"answered": answered}), shown: Shown::Already, exit: 0 })
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum ModelCommand {
         /// As `provider/model`, `provider`, `auto` or `auto:CLASS`; each provider's first model if absent
         name: Option<String>,
     },
-    /// Bring a model onto this machine: checked by its sha256, resumed if it was cut
+    /// Download a model: checked by its sha256, resumed if it was cut
     Pull {
         /// Which; the first of those that `model list` shows if absent
         name: Option<String>,
@@ -107,7 +107,7 @@ fn list(context: &Context) -> CommandResult {
 
 fn how(context: &Context) -> String {
     format!(
-        "`regent model pull` brings one onto this machine. Or add to `{}`, for example:\n\n[models.ollama]\nkind = \"ollama\"\nmodels = [\"qwen2.5-coder:0.5b\"]",
+        "`regent model pull` downloads one. Or add to `{}`, for example:\n\n[models.ollama]\nkind = \"ollama\"\nmodels = [\"qwen2.5-coder:0.5b\"]",
         context.paths.settings().display()
     )
 }
@@ -116,7 +116,7 @@ fn how(context: &Context) -> String {
 fn why(context: &Context, class: Option<&str>) -> CommandResult {
     let hub = compose::models(context)?;
     if let Ok(project) = context.project() {
-        compose::recall_from(&hub, &project);
+        compose::recall_from(context, &hub, &project);
     }
     let label = Label { integrity: Integrity::Operator, confidentiality: Confidentiality::Internal };
     let model = class.map_or_else(|| "auto".to_owned(), |class| format!("auto:{class}"));

@@ -3,11 +3,13 @@
 use serde_json::json;
 
 use crate::context::Context;
+use crate::controls::Controls;
 use crate::output::{CommandResult, Done};
+use crate::paths;
 use crate::trust::{Standing, Trust};
 
 pub(crate) fn run(context: &Context) -> CommandResult {
-    let (why, commands): (String, &[(&str, &str)]) = if !context.paths.policy().is_file() {
+    let (why, commands): (String, &[(&str, &str)]) = if !paths::may_exist(&context.paths.policy()) {
         (
             "Regent governs what agents do: every act is judged by policy, run in a sandbox, and recorded."
                 .to_owned(),
@@ -24,7 +26,7 @@ pub(crate) fn run(context: &Context) -> CommandResult {
                 "This folder is not under Regent yet.".to_owned(),
                 &[("regent init", "put it under Regent"), ("regent demo", "watch a demonstration")],
             ),
-            Ok(project) => match Trust::load(&context.paths)?.standing(&project)? {
+            Ok(project) => match Trust::load(&context.paths)?.standing(&Controls::read(&project)?) {
                 Standing::Never => (
                     format!(
                         "You have not trusted {} yet; nothing in it acts before you do.",

@@ -17,11 +17,12 @@ use crate::calls;
 use crate::codes;
 use crate::compose::{self, Running};
 use crate::context::Context;
+use crate::controls;
 use crate::failure::Failure;
 use crate::json;
 use crate::output::{CommandResult, Done};
+use crate::paths;
 use crate::term;
-use crate::trust;
 
 /// Check, test and ask the policy
 #[derive(Debug, Subcommand)]
@@ -141,15 +142,15 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> CommandRes
 }
 
 /// The files that apply here: path, name, whose.
-fn files(context: &Context, named: Option<PathBuf>) -> Vec<(PathBuf, String, Layer)> {
+fn files(context: &Context, named: Option<PathBuf>) -> Result<Vec<(PathBuf, String, Layer)>, Failure> {
     if let Some(file) = named {
         let path = context.cwd.join(&file);
-        return vec![(path, file.display().to_string(), Layer::User)];
+        return Ok(vec![(path, file.display().to_string(), Layer::User)]);
     }
     let own = [context.paths.policy(), context.paths.candidate(), context.paths.manifest()];
-    let own = own.into_iter().filter(|path| path.is_file());
+    let own = own.into_iter().filter(|path| paths::may_exist(path));
     let mut files: Vec<(PathBuf, String, Layer)> = own
-        .chain(context.paths.tenants())
+        .chain(context.paths.tenants()?)
         .map(|path| (path.clone(), path.display().to_string(), Layer::User))
         .collect();
     if let Ok(project) = context.project() {
@@ -158,7 +159,7 @@ fn files(context: &Context, named: Option<PathBuf>) -> Vec<(PathBuf, String, Lay
             (path, name, Layer::Project)
         }));
     }
-    files
+    Ok(files)
 }
 
 fn none() -> Failure {
@@ -168,8 +169,8 @@ fn none() -> Failure {
 
 fn check(context: &Context, named: Option<PathBuf>) -> CommandResult {
     let with_bundle = named.is_none();
-    let files = files(context, named);
-    if files.is_empty() && !(with_bundle && context.paths.bundle().exists()) {
+    let files = files(context, named)?;
+    if files.is_empty() && !(with_bundle && paths::may_exist(&context.paths.bundle())) {
         return Err(none());
     }
     let (mut text, mut rows, mut failures) = (String::new(), Vec::new(), Vec::new());
@@ -228,8 +229,7 @@ fn bundled(context: &Context) -> Vec<(String, Layer, Result<Policy, Failure>)> {
 }
 
 fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
-    let project = context.project().ok();
-    let policy = compose::policy(&context.paths, project.as_ref())?;
+    let policy = compose::policy(&context.paths, context.controls()?.as_ref())?;
     let Some(file) = cases else {
         // Loading has run them: a rule that doesn't do what stands beside it is not loaded.
         let examples: usize = policy.outline().iter().map(|one| one.examples).sum();
@@ -237,7 +237,7 @@ fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
         return Ok(Done::new(json!({"passed": examples, "failed": []}), text));
     };
     let (path, name) = (context.cwd.join(&file), file.display().to_string());
-    let text = trust::read_control_file(&path)?;
+    let text = controls::read_file(&path)?;
     let report = regent_policy::run_cases(&policy, &text)
         .map_err(|error| compose::invalid_policy(&name, text, &error))?;
     let data = json!({"passed": report.passed, "failed": report.failed});
@@ -260,7 +260,7 @@ fn test(context: &Context, cases: Option<PathBuf>) -> CommandResult {
 }
 
 fn lint(context: &Context, named: Option<PathBuf>) -> CommandResult {
-    let files = files(context, named);
+    let files = files(context, named)?;
     if files.is_empty() {
         return Err(none());
     }

@@ -21,14 +21,18 @@ impl Index {
         Self { place: place.to_path_buf(), reader, lookup: Mutex::default() }
     }
 
-    fn pieces(&self, tasks: &[TaskId]) -> Result<Vec<Span>, LookupError> {
+    /// Where the entries of tasks are; of all tasks if none are named.
+    fn pieces(&self, tasks: Option<&[TaskId]>) -> Result<Vec<Span>, LookupError> {
         let mut lookup = self.lookup.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = match lookup.take() {
             Some(open) => open,
             None => Lookup::open(&self.place)?,
         };
         open.refresh(&self.reader)?;
-        let ids: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+        let ids: Vec<String> = match tasks {
+            Some(tasks) => tasks.iter().map(ToString::to_string).collect(),
+            None => open.tasks("", u32::MAX)?,
+        };
         let mut pieces = open.spans_of(&ids)?;
         // What isn't under a checkpoint yet is in no index: this process's own last entries, and those of one that died.
         let sizes = open.sizes()?;
@@ -43,6 +47,16 @@ impl Index {
 
 impl TaskIndex for Index {
     fn entries(&self, tasks: &[TaskId]) -> Result<Vec<Entry>, Fault> {
+        self.read(Some(tasks))
+    }
+
+    fn all(&self) -> Result<Vec<Entry>, Fault> {
+        self.read(None)
+    }
+}
+
+impl Index {
+    fn read(&self, tasks: Option<&[TaskId]>) -> Result<Vec<Entry>, Fault> {
         // An index that can't be used costs time, nothing else: then all is read.
         let Ok(pieces) = self.pieces(tasks) else {
             return self.reader.entries()?.map(|entry| Ok(entry?)).collect();

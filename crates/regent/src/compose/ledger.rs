@@ -80,9 +80,13 @@ fn signed_before(paths: &Paths) -> Result<usize, Failure> {
 fn missing(paths: &Paths, ledgers: usize) -> Failure {
     let path = paths.ledger_key();
     let message = format!(
-        "the signing key `{}` is gone, but {ledgers} {} of yours signed with it; no new key was made",
+        "the signing key `{}` is gone, but {} signed with it; no new key was made",
         path.display(),
-        if ledgers == 1 { "ledger is" } else { "ledgers are" }
+        if ledgers == 1 {
+            "a ledger of yours is".to_owned()
+        } else {
+            format!("{ledgers} ledgers of yours are")
+        }
     );
     Failure::new(codes::LEDGER_KEY_MISSING, message).help(
         "put the key back from a backup; if it is lost, `regent audit begin-anew --new-key --because REASON` starts this project's ledger anew under a new one",

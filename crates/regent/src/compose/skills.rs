@@ -15,6 +15,7 @@ use crate::trust::Trust;
 /// Tools of projects that are trusted, and one of each family that grows: a rule may speak of them wherever it is read.
 const ELSEWHERE: &[&str] = &[
     "audit.erase",
+    "gc.remove",
     "model.pull",
     "package.download",
     "skill.list",

@@ -1,6 +1,7 @@
 //! Settings come from where they say, and a project only narrows.
 
 use super::*;
+use crate::paths::Project;
 
 fn world() -> (tempfile::TempDir, Paths, Project) {
     let home = tempfile::tempdir().unwrap();
@@ -30,6 +31,7 @@ fn durations_have_a_unit() {
 #[test]
 fn a_project_can_only_make_it_stricter() {
     let (_home, paths, project) = world();
+    let load = || Settings::load(&paths, Some(&Controls::read(&project).unwrap()), false);
     let cases = [
         ("[approve]\nvalid_for = \"5m\"", "approve.valid_for", "5m"),
         ("[approve]\nvalid_for = \"2h\"", "approve.valid_for", "10m"),
@@ -37,14 +39,14 @@ fn a_project_can_only_make_it_stricter() {
     ];
     for (text, key, value) in cases {
         std::fs::write(project.settings(), text).unwrap();
-        let settings = Settings::load(&paths, Some(&project), false).unwrap();
+        let settings = load().unwrap();
         assert_eq!(settings.text(key), value, "{text}");
     }
     std::fs::write(paths.settings(), "[sandbox]\nfloor = \"full\"").unwrap();
     std::fs::write(project.settings(), "[sandbox]\nfloor = \"landlock-seccomp\"").unwrap();
-    assert!(Settings::load(&paths, Some(&project), false).unwrap().needs_namespaces());
+    assert!(load().unwrap().needs_namespaces());
     std::fs::write(project.settings(), "[network]\nallow_private = \"127.0.0.1:1\"").unwrap();
-    assert_eq!(Settings::load(&paths, Some(&project), false).unwrap_err().exit, 3);
+    assert_eq!(load().unwrap_err().exit, 3);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Questions in the shared state, encrypted where payloads are: a question shows the call, and the call is what is encrypted.
 //!
 //! The state is shared by all projects of a user. A process that doesn't encrypt still reads what others encrypted, if the vault gives it the
-//! key; what it can't open it doesn't see.
+//! key. Without the vault's passphrase it doesn't see them. Any other reason is an error: a denial that can't be read must not be absent.
 
 use std::sync::Arc;
 
 use regent_store::{Record, Records, State, StateError, Step};
-use regent_vault::{Vault, seal, unseal};
+use regent_vault::{Vault, VaultError, seal, unseal};
 
 /// Begins an encrypted value; JSON never does.
 const MAGIC: &[u8] = b"\0sealed1";
@@ -36,19 +36,29 @@ impl Sealed {
         Ok([MAGIC, &seal(&secret, key, value).map_err(unusable)?].concat())
     }
 
-    /// What a value holds; nothing if this process can't open it.
-    fn open(&self, key: &str, value: Vec<u8>) -> Option<Vec<u8>> {
-        let Some(sealed) = value.strip_prefix(MAGIC) else { return Some(value) };
-        let secret = self.vault.key(KEY).ok()?;
-        unseal(&secret, key, sealed)
+    /// What a value holds; nothing if the vault is locked.
+    fn open(&self, key: &str, value: Vec<u8>) -> Result<Option<Vec<u8>>, StateError> {
+        let Some(sealed) = value.strip_prefix(MAGIC) else { return Ok(Some(value)) };
+        let secret = match self.vault.key(KEY) {
+            Ok(secret) => secret,
+            Err(VaultError::PassphraseNeeded) => return Ok(None),
+            Err(error) => return Err(StateError::Unusable(error.to_string())),
+        };
+        let opened = unseal(&secret, key, sealed);
+        opened.map(Some).ok_or_else(|| {
+            StateError::Corrupt(format!("`{key}` was changed, or encrypted with the key of another vault"))
+        })
     }
 
-    fn open_all(&self, records: Vec<Record>) -> Vec<Record> {
-        let open = |record: Record| {
-            let value = self.open(&record.key, record.value)?;
-            Some(Record { value, ..record })
-        };
-        records.into_iter().filter_map(open).collect()
+    fn open_all(&self, records: Vec<Record>) -> Result<Vec<Record>, StateError> {
+        let mut opened = Vec::with_capacity(records.len());
+        for record in records {
+            let Record { key, value, keep_until_ms } = record;
+            if let Some(value) = self.open(&key, value)? {
+                opened.push(Record { key, value, keep_until_ms });
+            }
+        }
+        Ok(opened)
     }
 }
 
@@ -62,11 +72,11 @@ impl State for Sealed {
     }
 
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        Ok(self.inner.get(key)?.and_then(|value| self.open(key, value)))
+        self.inner.get(key)?.map_or(Ok(None), |value| self.open(key, value))
     }
 
     fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        Ok(self.open_all(self.inner.scan(prefix)?))
+        self.open_all(self.inner.scan(prefix)?)
     }
 }
 
@@ -78,11 +88,11 @@ struct Within<'a> {
 
 impl Records for Within<'_> {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StateError> {
-        Ok(self.records.get(key)?.and_then(|value| self.sealed.open(key, value)))
+        self.records.get(key)?.map_or(Ok(None), |value| self.sealed.open(key, value))
     }
 
     fn scan(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        Ok(self.sealed.open_all(self.records.scan(prefix)?))
+        self.sealed.open_all(self.records.scan(prefix)?)
     }
 
     fn put(&mut self, key: &str, value: &[u8], keep_until_ms: i64) -> Result<(), StateError> {
@@ -120,7 +130,13 @@ mod tests {
             assert_eq!(state.get("question/a").unwrap(), sealed.get("rate/a").unwrap());
             assert_eq!(state.scan("question/").unwrap().len(), 1);
         }
+        // Another vault, or a value that somebody changed: a recorded denial would be gone.
         let other = with(&elsewhere, false);
-        assert_eq!((other.get("question/a").unwrap(), other.scan("question/").unwrap().len()), (None, 0));
+        assert!(matches!(other.get("question/a"), Err(StateError::Corrupt(_))));
+        assert!(matches!(other.scan("question/"), Err(StateError::Corrupt(_))));
+        let mut changed = inner.get("question/a").unwrap().unwrap();
+        *changed.last_mut().unwrap() ^= 1;
+        inner.change(&mut |records| records.put("question/a", &changed, 1)).unwrap();
+        assert!(matches!(sealed.get("question/a"), Err(StateError::Corrupt(_))));
     }
 }

@@ -6,10 +6,11 @@ use regent_policy::DEFAULT_POLICY;
 use regent_skills::{Offered, SkillError, Skills};
 use serde_json::{Value, json};
 
-use super::{Trust, digests};
+use super::Trust;
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
+use crate::controls::Controls;
 use crate::failure::Failure;
 use crate::paths::{POLICY_FILES, Project};
 use crate::prompt;
@@ -30,8 +31,9 @@ pub(crate) struct Offer {
 impl Offer {
     /// Looks at a folder. A policy that can't be loaded is an error: its mistakes are shown instead of a question.
     pub(crate) fn of(context: &Context, project: &Project) -> Result<Self, Failure> {
-        compose::project_policies(project)?;
-        let files = digests(project)?;
+        let controls = Controls::read(project)?;
+        compose::project_policies(&controls)?;
+        let files = controls.digests();
         let trusted = Trust::load(&context.paths)?.files(project);
         let own = BTreeMap::from([(
             POLICY_FILES[0].to_owned(),

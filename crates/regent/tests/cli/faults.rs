@@ -250,6 +250,95 @@ fn f5_gc_removes_what_is_left_of_dead_projects_and_records_it() {
 }
 
 #[test]
+fn f5_gc_keeps_everything_of_a_live_project_whatever_its_path_is() {
+    let world = World::ready();
+    for name in ["m\u{fa}sica", "it's", "a \"b\"", "back\\slash"] {
+        let other = world.home(name);
+        std::fs::create_dir_all(&other).unwrap();
+        let other = other.to_str().unwrap();
+        assert_eq!(world.run(&["init", "--quick", "-C", other]).code, 0, "{name}");
+        let list = ["tool", "call", "-C", other, "fs.list", r#"{"path": "."}"#];
+        assert_eq!(world.run(&list).code, 0, "{name}");
+    }
+    assert_eq!(world.run(LIST).code, 0);
+    let state = world.home(".local/state/regent");
+    let witnesses = || std::fs::read_dir(state.join("witness")).unwrap().count();
+    let before = witnesses();
+    for folder in ["witness", "lookup", "tasks", "skills", "generated"] {
+        if state.join(folder).exists() {
+            age(&state.join(folder), 200);
+        }
+    }
+    let planned = world.run(&["--json", "gc", "--dry-run"]);
+    assert_eq!(planned.json()["data"]["groups"], json!([]), "{planned:?}");
+    assert_eq!(world.run(&["gc"]).code, 0);
+    assert_eq!(witnesses(), before);
+}
+
+#[test]
+fn gc_is_a_call_that_policy_judges() {
+    let world = World::ready();
+    assert_eq!(world.run(LIST).code, 0);
+    let dead = world.home(".local/state/regent/witness").join("0".repeat(64));
+    std::fs::write(&dead, "x").unwrap();
+    age(&dead, 200);
+    let deny = "version: 1\nrules:\n  - { id: no-gc, effect: deny, match: { tool: gc.remove }, reason: not today }\n";
+    let policy = world.project(".regent/policy.yml");
+    let before = std::fs::read_to_string(&policy).unwrap();
+    std::fs::write(&policy, deny).unwrap();
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
+    let ended = world.run(&["--json", "gc"]);
+    assert_eq!(ended.code, 10, "{ended:?}");
+    assert!(dead.exists(), "{ended:?}");
+    std::fs::write(&policy, before).unwrap();
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
+    assert_eq!(world.run(&["gc"]).code, 0);
+    assert!(!dead.exists());
+    let calls = world.entries();
+    let intents = calls.iter().filter(|entry| entry.pointer("/body/tool/name") == Some(&json!("gc.remove")));
+    assert_eq!(intents.count(), 2, "one that was denied, one that was done");
+    let named = calls.iter().find(|entry| !entry["body"]["gc"].is_null()).unwrap();
+    assert!(named["body"]["by"].as_str().unwrap().contains("(uid "), "{named}");
+}
+
+/// Runs a call in a project whose ledger lies on a disk with this much room beyond what it has.
+fn with_room(world: &World, kib: usize, args: &[&str]) -> crate::world::Ended {
+    let audit = world.project(".regent/audit").display().to_string();
+    let line = format!(
+        "cp -a {audit} {audit}.copy && used=$(du -sk {audit}.copy | cut -f1) && mount -t tmpfs -o size=$((used + {kib}))k none {audit} && \
+         cp -a {audit}.copy/. {audit}/ && rm -r {audit}.copy"
+    );
+    world.run_after(&line, args)
+}
+
+#[test]
+fn f2_a_call_whose_outcome_finds_no_room_ends_with_16() {
+    let seen: std::collections::BTreeSet<i32> = [0, 4, 8, 16, 32, 48, 64, 4096]
+        .into_iter()
+        .map(|kib| {
+            let world = World::ready();
+            // What is read is a payload of the outcome, so the intent fits where the outcome doesn't.
+            world.write("big.txt", "x".repeat(200_000));
+            assert_eq!(world.run(LIST).code, 0);
+            let read = ["--json", "tool", "call", "fs.read", r#"{"path": "big.txt", "bytes_max": 200000}"#];
+            let ended = with_room(&world, kib, &read);
+            match ended.code {
+                16 => {
+                    assert_eq!(ended.error_code(), "outcome.unrecorded", "{kib}: {ended:?}");
+                    assert!(!ended.stdout.contains("nothing was done"), "{kib}: {ended:?}");
+                    assert!(ended.stdout.contains("don't repeat"), "{kib}: {ended:?}");
+                }
+                75 => assert!(ended.stdout.contains("nothing was done"), "{kib}: {ended:?}"),
+                0 | 17 => {}
+                _other => panic!("{kib}: {ended:?}"),
+            }
+            ended.code
+        })
+        .collect();
+    assert!(seen.contains(&16) && seen.contains(&0), "{seen:?}");
+}
+
+#[test]
 fn f5_gc_keeps_what_is_young_or_set_to_stay() {
     let world = World::ready();
     assert_eq!(world.run(LIST).code, 0);

@@ -142,3 +142,91 @@ fn h5_doctor_recommends_explicit_bare_repositories() {
 fn system_wide() -> bool {
     std::fs::read_to_string("/etc/gitconfig").is_ok_and(|text| text.to_lowercase().contains("barerepository"))
 }
+
+#[test]
+fn b2_a_link_in_the_place_of_a_folder_of_regents_own_is_refused() {
+    // As a clone brings it: no control file, so nothing that would have to be agreed to.
+    for (made, link, to) in [
+        (".regent", ".regent/audit", "../logs"),
+        (".regent/audit", ".regent/audit/lanes", "../../logs"),
+        (".regent", ".regent/skills", "../logs"),
+        (".regent", ".regent/tools", "../logs"),
+        (".", ".regent", "logs"),
+    ] {
+        let world = World::bare();
+        std::fs::create_dir_all(world.project("logs")).unwrap();
+        std::fs::create_dir_all(world.project(made)).unwrap();
+        symlink(to, world.project(link)).unwrap();
+        for args in [&["--json", "init"][..], &["--json", "init", "--quick"], &["--json", "trust", "--yes"]] {
+            let ended = world.run(args);
+            assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.linked"), "{link}: {ended:?}");
+            assert!(ended.stdout.contains(&format!("rm {link}")), "{ended:?}");
+        }
+        assert_eq!(std::fs::read_dir(world.project("logs")).unwrap().count(), 0, "{link}");
+        assert!(std::fs::remove_file(world.project(link)).is_ok());
+        assert_eq!(world.run(&["init"]).code, 0, "{link}");
+    }
+}
+
+#[test]
+fn b2_every_start_looks_for_links() {
+    let world = World::ready();
+    world.write("notes.txt", "hello\n");
+    let read = ["--json", "tool", "call", "fs.read", r#"{"path": "notes.txt"}"#];
+    assert_eq!(world.run(&read).code, 0);
+    for name in [".regent/audit/lanes", ".regent/audit", ".regent"] {
+        let aside = world.project("aside");
+        std::fs::rename(world.project(name), &aside).unwrap();
+        symlink(&aside, world.project(name)).unwrap();
+        for args in [&read[..], &["--json", "run", "--", "true"], &["--json", "gc"]] {
+            let ended = world.run(args);
+            assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.linked"), "{name}: {ended:?}");
+        }
+        std::fs::remove_file(world.project(name)).unwrap();
+        std::fs::rename(&aside, world.project(name)).unwrap();
+    }
+    assert_eq!(world.run(&read).code, 0);
+}
+
+#[test]
+fn b3_a_control_file_that_is_a_link_a_device_or_a_pipe_is_refused_at_once() {
+    for name in [".regent/policy.yml", ".regent/config.toml", ".regent/skills.lock", ".agents/security.md"] {
+        let world = World::bare();
+        let path = world.project(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink("/dev/zero", &path).unwrap();
+        for args in [&["--json", "init"][..], &["--json", "trust", "--yes"]] {
+            // Without the limit a regression takes all the memory of the machine.
+            let ended = world.run_limited("ulimit -v 4000000", args);
+            assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.linked"), "{name}: {ended:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(world.host(&format!("mkfifo {name}")));
+        let ended = world.run(&["--json", "init"]);
+        assert_eq!(ended.code, 3, "{name}: {ended:?}");
+        assert!(ended.stdout.contains("not a regular file"), "{ended:?}");
+    }
+    let world = World::bare();
+    symlink("/dev/zero", world.project(".mcp.json")).unwrap();
+    assert_eq!(world.run_limited("ulimit -v 4000000", &["init"]).code, 0);
+}
+
+#[test]
+fn a_policy_or_settings_file_that_cannot_be_looked_at_is_not_absent() {
+    let judge = ["--json", "judge"];
+    let read = ["--json", "tool", "call", "fs.read", r#"{"path": "notes.txt"}"#];
+    for name in ["policy.yml", "acs.yml", "policy.bundle", "config.toml", "tenants"] {
+        let world = World::ready();
+        world.write("notes.txt", "hello\n");
+        assert_eq!(world.run(&read).code, 0);
+        let path = world.home(".config/regent").join(name);
+        drop(std::fs::remove_file(&path));
+        // A link to a disk that isn't mounted.
+        symlink("/nowhere/at/all", &path).unwrap();
+        for args in [&read[..], &judge, &["--json", "init"]] {
+            let ended = world.run(args);
+            assert_ne!(ended.code, 0, "{name} {args:?}: {ended:?}");
+        }
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink(), "{name}: nothing took its place");
+    }
+}

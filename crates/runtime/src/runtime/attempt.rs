@@ -260,9 +260,16 @@ impl Milestones for Keeper {
                 self.rest_ms.store(done_ms.saturating_add(pause_ms), Ordering::Release);
             }
             // A snapshot that can't be taken doesn't stop the work: the ledger is what the task resumes from.
-            if let Ok(Ok(id)) = taken {
-                let _noted = self.book.lock().await.snapshot(&id, step).await.is_ok();
-            }
+            let mut book = self.book.lock().await;
+            let why = match taken {
+                Ok(Ok(id)) => match book.snapshot(&id, step).await {
+                    Ok(()) => return,
+                    Err(error) => error.to_string(),
+                },
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            book.no_snapshot(step, why);
         })
     }
 }

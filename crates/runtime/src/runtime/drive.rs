@@ -71,6 +71,11 @@ impl Chronicle {
         Ok(())
     }
 
+    /// Tells that there is none.
+    pub(super) fn no_snapshot(&self, after: &str, why: String) {
+        self.events.tell(Event::NoSnapshot { step: after.to_owned(), why });
+    }
+
     async fn write(&mut self, said: &Said) -> Result<(), TaskError> {
         let step = format!("run/{}/{}", self.run, self.written);
         self.written = self.written.saturating_add(1);

@@ -15,6 +15,8 @@ use super::{Item, Skipped, Snapshot, SnapshotError, SnapshotOptions, What, Why};
 pub(super) const SCHEMA: u32 = 2;
 /// Folders inside folders.
 const DEPTH_MAX: usize = 128;
+/// Files larger than this are read last, the smallest first: a few of them can't use up the room for all the others.
+const LARGE_BYTES: u64 = 16 << 20;
 /// How anything is reached.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -44,14 +46,18 @@ pub(super) fn scan(
         seen: Cache::default(),
         found: Snapshot { schema: SCHEMA, items: Vec::new(), skipped: Vec::new() },
         linked: BTreeMap::new(),
+        large: Vec::new(),
+        looked_at: 0,
         bytes: 0,
     };
     let root = open_folder(workspace, ".").map_err(|error| in_folder(".", error))?;
     scan.folder(&root, ".", 0, keep)?;
     scan.linked(keep)?;
+    scan.large(keep)?;
     let (mut found, seen) = (scan.found, scan.seen);
     found.items.sort_by(|one, other| one.path.cmp(&other.path));
     found.skipped.sort_by(|one, other| one.path.cmp(&other.path));
+    found.skipped.dedup();
     Ok((found, seen))
 }
 
@@ -64,6 +70,10 @@ struct Scan<'a> {
     found: Snapshot,
     /// Files with more than one name, by device and inode.
     linked: BTreeMap<(u64, u64), (usize, Vec<String>)>,
+    /// Files that are read last: size, path, permission bits.
+    large: Vec<(u64, String, u32)>,
+    /// Names so far.
+    looked_at: usize,
     bytes: u64,
 }
 
@@ -75,10 +85,25 @@ impl Scan<'_> {
         depth: usize,
         keep: &mut Keep<'_>,
     ) -> Result<(), SnapshotError> {
-        if depth > DEPTH_MAX {
-            return Err(SnapshotError::TooLarge(format!("folders are more than {DEPTH_MAX} deep")));
-        }
-        for name in names_in(folder).map_err(|error| in_folder(path, error))? {
+        let names = match names_in(folder, self.options.items_max) {
+            Ok((names, is_whole)) => {
+                if !is_whole {
+                    self.skip(path.to_owned(), Why::TooLarge);
+                }
+                names
+            }
+            Err(error) if depth == 0 => return Err(in_folder(path, error)),
+            Err(_) => {
+                self.skip(path.to_owned(), Why::Unreadable);
+                return Ok(());
+            }
+        };
+        for name in names {
+            // The rest of this folder isn't looked at, and neither is the rest of those above it.
+            if self.looked_at >= self.options.items_max {
+                self.skip(path.to_owned(), Why::TooLarge);
+                return Ok(());
+            }
             let text = std::str::from_utf8(&name).ok().filter(|name| !name.chars().any(char::is_control));
             let Some(name) = text else {
                 self.skip(below(path, &shown(&name)), Why::Name);
@@ -87,16 +112,13 @@ impl Scan<'_> {
             if self.options.excluded.contains(name) {
                 continue;
             }
+            self.looked_at = self.looked_at.saturating_add(1);
             let place = below(path, name);
             match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => self.one(folder, (name, place), &stat, depth, keep)?,
                 // Gone between the listing and the look.
                 Err(rustix::io::Errno::NOENT) => {}
                 Err(_) => self.skip(place, Why::Unreadable),
-            }
-            if self.found.items.len() > self.options.items_max {
-                let most = self.options.items_max;
-                return Err(SnapshotError::TooLarge(format!("there are more than {most} files and folders")));
             }
         }
         Ok(())
@@ -112,6 +134,7 @@ impl Scan<'_> {
     ) -> Result<(), SnapshotError> {
         let mode = stat.st_mode & 0o7777;
         match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory if depth >= DEPTH_MAX => self.skip(path, Why::TooLarge),
             FileType::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 match rustix::fs::openat2(folder, name, flags, Mode::empty(), INSIDE) {
@@ -132,11 +155,14 @@ impl Scan<'_> {
                 group.0 = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
                 group.1.push(path);
             }
+            FileType::RegularFile if size_of(stat) > LARGE_BYTES => {
+                self.large.push((size_of(stat), path, mode));
+            }
             FileType::RegularFile => match self.content(folder, name, &path, keep)? {
-                Some((sha256, bytes)) => {
+                Ok((sha256, bytes)) => {
                     self.push(Item { path, mode, what: What::File { sha256, bytes, same: None } });
                 }
-                None => self.skip(path, Why::Unreadable),
+                Err(why) => self.skip(path, why),
             },
             FileType::Symlink => match rustix::fs::readlinkat(folder, name, Vec::new()) {
                 Ok(to) => match to.into_string() {
@@ -164,12 +190,21 @@ impl Scan<'_> {
                 paths.into_iter().for_each(|path| self.skip(path, Why::HardLink));
                 continue;
             };
-            let (folder, name) = parent(self.workspace, &first)?;
-            let mode = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_or(0o644, |stat| stat.st_mode & 0o7777);
-            let Some((sha256, bytes)) = self.content(&folder, name, &first, keep)? else {
-                paths.into_iter().for_each(|path| self.skip(path, Why::Unreadable));
-                continue;
+            let read = match parent(self.workspace, &first) {
+                Ok((folder, name)) => {
+                    let mode = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
+                        .map_or(0o644, |stat| stat.st_mode & 0o7777);
+                    self.content(&folder, name, &first, keep)?.map(|read| (mode, read))
+                }
+                // Its folder went meanwhile.
+                Err(_) => Err(Why::Unreadable),
+            };
+            let (mode, (sha256, bytes)) = match read {
+                Ok(read) => read,
+                Err(why) => {
+                    paths.into_iter().for_each(|path| self.skip(path, why));
+                    continue;
+                }
             };
             for path in paths {
                 let same = (path != first).then(|| first.clone());
@@ -179,42 +214,63 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The digest of a file's content, which is read only if it may have changed.
+    /// Large files, the smallest first.
+    fn large(&mut self, keep: &mut Keep<'_>) -> Result<(), SnapshotError> {
+        let mut large = std::mem::take(&mut self.large);
+        large.sort_unstable();
+        for (_, path, mode) in large {
+            let read = match parent(self.workspace, &path) {
+                Ok((folder, name)) => self.content(&folder, name, &path, keep)?,
+                Err(_) => Err(Why::Unreadable),
+            };
+            match read {
+                Ok((sha256, bytes)) => {
+                    self.push(Item { path, mode, what: What::File { sha256, bytes, same: None } });
+                }
+                Err(why) => self.skip(path, why),
+            }
+        }
+        Ok(())
+    }
+
+    /// The digest of a file's content, which is read only if it may have changed; or why no snapshot has it.
     fn content(
         &mut self,
         folder: &OwnedFd,
         name: &str,
         path: &str,
         keep: &mut Keep<'_>,
-    ) -> Result<Option<(Digest, u64)>, SnapshotError> {
-        let room = self.options.bytes_max.saturating_sub(self.bytes);
-        let Ok(file) = rustix::fs::openat(folder, name, READ, Mode::empty()) else { return Ok(None) };
-        let Ok(stat) = rustix::fs::fstat(&file) else { return Ok(None) };
+    ) -> Result<Result<(Digest, u64), Why>, SnapshotError> {
+        let room = self.options.bytes_max.saturating_sub(self.bytes).min(self.options.file_bytes_max);
+        let unreadable = Ok(Err(Why::Unreadable));
+        let Ok(file) = rustix::fs::openat(folder, name, READ, Mode::empty()) else { return unreadable };
+        let Ok(stat) = rustix::fs::fstat(&file) else { return unreadable };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(None);
+            return unreadable;
         }
-        let stamp = Stamp::of(&stat);
-        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let (stamp, size) = (Stamp::of(&stat), size_of(&stat));
+        // Before it is read: a sparse file is as long as it says, and takes the memory of this process.
+        if size > room {
+            return Ok(Err(Why::TooLarge));
+        }
         let (sha256, bytes) = match self.known.get(path, &stamp) {
             Some(sha256) => (sha256, size),
             None => {
                 let mut content = Vec::new();
                 if File::from(file).take(room.saturating_add(1)).read_to_end(&mut content).is_err() {
-                    return Ok(None);
+                    return unreadable;
                 }
-                if content.len() as u64 <= room {
-                    keep(&content)?;
+                // It grew since the look.
+                if content.len() as u64 > room {
+                    return Ok(Err(Why::TooLarge));
                 }
+                keep(&content)?;
                 (Digest::of(&content), content.len() as u64)
             }
         };
-        if bytes > room {
-            let most = self.options.bytes_max;
-            return Err(SnapshotError::TooLarge(format!("there are more than {most} bytes in files")));
-        }
         self.bytes = self.bytes.saturating_add(bytes);
         self.seen.put(path, stamp, sha256, self.now_ns);
-        Ok(Some((sha256, bytes)))
+        Ok(Ok((sha256, bytes)))
     }
 
     fn push(&mut self, item: Item) {
@@ -226,17 +282,28 @@ impl Scan<'_> {
     }
 }
 
-fn names_in(folder: &OwnedFd) -> Result<Vec<Vec<u8>>, PathError> {
+/// The names in a folder, up to so many, and whether that is all of them.
+fn names_in(folder: &OwnedFd, names_max: usize) -> Result<(Vec<Vec<u8>>, bool), PathError> {
     let mut names = Vec::new();
+    let mut is_whole = true;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
+        if matches!(name, b"." | b"..") {
+            continue;
         }
+        is_whole = names.len() < names_max;
+        if !is_whole {
+            break;
+        }
+        names.push(name.to_vec());
     }
     names.sort_unstable();
-    Ok(names)
+    Ok((names, is_whole))
+}
+
+fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
 }
 
 fn below(folder: &str, name: &str) -> String {

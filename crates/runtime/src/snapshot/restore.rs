@@ -76,7 +76,10 @@ pub(super) fn apply(
     }
     for (item, old) in &changes.due {
         match put(store, workspace, item, *old) {
-            Ok(()) => done.written.push(item.path.clone()),
+            Ok(aside) => {
+                done.written.push(item.path.clone());
+                done.left.extend(aside);
+            }
             Err(error) => done.missed(&item.path, &error),
         }
     }
@@ -122,10 +125,14 @@ fn between<'a>(now: &'a Snapshot, wanted: &'a Snapshot) -> Changes<'a> {
     };
     let (goal, have) = (by_path(wanted), by_path(now));
     let unkept: BTreeSet<&str> = wanted.skipped.iter().map(|one| one.path.as_str()).collect();
+    // What could not be kept then is no reason to remove what is there now; nor is a folder that was not looked through.
+    let is_unkept = |path: &str| {
+        let above = path.match_indices('/').map(|(at, _)| path.get(..at).unwrap_or_default());
+        above.chain([".", path]).any(|one| unkept.contains(one))
+    };
     let stays = |item: &Item| {
         let path = item.path.as_str();
-        // What could not be kept then is no reason to remove what is there now.
-        unkept.contains(path) || goal.get(path).is_some_and(|other| same_kind(&other.what, &item.what))
+        is_unkept(path) || goal.get(path).is_some_and(|other| same_kind(&other.what, &item.what))
     };
     let mut surplus: Vec<(&str, bool)> = now
         .items
@@ -137,8 +144,10 @@ fn between<'a>(now: &'a Snapshot, wanted: &'a Snapshot) -> Changes<'a> {
     for one in &now.skipped {
         let path = one.path.as_str();
         let is_wanted = goal.contains_key(path) && one.why != Why::Secret;
-        let came_since = !goal.contains_key(path) && !unkept.contains(path);
-        if is_wanted && !have.contains_key(path) {
+        let came_since = !goal.contains_key(path) && !is_unkept(path);
+        // Of a folder behind too many files, only a part was looked at.
+        let is_partial = one.why == Why::TooLarge && (have.contains_key(path) || path == ".");
+        if is_partial || (is_wanted && !have.contains_key(path)) {
             not_kept.push(one.clone());
         } else if came_since && matches!(one.why, Why::Special | Why::HardLink) {
             surplus.push((path, false));
@@ -199,13 +208,13 @@ fn put(
     workspace: &Workspace,
     item: &Item,
     old: Option<&Item>,
-) -> Result<(), SnapshotError> {
+) -> Result<Option<String>, SnapshotError> {
     let (folder, name) = parent(workspace, &item.path)?;
     match &item.what {
         What::Folder => match rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(None),
             // It is made usable until all that belongs into it is there.
-            Err(Errno::EXIST) => chmod(&folder, name, item, item.mode | 0o700),
+            Err(Errno::EXIST) => chmod(&folder, name, item, item.mode | 0o700).map(|()| None),
             Err(errno) => Err(failed(&item.path, errno)),
         },
         What::File { same: Some(first), .. } => {
@@ -218,7 +227,7 @@ fn put(
         What::File { sha256, same: None, .. } => {
             let is_same = |old: &&Item| matches!(&old.what, What::File { sha256: other, same: None, .. } if other == sha256);
             if old.filter(is_same).is_some() && set_mode(workspace, item).is_ok() {
-                return Ok(());
+                return Ok(None);
             }
             let content = store.content(sha256)?;
             write(&folder, name, item, &content)
@@ -232,7 +241,7 @@ fn put(
 }
 
 /// Writes a file beside its place and moves it there: the old name goes, whatever it was.
-fn write(folder: &OwnedFd, name: &str, item: &Item, content: &[u8]) -> Result<(), SnapshotError> {
+fn write(folder: &OwnedFd, name: &str, item: &Item, content: &[u8]) -> Result<Option<String>, SnapshotError> {
     let draft = draft_name()?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let os = |errno| failed(&item.path, errno);
@@ -257,8 +266,25 @@ fn write(folder: &OwnedFd, name: &str, item: &Item, content: &[u8]) -> Result<()
     publish(folder.as_fd(), &draft, name, item)
 }
 
-fn publish(folder: BorrowedFd<'_>, draft: &str, name: &str, item: &Item) -> Result<(), SnapshotError> {
-    let moved = rustix::fs::renameat(folder, draft, folder, name);
+/// Moves a draft into its place. A folder that is there and could not be removed is moved aside; the result is where it is then.
+fn publish(
+    folder: BorrowedFd<'_>,
+    draft: &str,
+    name: &str,
+    item: &Item,
+) -> Result<Option<String>, SnapshotError> {
+    let mut moved = rustix::fs::renameat(folder, draft, folder, name).map(|()| None);
+    if moved == Err(Errno::ISDIR) {
+        let end = draft.trim_start_matches(".regent-").trim_end_matches(".tmp");
+        let aside = format!("{name}.aside-{end}");
+        moved = rustix::fs::renameat(folder, name, folder, &aside)
+            .and_then(|()| rustix::fs::renameat(folder, draft, folder, name))
+            .map(|()| {
+                Some(
+                    item.path.rsplit_once('/').map_or(aside.clone(), |(above, _)| format!("{above}/{aside}")),
+                )
+            });
+    }
     // Two names of one file: then a rename does nothing, and the draft stays.
     let _gone = rustix::fs::unlinkat(folder, draft, AtFlags::empty()).is_ok();
     moved.map_err(|errno| failed(&item.path, errno))

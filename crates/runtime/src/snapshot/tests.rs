@@ -1,5 +1,7 @@
 //! What a snapshot shows is what comes back, to the bit, and nothing else is touched.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -131,9 +133,11 @@ fn limits_hold_and_what_nobody_needs_goes() {
     site.write("a", "12345678901");
     let small = SnapshotOptions { bytes_max: 10, ..SnapshotOptions::default() };
     let few = SnapshotOptions { items_max: 0, ..SnapshotOptions::default() };
-    for options in [small, few] {
+    for (options, named) in [(small, "a"), (few, ".")] {
         let store = Snapshots::open(&site.folder.path().join("limited"), options).unwrap();
-        assert!(matches!(store.take(&site.workspace), Err(SnapshotError::TooLarge(_))));
+        let shown = store.get(&store.take(&site.workspace).unwrap()).unwrap();
+        assert_eq!(shown.skipped, [Skipped { path: named.to_owned(), why: Why::TooLarge }]);
+        assert!(shown.items.is_empty(), "{shown:?}");
     }
     let first = site.store.take(&site.workspace).unwrap();
     site.write("a", "other");

@@ -74,7 +74,6 @@ pub fn run_restore(store: &Snapshots, workspace: &Workspace, args: &serde_json::
 fn code_of(error: &SnapshotError) -> &'static str {
     match error {
         SnapshotError::Unknown(_) => "snapshot.unknown",
-        SnapshotError::TooLarge(_) => "snapshot.too_large",
         SnapshotError::Damaged(_) => "snapshot.damaged",
         SnapshotError::Path { error, .. } => error.code(),
         SnapshotError::Store(_) => "snapshot.store",

@@ -148,6 +148,9 @@ pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
 pub trait TaskIndex: Send + Sync + std::fmt::Debug {
     /// The entries of these tasks, each lane's in its order; others may be among them.
     fn entries(&self, tasks: &[TaskId]) -> Result<Vec<Entry>, Fault>;
+
+    /// The same of all tasks.
+    fn all(&self) -> Result<Vec<Entry>, Fault>;
 }
 
 /// The tapes of these tasks, by an index if there is one.
@@ -160,6 +163,17 @@ pub(crate) fn read_tasks(
     match index {
         Some(index) => read_from(index.entries(tasks)?.into_iter().map(Ok), wanted),
         None => read(records, wanted),
+    }
+}
+
+/// The tapes of all tasks, by an index if there is one.
+pub(crate) fn read_all(
+    records: &Records,
+    index: Option<&dyn TaskIndex>,
+) -> Result<BTreeMap<TaskId, Tape>, Fault> {
+    match index {
+        Some(index) => read_from(index.all()?.into_iter().map(Ok), |_| true),
+        None => read(records, |_| true),
     }
 }
 

@@ -11,9 +11,10 @@ use serde_json::json;
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
+use crate::controls;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
-use crate::paths::Project;
+use crate::paths::{self, Project};
 use crate::prompt;
 use crate::secrets;
 use crate::state;
@@ -119,7 +120,7 @@ fn replace(
 ) -> CommandResult {
     let vault = secrets::vault(context)?;
     let options = compose::ledger::options(context, project, &vault)?;
-    let mut reason = format!("{} ({})", because, compose::user_name());
+    let mut reason = format!("{because} ({})", compose::operator_name());
     if let Err(path) = witnessed(context, project) {
         let aside = path.with_extension(format!("unreadable-{}", context.clock.now_ms()));
         std::fs::rename(&path, &aside).map_err(|error| Failure::io("move away", &path, &error))?;
@@ -127,6 +128,7 @@ fn replace(
     }
     // First: without its marks a ledger is examined again, with another's it would be examined too little.
     forget(context, project)?;
+    ignore(project)?;
     let root = project.audit();
     let replaced =
         replacing(&root, key, options, &reason).map_err(|error| compose::ledger::refused(&root, &error))?;
@@ -149,29 +151,33 @@ fn replace(
     Ok(Done::new(data, text))
 }
 
+/// What is moved aside lies beside the ledger, and holds payloads: git must leave it out as well.
+fn ignore(project: &Project) -> Result<(), Failure> {
+    let path = project.folder().join(".gitignore");
+    let text = controls::read_if_there(&path)?.unwrap_or_default();
+    if text.lines().any(|line| line.trim() == paths::IGNORED.trim()) {
+        return Ok(());
+    }
+    paths::write_private(&path, format!("{text}{}", paths::IGNORED).as_bytes())
+}
+
 /// Removes what was derived from the ledger that was here: marks of what recovery has examined, and the look-up index. They would say of the
 /// new one what was true of the old.
 fn forget(context: &Context, project: &Project) -> Result<(), Failure> {
     let state = state::open(&context.paths)?;
     let part = store::key_part(&project.root.to_string_lossy());
     let cleared = store::change(&state, |records| {
-        for record in records.scan("")? {
-            if record.key.split('/').nth(1) == Some(part.as_str())
-                && MARKS.contains(&record.key.split('/').next().unwrap_or_default())
-            {
-                records.remove(&record.key)?;
-            }
+        for record in records.scan(&format!("{MARK}/{part}/"))? {
+            records.remove(&record.key)?;
         }
         Ok(())
     });
     cleared.map_err(|error| state::failed(&context.paths, &error))?;
     let index = context.paths.lookup(&project.audit());
-    for end in ["", "-wal", "-shm"] {
-        let mut name = index.as_os_str().to_owned();
-        name.push(end);
+    for name in state::database_files(&index) {
         match std::fs::remove_file(&name) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::io("remove", Path::new(&name), &error));
+                return Err(Failure::io("remove", &name, &error));
             }
             Ok(()) | Err(_) => {}
         }
@@ -179,5 +185,5 @@ fn forget(context: &Context, project: &Project) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Records of recovery, by lane: `<word>/<project>/<lane>`.
-const MARKS: [&str; 2] = ["examined", "examining"];
+/// Records of recovery, by lane: `examined/<project>/<lane>`.
+const MARK: &str = "examined";

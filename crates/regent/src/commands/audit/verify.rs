@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::codes;
 use crate::compose::{self, error_chain};
 use crate::context::Context;
+use crate::controls;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::term;
-use crate::trust;
 
 pub(super) fn run(context: &Context, folder: &Path, expect: &[PathBuf], keys: &[String]) -> CommandResult {
     let report =
@@ -84,7 +84,7 @@ fn options(
         }
         witness = Some(context.paths.witness(&project.root));
     }
-    let expect = expect.iter().map(|path| trust::read_control_file(&context.cwd.join(path)));
+    let expect = expect.iter().map(|path| controls::read_file(&context.cwd.join(path)));
     Ok(VerifyOptions {
         keys: trusted,
         expect: expect.collect::<Result<_, _>>()?,

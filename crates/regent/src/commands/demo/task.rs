@@ -14,6 +14,7 @@ use crate::commands::model::{self, ModelCommand};
 use crate::commands::task;
 use crate::compose::{self, Running, error_chain};
 use crate::context::Context;
+use crate::controls::Controls;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
@@ -49,7 +50,7 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
     paths::write_private(&world.project.join(LETTER.0), LETTER.1.as_bytes())?;
     let inside = place(Settings::load(&world.paths, None, false)?);
     let project = Project::at(&world.project)?;
-    let policy = compose::policy(&inside.paths, Some(&project))?;
+    let policy = compose::policy(&inside.paths, Some(&Controls::read(&project)?))?;
     let running = Running::boot_with(&inside, &project, policy).await?;
     let spec = TaskSpec {
         model: doer.model.clone(),
@@ -95,7 +96,7 @@ async fn on_this_machine(
     if let Some(doer) = here(&place(Settings::load(&world.paths, None, false)?))? {
         return Ok(Some(doer));
     }
-    context.screen.say("Bringing a model onto this machine; it stays for later.\n");
+    context.screen.say("Downloading a model; it stays for later.\n");
     let brought = model::run(context, ModelCommand::Pull { name: None }).await;
     let found = here(&place(Settings::load(&world.paths, None, false)?))?;
     if found.is_none() {

@@ -12,6 +12,7 @@ use super::{Check, files, git};
 use crate::bundles;
 use crate::compose;
 use crate::context::Context;
+use crate::controls::Controls;
 use crate::paths::{self, Project};
 use crate::trust::{Standing, Trust};
 
@@ -184,7 +185,7 @@ fn policies(context: &Context) -> Vec<Check> {
 fn own_policies(context: &Context) -> Vec<Check> {
     let path = context.paths.policy();
     let others = [context.paths.manifest(), context.paths.bundle()];
-    if !path.is_file() && !others.iter().any(|path| path.is_file()) {
+    if !paths::may_exist(&path) && !others.iter().any(|path| paths::may_exist(path)) {
         return vec![
             Check::bad(
                 "policy.user",
@@ -256,21 +257,23 @@ fn project(context: &Context) -> Vec<Check> {
         }
         Err(failure) => Check::bad("project.place", failure.message, failure.help.unwrap_or_default()),
     });
-    checks.push(match Trust::load(&context.paths).and_then(|trust| trust.standing(&project)) {
-        Ok(Standing::Trusted) => Check::good("project.trust", "you trust it as it is"),
-        Ok(Standing::Never) => Check::less(
-            "project.trust",
-            "you have not trusted it; nothing in it acts",
-            "look at it, then `regent trust`",
-        ),
-        Ok(Standing::Changed(file)) => Check::less(
-            "project.trust",
-            format!("{file} changed since you trusted it"),
-            "look at it, then `regent trust`",
-        ),
-        Err(failure) => Check::bad("project.trust", failure.message, failure.help.unwrap_or_default()),
-    });
-    checks.push(match compose::project_policies(&project) {
+    checks.push(
+        match Trust::load(&context.paths).and_then(|trust| Ok(trust.standing(&Controls::read(&project)?))) {
+            Ok(Standing::Trusted) => Check::good("project.trust", "you trust it as it is"),
+            Ok(Standing::Never) => Check::less(
+                "project.trust",
+                "you have not trusted it; nothing in it acts",
+                "look at it, then `regent trust`",
+            ),
+            Ok(Standing::Changed(file)) => Check::less(
+                "project.trust",
+                format!("{file} changed since you trusted it"),
+                "look at it, then `regent trust`",
+            ),
+            Err(failure) => Check::bad("project.trust", failure.message, failure.help.unwrap_or_default()),
+        },
+    );
+    checks.push(match Controls::read(&project).and_then(|controls| compose::project_policies(&controls)) {
         Ok(Some(policy)) => {
             Check::good("policy.project", format!("{} files narrow your policy", policy.outline().len()))
         }
@@ -287,12 +290,12 @@ fn project(context: &Context) -> Vec<Check> {
 fn ignored(project: &Project) -> Check {
     let in_git = project.root.join(".git").exists();
     let ignored = std::fs::read_to_string(project.folder().join(".gitignore"))
-        .is_ok_and(|text| text.lines().any(|line| line == "audit/"));
+        .is_ok_and(|text| text.lines().any(|line| line.trim() == paths::IGNORED.trim()));
     if in_git && !ignored {
         return Check::less(
             "project.ignored",
-            "git doesn't ignore .regent/audit: the ledger could be committed",
-            "add a line `audit/` to .regent/.gitignore",
+            "git doesn't ignore .regent/audit*: the ledger, or one that was moved aside, could be committed",
+            "add a line `audit*` to .regent/.gitignore",
         );
     }
     Check::good("project.ignored", "the ledger stays out of version control")

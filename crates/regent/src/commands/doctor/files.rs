@@ -109,12 +109,8 @@ pub(super) fn state(context: &Context) -> Check {
     if !paths::may_exist(&path) {
         return Check::good("state.database", "approvals and budgets: nothing stored yet");
     }
-    let open = ["", "-wal", "-shm"].into_iter().find_map(|end| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(end);
-        let path = std::path::PathBuf::from(name);
-        paths::is_open_to_others(&path).unwrap_or(false).then_some(path)
-    });
+    let open =
+        state::database_files(&path).into_iter().find(|path| paths::is_open_to_others(path).unwrap_or(false));
     if let Some(path) = open {
         let help = format!("chmod 600 {}", path.display());
         return Check::bad("state.database", format!("{} is open to others", path.display()), help)

@@ -1,4 +1,4 @@
-//! `regent model pull`: brings weights onto this machine, with a bar while they come.
+//! `regent model pull`: downloads weights, with a bar while they come.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,9 +29,7 @@ pub(super) async fn run(context: &Context, name: Option<&str>) -> CommandResult 
     let op = Op::RunTool(ToolCall { tool: "model.pull".to_owned(), args: json!({"name": name}) });
     let outcome = calls::call_on(context, &host, &host.operator(), op).await;
     let pulled = outcome.and_then(|outcome| calls::result_json(&outcome));
-    let closed = host.shutdown().await;
-    let pulled = pulled?;
-    closed?;
+    let pulled = calls::settled(pulled, host.shutdown().await)?;
     let file = PathBuf::from(pulled.get("file").and_then(Value::as_str).unwrap_or_default());
     if !was_there && context.screen.draws {
         context.screen.say("\n");

@@ -10,12 +10,13 @@ use crate::bundles::{self, Bundle, File, NAME};
 use crate::codes;
 use crate::compose::{self, Running};
 use crate::context::Context;
+use crate::controls::{self, Controls};
 use crate::failure::Failure;
 use crate::manifests;
 use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
 use crate::term;
-use crate::trust::{self, Trust};
+use crate::trust::Trust;
 
 /// Put a signed bundle in force, beside your own policy: each decides, and the stricter answer holds
 #[derive(Debug, Args)]
@@ -35,7 +36,7 @@ pub(super) fn make(context: &Context, files: &[PathBuf], out: &Path) -> CommandR
     let mut packed = Vec::new();
     for file in files {
         let path = context.cwd.join(file);
-        let text = trust::read_control_file(&path)?;
+        let text = controls::read_file(&path)?;
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let beside = manifests::beside(&path, &text)?;
         let file = File::new(name, text, beside);
@@ -59,7 +60,7 @@ pub(super) fn make(context: &Context, files: &[PathBuf], out: &Path) -> CommandR
 
 pub(super) fn verify(context: &Context, file: &Path, key: &str, out: Option<&Path>) -> CommandResult {
     let key = bundles::publisher(key).map_err(|why| Failure::new(codes::POLICY_BUNDLE, why))?;
-    let text = trust::read_control_file(&context.cwd.join(file))?;
+    let text = controls::read_file(&context.cwd.join(file))?;
     let opened = bundles::open(&text, &[key])?;
     opened.policies()?;
     if let Some(out) = out {
@@ -87,10 +88,10 @@ fn names(opened: &bundles::Opened) -> Vec<String> {
 }
 
 /// Where it is recorded: in the project's ledger, if one is trusted here, else in the one in the user's state folder.
-fn place(context: &Context) -> Result<(Option<Project>, Project), Failure> {
-    let here = context.project().ok().filter(|project| Trust::demand(&context.paths, project).is_ok());
+fn place(context: &Context) -> Result<(Option<Controls>, Project), Failure> {
+    let here = context.project().and_then(|project| Trust::demand(&context.paths, &project)).ok();
     let place = match &here {
-        Some(project) => project.clone(),
+        Some(controls) => controls.project().clone(),
         None => {
             context.paths.make()?;
             let own = context.paths.own_ledger();
@@ -104,7 +105,7 @@ fn place(context: &Context) -> Result<(Option<Project>, Project), Failure> {
 pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult {
     let read = match args.file.as_ref().filter(|_| !args.withdraw) {
         Some(file) => {
-            let text = trust::read_control_file(&context.cwd.join(file))?;
+            let text = controls::read_file(&context.cwd.join(file))?;
             let keys = context.settings.publishers();
             if keys.is_empty() {
                 let why = "you have named no publisher, so no bundle can be believed";
@@ -130,10 +131,10 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> CommandResult 
 async fn put(
     context: &Context,
     running: &Running,
-    here: Option<&Project>,
+    here: Option<&Controls>,
     read: Option<&(bundles::Opened, String)>,
 ) -> CommandResult {
-    let before = bundles::kept(&context.paths);
+    let before = bundles::kept(&context.paths)?;
     let was_there = match read {
         Some((opened, text)) => {
             bundles::keep(&context.paths, opened, text)?;

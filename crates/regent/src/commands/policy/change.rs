@@ -11,9 +11,10 @@ use super::past::{self, Event};
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
+use crate::controls::Controls;
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
-use crate::paths::Project;
+use crate::paths;
 use crate::term;
 
 /// Rows shown of a long list; `--json` has all of them.
@@ -35,21 +36,20 @@ pub(crate) struct SimArgs {
 /// The candidate policy, loaded in its place.
 fn candidate(context: &Context, file: &Path, as_project: bool) -> Result<Policy, Failure> {
     let (path, name) = (context.cwd.join(file), file.display().to_string());
-    let project = context.project().ok();
     if as_project {
         let one = compose::load_policy(&path, &name, Layer::Project)?;
         return Ok(Policy::layered(compose::own_policies(&context.paths)?, Some(one)));
     }
     let one = compose::load_policy(&path, &name, Layer::User)?;
-    Ok(match project.as_ref().map(compose::project_policies).transpose()? {
+    Ok(match context.controls()?.as_ref().map(compose::project_policies).transpose()? {
         Some(below) => Policy::layered(one, below),
         None => one,
     })
 }
 
 pub(super) fn sim(context: &Context, args: &SimArgs) -> CommandResult {
-    let project = context.project()?;
-    let active = compose::policy(&context.paths, Some(&project))?;
+    let controls = Controls::read(&context.project()?)?;
+    let active = compose::policy(&context.paths, Some(&controls))?;
     let candidate = match &args.file {
         Some(file) => candidate(context, file, args.project)?,
         None => active.clone(),
@@ -162,8 +162,8 @@ pub(super) fn learn(context: &Context, since: &str, out: Option<&Path>) -> Comma
 
 /// The smallest rule that would cover a call, and what else it would have allowed.
 pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult {
-    let project: Option<Project> = context.project().ok();
-    let policy = compose::policy(&context.paths, project.as_ref())?;
+    let controls = context.controls()?;
+    let policy = compose::policy(&context.paths, controls.as_ref())?;
     let sketch =
         CallSketch::parse(call).map_err(|error| compose::invalid_policy("call", call.to_owned(), &error))?;
     let (verdict, found): (Verdict, Option<Cover>) = sketch.with_facts(|facts| {
@@ -177,7 +177,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
     };
     let (mut covered, mut asked) = (0_u64, 0_u64);
     let conditions = cover.compiled();
-    if project.as_ref().is_some_and(|project| project.audit().is_dir()) {
+    if controls.is_some_and(|controls| paths::may_exist(&controls.project().audit())) {
         past::each(context, past::since_ms(context, since)?, false, &mut |event| {
             if let Event::Call(_, call) = event
                 && conditions.as_ref().is_some_and(|conditions| conditions.covers(&call))
@@ -203,7 +203,7 @@ pub(super) fn cover(context: &Context, call: &str, since: &str) -> CommandResult
 /// What the candidate beside the policy in force would have said otherwise.
 pub(super) fn shadow(context: &Context) -> CommandResult {
     let path = context.paths.candidate();
-    if !path.is_file() {
+    if !paths::may_exist(&path) {
         let text = format!("no candidate: put one at {}\n", term::inline(&path.display().to_string()));
         return Ok(Done::new(json!({"candidate": Value::Null}), text));
     }

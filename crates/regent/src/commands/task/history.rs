@@ -68,7 +68,7 @@ async fn retell(context: &Context, runtime: &Runtime, task: &TaskId) -> CommandR
         );
     }
     let text = format!(
-        "{} {task}: {} steps retold from the ledger, every prompt and call byte for byte as recorded; no model was asked and no tool was run\n\n{}\n",
+        "{} {task}: {} steps replayed from the ledger, every prompt and call byte for byte as recorded; no model was asked and no tool was run\n\n{}\n",
         context.screen.good("same"),
         replayed.steps,
         term::block(&replayed.answer.text)

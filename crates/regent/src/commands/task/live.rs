@@ -185,6 +185,9 @@ impl Live {
                 Vec::new()
             }
             Event::Snapshot { id, step } => vec![screen.faint(&format!("  snapshot {id} after step {step}"))],
+            Event::NoSnapshot { step, why } => {
+                vec![screen.warn(&format!("  no snapshot after step {step}: {}", term::inline(&why)))]
+            }
         }
     }
 

@@ -161,10 +161,8 @@ fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
         return Ok(());
     }
     let settings = context.paths.settings();
-    Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task").help(format!(
-        "`regent model pull` brings one onto this machine; or set one up in `{}`",
-        settings.display()
-    )))
+    Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task")
+        .help(format!("`regent model pull` downloads one; or set one up in `{}`", settings.display())))
 }
 
 /// A line for each skill that is installed and whole.

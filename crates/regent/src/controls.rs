@@ -1,0 +1,165 @@
+//! The control files of a project, each read once. What was compared with the user's agreement is what is put in force, whatever happens to
+//! the files in between.
+//!
+//! Only regular files count, and of a project no link does: a link that comes with a clone could lead to a device, or to a file that agents
+//! may write.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use regent_ledger::Digest;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::codes;
+use crate::failure::Failure;
+use crate::manifests;
+use crate::paths::{self, Project};
+
+/// A policy file larger than this isn't one.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Folders of a project that Regent keeps its own things in. Parents come first.
+const OWN_FOLDERS: [&str; 5] =
+    [".regent", ".regent/audit", ".regent/audit/lanes", ".regent/skills", ".regent/tools"];
+
+/// What a project's control files held when they were read.
+#[derive(Debug, Clone)]
+pub(crate) struct Controls {
+    project: Project,
+    policies: Vec<PathBuf>,
+    texts: BTreeMap<PathBuf, String>,
+}
+
+impl Controls {
+    /// Reads the files of a project that act: its policies with what they refer to, its settings, and the lock of its skills.
+    pub(crate) fn read(project: &Project) -> Result<Self, Failure> {
+        demand_folders(project)?;
+        let policies = project.policies();
+        let mut texts = BTreeMap::new();
+        for path in &policies {
+            let text = read_own(path)?;
+            // A manifest that can't be read refers to nothing here; loading it reports its mistakes.
+            for (_, file) in manifests::referred(path, &text).unwrap_or_default() {
+                texts.insert(file.clone(), read_file(&file)?);
+            }
+            texts.insert(path.clone(), text);
+        }
+        for path in [project.settings(), project.skills_lock()] {
+            if paths::may_exist(&path) {
+                let text = read_own(&path)?;
+                texts.insert(path, text);
+            }
+        }
+        Ok(Self { project: project.clone(), policies, texts })
+    }
+
+    /// The project that they are of.
+    pub(crate) fn project(&self) -> &Project {
+        &self.project
+    }
+
+    /// The policy files that are there.
+    pub(crate) fn policies(&self) -> &[PathBuf] {
+        &self.policies
+    }
+
+    /// What the settings file holds, if there is one.
+    pub(crate) fn settings(&self) -> Option<&str> {
+        self.texts.get(&self.project.settings()).map(String::as_str)
+    }
+
+    /// What one of the files holds. A file that wasn't read with the others came later.
+    pub(crate) fn text(&self, path: &Path) -> Result<String, Failure> {
+        self.texts.get(path).cloned().ok_or_else(|| {
+            let message = format!("`{}` appeared while the project's files were read", path.display());
+            Failure::new(codes::FOLDER_UNTRUSTED, message).help("try again")
+        })
+    }
+
+    /// The digest of each, by its name in the project.
+    pub(crate) fn digests(&self) -> BTreeMap<String, String> {
+        let one = |(path, text): (&PathBuf, &String)| {
+            (self.project.short(path).into_owned(), Digest::of(text.as_bytes()).to_string())
+        };
+        self.texts.iter().map(one).collect()
+    }
+}
+
+/// Refuses a project in which a folder of Regent's own is a link: tools are kept out of `.regent` by its name, so what lies
+/// behind a link would be in their reach. A clone can bring such a link.
+pub(crate) fn demand_folders(project: &Project) -> Result<(), Failure> {
+    for name in OWN_FOLDERS {
+        let path = project.root.join(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(_) | Err(Errno::NOENT) => {}
+            // A plain file leads nowhere; whoever needs the folder reports it.
+            Err(Errno::NOTDIR) if !path.is_symlink() => return Ok(()),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let message = format!("`{}` is a link; Regent keeps its own files there", path.display());
+                return Err(Failure::new(codes::FOLDER_LINKED, message).help(format!(
+                    "look where it leads (`ls -l {name}`), then remove it (`rm {name}`) and run `regent init`"
+                )));
+            }
+            Err(error) => return Err(Failure::io("look at", &path, &error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a policy or settings file of the user's own: text, in a regular file, and of a size that such files have. A link is followed.
+pub(crate) fn read_file(path: &Path) -> Result<String, Failure> {
+    read_text(path, OFlags::empty())
+}
+
+/// The same, if there is one. Only "does not exist" means absent.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, Failure> {
+    if paths::may_exist(path) { read_file(path).map(Some) } else { Ok(None) }
+}
+
+/// The same of a project, where no link is followed.
+fn read_own(path: &Path) -> Result<String, Failure> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => {
+            let message =
+                format!("`{}` is a link; a control file of a project has to be a plain file", path.display());
+            Err(Failure::new(codes::FOLDER_LINKED, message)
+                .help("replace the link by a copy of the file, or remove it"))
+        }
+        Ok(_) | Err(_) => read_text(path, OFlags::NOFOLLOW),
+    }
+}
+
+fn read_text(path: &Path, flags: OFlags) -> Result<String, Failure> {
+    let bytes = read_bounded(path, flags, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
+            Failure::new(codes::POLICY_INVALID, format!("`{}` {error}", path.display()))
+        }
+        _other => Failure::io("read", path, &error),
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(
+            codes::POLICY_INVALID,
+            format!("`{}` is not text: byte {at} is not UTF-8", path.display()),
+        )
+    })
+}
+
+/// Reads a regular file up to a size. Devices and pipes have no size, and reading them may never end.
+pub(crate) fn read_bounded(path: &Path, flags: OFlags, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > bytes_max {
+        let message = format!("has more than {bytes_max} bytes, the most that are read");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
