@@ -167,7 +167,7 @@ impl Host {
         core.turn(Phase::Shutdown);
         core.end_agents().await;
         // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
-        if core.unfinished() > 0 {
+        if core.unended.count() > 0 {
             core.note(Kind::Kernel, &json!({"session": core.operator.session(), "state": "shutdown"}))
                 .await?;
         }

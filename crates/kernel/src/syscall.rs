@@ -327,7 +327,8 @@ impl Core {
         let unrecorded = |why: String| Fault::Unrecorded { intent: frame.intent, why };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error));
         let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
-        let receipt = self.record_outcome(draft).await.map_err(|error| unrecorded(error.to_string()))?;
+        let receipt = self.record_outcome(draft, frame.intent).await;
+        let receipt = receipt.map_err(|error| unrecorded(error.to_string()))?;
         breach.iter().for_each(|breach| self.seal(breach));
         self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)
             .map_err(|fault| unrecorded(fault.to_string()))?;

@@ -46,7 +46,6 @@ impl Ended {
 
 /// Mints the permit and runs it to an end.
 pub(super) async fn perform(frame: &Frame, tier: Tier) -> Ended {
-    frame.core.begin();
     // Minted inside the guard: an executor that panics before it gives back a future is caught as well.
     let dispatched = std::panic::catch_unwind(AssertUnwindSafe(|| dispatch(frame, tier)));
     let mut effect = match dispatched {
