@@ -58,11 +58,13 @@ impl Unended {
     pub(crate) fn due(&self, head: &Head) -> Option<u64> {
         let mut calls = self.lock();
         let (lane, before) = calls.marked?;
-        // After a full disk the calls of one lane end in another: then both are read from their old marks.
-        if head.lane != lane || calls.open.keys().any(|(open, _)| *open != lane) {
+        // After a full disk the calls of one lane end in another: then both are read from their old marks. The first and the last place
+        // tell for all of them.
+        let (first, last) = (calls.open.keys().next(), calls.open.keys().next_back());
+        if head.lane != lane || first.into_iter().chain(last).any(|(open, _)| *open != lane) {
             return None;
         }
-        let seq = calls.open.keys().next().map_or(head.size, |(_, seq)| (*seq).min(head.size));
+        let seq = first.map_or(head.size, |(_, seq)| (*seq).min(head.size));
         if seq.saturating_sub(before) < RENEWED_ENTRIES {
             return None;
         }
