@@ -20,7 +20,8 @@ pub fn measure(report: &mut Report) -> Result<()> {
     append_durably(report)
 }
 
-fn draft(number: usize) -> Result<Draft> {
+/// An entry like those of the kernel.
+pub fn draft(number: usize) -> Result<Draft> {
     let body = json!({
         "caller": {"agent": "worker-1", "chain": ["tester", "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"]},
         "number": number, "op": "tool.run", "session": "bench", "tier": "host",

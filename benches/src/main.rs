@@ -1,11 +1,18 @@
 //! How fast is it? `cargo xtask bench [TOPIC] [--json]`. Figures are medians; ratios compare within one run.
 
 mod broker;
+mod churn;
+mod crashed;
 mod evidence;
+mod home;
+mod lanes;
 mod ledger;
+#[cfg(feature = "models")]
 mod local;
 mod measure;
+#[cfg(feature = "tiers")]
 mod microvm;
+#[cfg(feature = "models")]
 mod models;
 #[cfg(feature = "peers")]
 mod peers;
@@ -14,8 +21,10 @@ mod program;
 mod provenance;
 mod redact;
 mod report;
+mod repository;
 mod sandbox;
 mod syscall;
+#[cfg(feature = "tiers")]
 mod wasm;
 mod task;
 
@@ -31,21 +40,25 @@ const TOPICS: &[(&str, Topic)] = &[
     ("policy", evidence::measure),
     ("syscall", syscall::measure),
     ("ledger", ledger::measure),
+    ("ledger", crashed::measure),
+    ("ledger", lanes::measure),
     ("sandbox", sandbox::measure),
     ("sandbox", broker::measure),
     ("redact", redact::measure),
     ("program", program::measure),
+    #[cfg(feature = "models")]
     ("models", models::measure),
     ("task", task::measure),
 ];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|word| word == program::IDLE) {
-        return program::be_idle();
-    }
-    if arguments.first().is_some_and(|word| word == task::THOUSAND) {
-        return task::be_a_thousand();
+    match arguments.split_first() {
+        Some((word, _)) if word == program::IDLE => return program::be_idle(),
+        Some((word, _)) if word == task::THOUSAND => return task::be_a_thousand(),
+        Some((word, rest)) if word == churn::CHURN => return churn::be_busy(rest.first()),
+        Some((word, rest)) if word == crashed::FILL => return crashed::be_killed(rest),
+        Some(_) | None => {}
     }
     let named: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| *word != "--json").collect();
     if let Some(unknown) = named.iter().find(|name| !TOPICS.iter().any(|(topic, _)| topic == *name)) {

@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,6 +11,7 @@ use regent_kernel::{Reply, Status};
 use regent_testkit::{TestKernel, run};
 use serde_json::json;
 
+use crate::home::bytes_below;
 use crate::measure::{median, once};
 use crate::report::Report;
 
@@ -91,17 +91,6 @@ async fn durable_alone() -> Result<(f64, f64)> {
         Ok((median(syncs), median(calls)))
     })
     .await?
-}
-
-/// How much all files below a folder hold.
-fn bytes_below(folder: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        bytes +=
-            if entry.file_type()?.is_dir() { bytes_below(&entry.path())? } else { entry.metadata()?.len() };
-    }
-    Ok(bytes)
 }
 
 async fn durable_together() -> Result<f64> {

@@ -15,12 +15,23 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     let program = target().join("release/regent").display().to_string();
     let run =
         ["run", "--quiet", "--release", "--manifest-path", "benches/Cargo.toml", "--target-dir", &folder];
-    let run = [run.as_slice(), &["--features", "peers", "--"]].concat();
+    let features = features(rest);
+    let run = [run.as_slice(), &["--no-default-features", "--features", &features, "--"]].concat();
     let python = match std::env::var("REGENT_BENCH_PYTHON") {
         Ok(python) => python,
         Err(_unset) => peers(),
     };
     cargo_with(&with_rest(&run, rest), &[("REGENT_PROGRAM", &program), ("REGENT_BENCH_PYTHON", &python)])
+}
+
+/// What the bench program is built with: everything, or what the named topics measure. Compilers of guests, a network and other
+/// engines for policies take minutes to build.
+fn features(rest: &[String]) -> String {
+    const OF_TOPICS: &[(&str, &str)] = &[("models", "models"), ("sandbox", "tiers"), ("policy", "peers")];
+    let topics: Vec<&String> = rest.iter().filter(|word| !word.starts_with("--")).collect();
+    let wanted = |topic: &str| topics.is_empty() || topics.iter().any(|named| *named == topic);
+    let features = OF_TOPICS.iter().filter(|(topic, _)| wanted(topic)).map(|(_, feature)| *feature);
+    features.collect::<Vec<_>>().join(",")
 }
 
 /// A Python that has the peers. Without them the figures are still worth having; the bench says what it skips.

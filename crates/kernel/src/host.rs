@@ -169,7 +169,7 @@ impl Host {
         // The disk may have room by now for what it had none for. Whatever fails, the rest is still done.
         let settled = core.settle_owed().await;
         // That it ended well is in the closing checkpoint and in the state; only calls that are not over are worth a word.
-        let noted = if core.unfinished() > 0 {
+        let noted = if core.unended.count() > 0 {
             let body = json!({"session": core.operator.session(), "state": "shutdown"});
             core.note(Kind::Kernel, &body).await.map(drop)
         } else {

@@ -1,7 +1,7 @@
 //! The kernel as a whole: what it is made of, how it comes up, and what stops it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use regent_ledger::{AppendError, CanonicalError, Draft, Kind, Ledger, Receipt};
@@ -22,6 +22,7 @@ use crate::record;
 use crate::recovery::InDoubt;
 use crate::secret::Secrets;
 use crate::syscall::Fault;
+use crate::unended::Unended;
 use crate::vfs::Vfs;
 use regent_workspace::Workspace;
 
@@ -71,12 +72,12 @@ pub(crate) struct Core {
     phase: Mutex<Phase>,
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
     disturbed: AtomicBool,
-    /// Outcomes that the disk had no room for. Nothing new is done until they are written.
-    owed: Mutex<VecDeque<Draft>>,
+    /// Outcomes that the disk had no room for, each with its intent. Nothing new is done until they are written.
+    owed: Mutex<VecDeque<(Draft, Receipt)>>,
     /// Held by whoever writes what is owed.
     settling: tokio::sync::Mutex<()>,
-    /// Effects that have begun and whose outcome isn't written yet.
-    unfinished: AtomicU64,
+    /// Calls that were allowed and whose outcome isn't written yet.
+    pub(crate) unended: Unended,
     /// What processes before this one left in doubt.
     pub(crate) in_doubt: OnceLock<Vec<InDoubt>>,
 }
@@ -136,7 +137,7 @@ impl Core {
             disturbed: AtomicBool::new(true),
             owed: Mutex::default(),
             settling: tokio::sync::Mutex::default(),
-            unfinished: AtomicU64::new(0),
+            unended: Unended::default(),
             in_doubt: OnceLock::new(),
         }
     }
@@ -184,7 +185,10 @@ impl Core {
 
     /// Writes the intent of a call that is about to be made. It is durable before the effect begins; the outcome's checkpoint signs both.
     pub(crate) async fn record_allowed(&self, draft: Draft) -> Result<Receipt, Fault> {
-        self.recorded(self.ledger.append_unsigned(draft).await)
+        let expected = self.unended.expect(&self.ledger.head());
+        let written = self.ledger.append_unsigned(draft).await;
+        self.unended.written(expected, written.as_ref().ok());
+        self.recorded(written)
     }
 
     fn recorded(&self, written: Result<Receipt, AppendError>) -> Result<Receipt, Fault> {
@@ -199,28 +203,19 @@ impl Core {
 
     /// Writes an outcome. The effect has happened: if the disk is full or slow the outcome is kept and owed, and no call is let in
     /// before it is written; any other failure seals the kernel.
-    pub(crate) async fn record_outcome(&self, draft: Draft) -> Result<Receipt, AppendError> {
+    pub(crate) async fn record_outcome(&self, draft: Draft, intent: Receipt) -> Result<Receipt, AppendError> {
         let kept = draft.clone();
         let written = self.ledger.append(draft).await;
         if let Err(error) = &written {
             match of_this_draft(error) {
-                Some(Passing::Disk) => self.owe(kept, error),
+                Some(Passing::Disk) => self.owe((kept, intent), error),
                 Some(Passing::Draft) | None => self.seal(error),
             }
         } else {
-            self.unfinished.fetch_sub(1, Ordering::AcqRel);
+            self.unended.ended(&intent);
+            self.renew_mark();
         }
         written
-    }
-
-    /// An effect begins; its outcome is owed from here on.
-    pub(crate) fn begin(&self) {
-        self.unfinished.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Effects whose outcome isn't written.
-    pub(crate) fn unfinished(&self) -> u64 {
-        self.unfinished.load(Ordering::Acquire)
     }
 
     /// Writes what is owed, in order. One caller at a time: a second one waits until the first has written everything, so that no
@@ -229,7 +224,7 @@ impl Core {
         let _only = self.settling.lock().await;
         loop {
             let next = self.owed.lock().unwrap_or_else(PoisonError::into_inner).front().cloned();
-            let Some(draft) = next else {
+            let Some((draft, intent)) = next else {
                 if self.calm_down() {
                     return Ok(());
                 }
@@ -240,7 +235,7 @@ impl Core {
                 return Err(error.into());
             }
             self.owed.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            self.unfinished.fetch_sub(1, Ordering::AcqRel);
+            self.unended.ended(&intent);
         }
     }
 
@@ -261,9 +256,9 @@ impl Core {
     }
 
     /// Keeps an outcome that the disk had no room for.
-    fn owe(&self, draft: Draft, error: &AppendError) {
+    fn owe(&self, owed: (Draft, Receipt), error: &AppendError) {
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner).push_back(draft);
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner).push_back(owed);
         if matches!(&*phase, Phase::Running | Phase::Degraded(_)) {
             *phase = Phase::Degraded(error.to_string());
         }

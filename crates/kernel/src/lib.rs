@@ -31,6 +31,7 @@ mod signal;
 pub mod syscall;
 #[cfg(test)]
 mod tests;
+mod unended;
 mod vfs;
 mod within;
 

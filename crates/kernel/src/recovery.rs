@@ -10,8 +10,8 @@
 //! in doubt.
 //!
 //! Reading history at every start would cost more with every day, so the state remembers for each lane how far it was examined. A
-//! kernel that shut down with all its calls ended says so itself; then the next one reads nothing. After a crash the lane that the
-//! process wrote is read from its mark on.
+//! kernel that shut down with all its calls ended says so itself; then the next one reads nothing. While a kernel runs it renews the
+//! mark of its lane now and then. After a crash the lane that the process wrote is read from its mark on.
 
 #[cfg(test)]
 mod tests;
@@ -109,6 +109,7 @@ impl Core {
                 Ok(())
             })?;
         }
+        self.unended.begin(start);
         // Set once, here: boot runs once.
         drop(self.in_doubt.set(list));
         Ok(())
@@ -116,13 +117,22 @@ impl Core {
 
     /// Says that our lane has nothing in doubt, if all our calls have ended. Called when the ledger is closed.
     pub(crate) fn leave_clean(&self) -> Result<(), Fault> {
-        if self.unfinished() > 0 {
+        if self.unended.count() > 0 {
             return Ok(());
         }
         let head = self.ledger.head();
         let mark = Mark { seq: head.size, looks: looks_of(&*self.ledger.storage(), head.lane)? };
         let key = self.key("examined", head.lane);
         Ok(store::change(&*self.state, |records| store::save(records, &key, &mark, FOR_GOOD))?)
+    }
+
+    /// Remembers that no call before the oldest one that is not over is in doubt, if there is much behind it. It only saves time, so a
+    /// failure to write it is no failure. What the lane looks like isn't said: whoever finds it free examines it from here on.
+    pub(crate) fn renew_mark(&self) {
+        let head = self.ledger.head();
+        let Some(seq) = self.unended.due(&head) else { return };
+        let (key, mark) = (self.key("examined", head.lane), Mark { seq, looks: None });
+        drop(store::change(&*self.state, |records| store::save(records, &key, &mark, FOR_GOOD)));
     }
 
     /// Reads what has been written since each lane was last examined: our own lane up to where we began, and those that nobody holds.

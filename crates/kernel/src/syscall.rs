@@ -311,8 +311,6 @@ impl Core {
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
         let (held, tool) = (Mutex::new(reservation), facts.tool.clone());
         let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
-        // Both ways end in an outcome, which is owed from here on.
-        self.begin();
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
             None => effect::perform(&frame, grant.tier).await,
@@ -329,7 +327,7 @@ impl Core {
         intent: Receipt,
         evidence: &Evidence,
     ) -> Result<Reply, Fault> {
-        self.begin();
+        self.unended.resumed(&intent);
         self.await_again(&call, &mut facts);
         let running = self.calls.enter(call.principal(), intent.seq);
         let (tool, args, targets) = (facts.tool.clone(), facts.take_args(), evidence.targets());
@@ -381,7 +379,8 @@ impl Core {
         let unrecorded = |why: String| Fault::Unrecorded { intent: frame.intent, why };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error));
         let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
-        let receipt = self.record_outcome(draft).await.map_err(|error| unrecorded(error.to_string()))?;
+        let receipt = self.record_outcome(draft, frame.intent).await;
+        let receipt = receipt.map_err(|error| unrecorded(error.to_string()))?;
         breach.iter().for_each(|breach| self.seal(breach));
         self.note_end(&frame.call, &facts.awaited, output.label(), performed == Status::Ok)
             .map_err(|fault| unrecorded(fault.to_string()))?;

@@ -20,6 +20,17 @@ impl Reader {
         &self,
         lane: LaneId,
         texts: &mut Vec<String>,
+        show: impl FnMut(&Entry, &mut Vec<String>),
+    ) -> Result<(), ReadError> {
+        self.search_since(lane, 0, texts, show)
+    }
+
+    /// The same from a place on.
+    pub fn search_since(
+        &self,
+        lane: LaneId,
+        seq: u64,
+        texts: &mut Vec<String>,
         mut show: impl FnMut(&Entry, &mut Vec<String>),
     ) -> Result<(), ReadError> {
         let settled = self.settled()?.get(&lane).copied();
@@ -27,7 +38,9 @@ impl Reader {
             texts.iter().any(|text| memmem::find(bytes, text.as_bytes()).is_some())
         };
         let mut bytes = Vec::new();
-        for first in segments(self.storage.as_ref(), lane)? {
+        let firsts = segments(self.storage.as_ref(), lane)?;
+        let position = firsts.partition_point(|first| *first <= seq).saturating_sub(1);
+        for first in firsts.into_iter().skip(position) {
             let file = segment_path(lane, first);
             self.storage.read(&file, 0, SEGMENT_BYTES_CAP, &mut bytes)?;
             let (proven_bytes, unvouched) = ends(&bytes);
@@ -54,10 +67,17 @@ impl Reader {
                             as u64
                             + 1,
                     })?;
-                    show(&entry, texts);
+                    if entry.seq >= seq {
+                        show(&entry, texts);
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a lane was left by its own writer, so that calls which began there may have ended in another lane.
+    pub fn was_left(&self, lane: LaneId) -> Result<bool, ReadError> {
+        Ok(self.settled()?.get(&lane).is_some_and(|settled| settled.refused))
     }
 }

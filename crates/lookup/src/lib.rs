@@ -112,17 +112,23 @@ impl Lookup {
 
     /// Takes in what the ledger has that the index hasn't. Gives back how many entries that were.
     pub fn refresh(&mut self, ledger: &Reader) -> Result<u64, LookupError> {
+        self.refresh_some(ledger, u64::MAX)
+    }
+
+    /// The same, but at most so many entries. [`sizes`](Self::sizes) says how far the index goes then; the rest of each lane is for the
+    /// caller to search.
+    pub fn refresh_some(&mut self, ledger: &Reader, count_max: u64) -> Result<u64, LookupError> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut known = known_lanes(&transaction)?;
         let mut taken = 0;
         for lane in ledger.lanes()? {
-            let known = known.remove(&lane.get());
-            taken += match take_in(&transaction, ledger, lane, known)? {
+            let (known, left) = (known.remove(&lane.get()), count_max.saturating_sub(taken));
+            taken += match take_in(&transaction, (ledger, lane), known, left)? {
                 Some(count) => count,
                 None => {
                     // What was indexed is no longer what the lane says: `verify` is for finding out why, we only start over.
                     forget(&transaction, lane.get())?;
-                    take_in(&transaction, ledger, lane, None)?.unwrap_or(0)
+                    take_in(&transaction, (ledger, lane), None, left)?.unwrap_or(0)
                 }
             };
         }
@@ -189,12 +195,12 @@ fn known_lanes(connection: &Connection) -> rusqlite::Result<BTreeMap<u16, Known>
     rows.collect()
 }
 
-/// Indexes a lane from where it was left; `None` if the lane isn't the one that was indexed.
+/// Indexes a lane from where it was left, at most so many entries of it; `None` if the lane isn't the one that was indexed.
 fn take_in(
     connection: &Connection,
-    ledger: &Reader,
-    lane: LaneId,
+    (ledger, lane): (&Reader, LaneId),
     known: Option<Known>,
+    count_max: u64,
 ) -> Result<Option<u64>, LookupError> {
     let (mut size, mut tip) = known.map_or((0, String::new()), |known| (known.size, known.hash));
     // Read from the last known entry on, to see that it is still the same.
@@ -211,7 +217,8 @@ fn take_in(
     // A crash may have left entries in the middle of a lane that nobody vouches for. An outcome among them proves nothing; an intent may
     // have been acted on, so its task has to find it. Those at the end of a lane may yet be cut.
     let mut unvouched: Vec<Entry> = Vec::new();
-    for entry in entries {
+    while taken < count_max {
+        let Some(entry) = entries.next() else { break };
         let entry: Entry = entry?;
         if !entry.proven {
             if entry.kind == Kind::Intent && !entry.refused {

@@ -93,6 +93,21 @@ fn calls_are_found_by_what_they_are() {
 }
 
 #[test]
+fn f7_a_part_is_taken_in_and_the_sizes_say_how_far() {
+    let world = World::new();
+    let ledger = world.ledger();
+    let calls: Vec<Receipt> = (0..10).map(|at_ms| call(&ledger, at_ms, "ada", "fs.read", "allow")).collect();
+    let mut lookup = world.lookup();
+    for (round, last) in [&calls[2], &calls[5], &calls[8], &calls[9]].into_iter().enumerate() {
+        let taken = lookup.refresh_some(&world.reader(), 3).unwrap();
+        assert_eq!(taken, if round == 3 { 1 } else { 3 });
+        assert_eq!(lookup.sizes().unwrap().get(&last.lane), Some(&(last.seq + 1)));
+    }
+    assert_eq!(lookup.refresh_some(&world.reader(), 3).unwrap(), 0);
+    assert_eq!(lookup.find(&all()).unwrap().len(), 10);
+}
+
+#[test]
 fn only_what_is_new_is_read_again() {
     let world = World::new();
     let ledger = world.ledger();

@@ -14,7 +14,7 @@ use regent_runtime::task::{self, Recorded, Tape};
 
 use crate::codes;
 use crate::commands::audit;
-use crate::compose::{self, error_chain};
+use crate::compose::{self, error_chain, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths::make_private;
@@ -42,24 +42,11 @@ impl<'c> Past<'c> {
 
     /// The one task whose id begins like this.
     pub(crate) fn find(&self, id: &str) -> Result<TaskId, Failure> {
-        let unknown = |message: String| Failure::new(codes::TASK_UNKNOWN, message);
-        let none = || {
-            unknown(format!("there is no task `{}`", term::short(id, 80)))
-                .help("`regent task list` shows them")
+        let alike = match self.lookup.as_ref().filter(|_| !id.is_empty()) {
+            Some(lookup) => lookup.tasks(id, ALIKE_MAX).map_err(|error| failed(&error))?,
+            None => Vec::new(),
         };
-        let Some(lookup) = self.lookup.as_ref().filter(|_| !id.is_empty()) else { return Err(none()) };
-        let alike = lookup.tasks(id, ALIKE_MAX).map_err(|error| failed(&error))?;
-        // A whole id is meant even if another begins with it.
-        let meant = match alike.as_slice() {
-            [one] => Some(one),
-            many => many.iter().find(|one| *one == id),
-        };
-        match meant.and_then(|id| TaskId::new(id)) {
-            Some(task) => Ok(task),
-            None if alike.is_empty() => Err(none()),
-            None => Err(unknown(format!("{} tasks begin with `{}`", alike.len(), term::inline(id)))
-                .help("give more of the id")),
-        }
+        meant(id, &alike)
     }
 
     /// The newest tasks, the oldest of them first.
@@ -134,6 +121,29 @@ impl<'c> Past<'c> {
             compose::payload_key(&vault).ok()
         };
         self.key.get_or_init(opened).as_ref()
+    }
+}
+
+/// The one task whose id begins like this, found without bringing the index up to date: that takes long after much has been written.
+pub(crate) fn find_task(context: &Context, id: &str) -> Result<TaskId, Failure> {
+    let alike = if id.is_empty() { Vec::new() } else { tasks::beginning_with(context, id, ALIKE_MAX)? };
+    meant(id, &alike)
+}
+
+/// Which of the tasks that begin like this is meant.
+fn meant(id: &str, alike: &[String]) -> Result<TaskId, Failure> {
+    let unknown = |message: String| Failure::new(codes::TASK_UNKNOWN, message);
+    // A whole id is meant even if another begins with it.
+    let meant = match alike {
+        [one] => Some(one),
+        many => many.iter().find(|one| *one == id),
+    };
+    match meant.and_then(|id| TaskId::new(id)) {
+        Some(task) => Ok(task),
+        None if alike.is_empty() => Err(unknown(format!("there is no task `{}`", term::short(id, 80)))
+            .help("`regent task list` shows them")),
+        None => Err(unknown(format!("{} tasks begin with `{}`", alike.len(), term::inline(id)))
+            .help("give more of the id")),
     }
 }
 

@@ -135,6 +135,54 @@ async fn adv_097_several_crashes_in_a_row_lose_none_and_double_none() {
     assert_eq!(site.in_doubt().len(), 4);
 }
 
+/// Makes calls side by side, which share syncs, until the ledger has so many entries.
+async fn grow(world: &World, size: u64) {
+    while world.kernel.ledger().head().size < size {
+        let call = || {
+            let kernel = world.kernel.clone();
+            tokio::spawn(async move {
+                kernel.syscall(&kernel.operator(), crate::tests::shared::work(json!({}))).await
+            })
+        };
+        let calls: Vec<_> = (0..128).map(|_| call()).collect();
+        for call in calls {
+            assert!(matches!(call.await.unwrap().unwrap(), Reply::Done(_)));
+        }
+    }
+}
+
+#[test]
+fn f7_a_start_after_a_long_session_reads_from_the_oldest_call_that_was_not_over() {
+    let site = Site::new();
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let dying = runtime();
+    let intent = dying.block_on(async {
+        let world = site.boot("long").await;
+        grow(&world, 5_000).await;
+        let (kernel, begun) = (world.kernel.clone(), world.kernel.ledger().head().size);
+        let call = crate::tests::shared::work(json!({"text": "never end"}));
+        tokio::spawn(async move { kernel.syscall(&kernel.operator(), call).await });
+        while world.kernel.ledger().head().size == begun {
+            tokio::task::yield_now().await;
+        }
+        grow(&world, 10_000).await;
+        assert_eq!(world.kernel.0.unended.count(), 1);
+        begun
+    });
+    drop(dying);
+    runtime().block_on(async {
+        let (lane, root) = (LaneId::FIRST, site.place.folder.path().canonicalize().unwrap());
+        let key = format!("examined/{}/{lane}", store::key_part(&root.to_string_lossy()));
+        let bytes = site.place.state.get(&key).unwrap().unwrap();
+        let mark: Mark = store::parse(&key, &bytes).unwrap();
+        assert!(mark.seq > 4_000 && mark.seq <= intent, "the mark is {} and the intent {intent}", mark.seq);
+        let world = site.boot("next").await;
+        let [call] = world.kernel.in_doubt() else { panic!("{:?}", world.kernel.in_doubt()) };
+        assert_eq!((call.lane, call.seq, call.session.as_str()), (lane, intent, "long"));
+    });
+}
+
 #[tokio::test]
 async fn a_call_that_ended_is_not_in_doubt() {
     let site = Site::new();
@@ -184,7 +232,7 @@ async fn a_process_that_left_a_call_running_does_not_call_its_lane_clean() {
     let lane = world.kernel.ledger().head().lane;
     let key = world.kernel.0.key("examined", lane);
     let before = site.place.state.get(&key).unwrap();
-    world.kernel.0.begin();
+    world.kernel.0.unended.expect(&world.kernel.ledger().head());
     world.kernel.shutdown().await.unwrap();
     assert_eq!(site.place.state.get(&key).unwrap(), before);
 }

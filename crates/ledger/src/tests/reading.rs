@@ -145,6 +145,23 @@ fn f7_a_search_finds_what_a_text_is_in_and_what_was_added_on_the_way() {
 }
 
 #[test]
+fn f7_a_search_from_a_place_on_shows_nothing_before_it() {
+    let storage = Arc::new(Memory::default());
+    let ledger = Ledger::open_on(storage.clone(), key(), small_segments()).unwrap();
+    append(&ledger, 0..100);
+    let reader = Reader::on(storage.clone());
+    let mut all = Vec::new();
+    reader.search(LaneId::FIRST, &mut vec!["\"n\":".to_owned()], |entry, _| all.push(entry.seq)).unwrap();
+    assert_eq!(all.len(), 100);
+    for since in [0, 1, 40, 77, 1_000_000] {
+        let (mut texts, mut found) = (vec!["\"n\":".to_owned()], Vec::new());
+        reader.search_since(LaneId::FIRST, since, &mut texts, |entry, _| found.push(entry.seq)).unwrap();
+        let expected: Vec<u64> = all.iter().copied().filter(|seq| *seq >= since).collect();
+        assert_eq!(found, expected, "since {since}");
+    }
+}
+
+#[test]
 fn k4_a_draft_that_is_kept_shares_its_payloads() {
     let payload = Payload::new(vec![1; 1000]);
     let kept = Draft { payloads: vec![payload.clone()], ..draft(1) };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use regent_kernel::{Confidentiality, Inference, Integrity, Label, Message, Role, Sampling, Tier};
+use regent_kernel::{Confidentiality, Inference, Integrity, Label, Message, Reader, Role, Sampling, Tier};
 use regent_runtime::door::Asker;
 use regent_runtime::snapshot::{SnapshotOptions, Snapshots};
 use regent_runtime::task::TaskIndex;
@@ -15,6 +15,7 @@ use super::index::Index;
 use crate::codes;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::past;
 use crate::paths::{Project, make_private};
 
 /// Tasks that run side by side in one process.
@@ -105,7 +106,20 @@ pub(crate) fn runtime(
 
 /// Finds tasks in the project's ledger. The folder for it must be there; without it all of the ledger is read.
 fn index(context: &Context, running: &Running, project: &Project) -> Option<Arc<dyn TaskIndex>> {
+    Some(Arc::new(index_over(context, project, running.host.records().reader())?))
+}
+
+fn index_over(context: &Context, project: &Project, reader: Reader) -> Option<Index> {
     let place = context.paths.lookup(&project.audit().canonicalize().ok()?);
     make_private(place.parent()?).ok()?;
-    Some(Arc::new(Index::new(&place, running.host.records().reader())))
+    Some(Index::new(&place, reader))
+}
+
+/// The tasks of the project whose ids begin like this, at most about so many. No kernel is needed.
+pub(crate) fn beginning_with(context: &Context, id: &str, count_max: u32) -> Result<Vec<String>, Failure> {
+    let project = context.project()?;
+    let Some(index) = index_over(context, &project, Reader::new(&project.audit())) else {
+        return Ok(Vec::new());
+    };
+    index.tasks(id, count_max).map_err(|error| past::failed(&error))
 }

@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::money;
 use crate::output::{CommandResult, Done};
-use crate::past::Past;
+use crate::past::{self, Past};
 use crate::stage::Stage;
 use crate::term;
 
@@ -96,7 +96,7 @@ pub(crate) async fn watched(
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
     let budget = money::parse(budget)?;
-    let task = id.map(|id| Past::open(context)?.find(id)).transpose()?;
+    let task = id.map(|id| past::find_task(context, id)).transpose()?;
     let running = Running::boot(context).await?;
     let result = go_on(context, &running, task, budget).await;
     running.close(context, result).await
