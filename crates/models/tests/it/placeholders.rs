@@ -77,18 +77,20 @@ async fn d3_a_value_of_the_vault_never_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_base64_of_what_is_redacted_does_not_leave() {
     use base64::Engine as _;
-    let content = "contact ada@example.com, aws AKIAIOSFODNN7EXAMPLE";
-    let harmless = base64::engine::general_purpose::STANDARD.encode("nothing of anybody's, just a few words");
+    // Short base64 looks like a key as it is; that of a file doesn't.
+    let words = "some words in a row, and a few more of them\n".repeat(40);
+    let content = format!("{words}contact ada@example.com, aws AKIAIOSFODNN7EXAMPLE\n{words}");
+    let harmless = base64::engine::general_purpose::STANDARD.encode(&words);
     let texts = [
-        base64::engine::general_purpose::STANDARD.encode(content),
-        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(content),
-        format!("{}x", base64::engine::general_purpose::STANDARD_NO_PAD.encode("ada@example.com")),
+        base64::engine::general_purpose::STANDARD.encode(&content),
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&content),
+        format!("{}x", base64::engine::general_purpose::STANDARD_NO_PAD.encode(&content)),
     ];
     for encoded in texts {
         let server = Server::new(vec![copies("fine")]);
         let result = json!({"base64": encoded, "offset": 0, "bytes": content.len()}).to_string();
         let (_, sent) = asked(&server, &[&result, &harmless]).await;
-        assert!(!sent.contains(encoded.get(..20).unwrap()), "{sent}");
+        assert!(!sent.contains(encoded.trim_end_matches('=')), "{sent}");
         assert!(sent.contains("left out: base64") && sent.contains("offset"), "{sent}");
         assert!(sent.contains(harmless.trim_end_matches('=')), "{sent}");
     }

@@ -78,6 +78,8 @@ pub(super) fn apply(
         match put(store, workspace, item, *old) {
             Ok(aside) => {
                 done.written.push(item.path.clone());
+                // A folder that was left in its place is elsewhere now.
+                done.left.retain(|path| *path != item.path);
                 done.left.extend(aside);
             }
             Err(error) => done.missed(&item.path, &error),

@@ -81,6 +81,7 @@ fn m5_a_folder_in_the_place_of_a_file_is_moved_aside_if_it_cannot_be_removed() {
     let restored = rolled_back(&site, &id);
     let aside = restored.left.iter().find(|path| path.starts_with("notes.txt.aside-")).unwrap();
     assert!(site.at(aside).join("big").exists());
+    assert!(!restored.left.contains(&"notes.txt".to_owned()), "{restored:?}");
 }
 
 #[test]
