@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::machine::{capture, cargo, cargo_with, command, install, target};
+use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
 use crate::{bench, difference, fuzz, injection, ordinary, say, skips, tidy_up};
 
 type Step = fn() -> Result<()>;
@@ -34,11 +34,9 @@ const STEPS: &[(&str, Step)] = &[
     }),
     ("demo", demo),
     ("doctor", doctor),
-    ("sim", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--seeds", "300"])),
-    ("crowd", || {
-        cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "sim", "--", "--crowd", "--seeds", "300"])
-    }),
-    ("torture", || cargo(&["run", "--quiet", "-p", "regent-testkit", "--bin", "torture", "--", "--quick"])),
+    ("sim", || built("sim", &["--seeds", "300"])),
+    ("crowd", || built("sim", &["--crowd", "--seeds", "300"])),
+    ("torture", || built("torture", &["--quick"])),
     ("difference", || difference::run(&[])),
     ("injection", injection::smoke),
     ("fuzz", fuzz::smoke),
@@ -68,6 +66,14 @@ pub(crate) fn run(named: &[String]) -> Result<()> {
     say(format!("\n{}", summary.join("\n")));
     say(format!("ci: {} passed, {failed} failed", summary.len() - failed));
     if failed == 0 { Ok(()) } else { bail!("{failed} of {} steps failed", summary.len()) }
+}
+
+/// Runs a program of the workspace. It is built with all the others: a selection would unite other features, and all dependencies
+/// would be built once more.
+fn built(program: &str, arguments: &[&str]) -> Result<()> {
+    cargo(&["build", "--quiet", "--workspace", "--bins", "--locked"])?;
+    let path = target().join("debug").join(program);
+    finish(command(&path.to_string_lossy()).args(arguments), program)
 }
 
 /// The demo checks itself: it ends well only if every call went as it should.

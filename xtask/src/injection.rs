@@ -46,7 +46,9 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     let python = python_with("eval", &["agentdojo"], &[PACKAGE])?;
     let is_debug = rest.iter().any(|word| word == "--debug");
     let (profile, built) = if is_debug { ("dev", "debug/regent") } else { ("release", "release/regent") };
-    cargo(&["build", "--quiet", "--profile", profile, "-p", "regent"])?;
+    // The debug build is the one that CI has made of the whole workspace.
+    let selected: &[&str] = if is_debug { &["--workspace", "--bins"] } else { &["-p", "regent"] };
+    cargo(&[&["build", "--quiet", "--profile", profile], selected].concat())?;
     let home = tempfile_home()?;
     let judge = format!("env HOME={} {} judge --stdio", home.display(), target().join(built).display());
     let mut missed = Vec::new();
