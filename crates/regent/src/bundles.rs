@@ -225,8 +225,11 @@ pub(crate) fn keep(paths: &Paths, opened: &Opened, text: &str) -> Result<(), Fai
     paths::write_private(&paths.bundle(), text.as_bytes())
 }
 
+/// The record and the bundle as they were, `None` where there was none.
+pub(crate) type Kept = [(PathBuf, Option<Vec<u8>>); 2];
+
 /// What is kept now, to be put back if what follows fails.
-pub(crate) fn kept(paths: &Paths) -> Result<[(PathBuf, Option<Vec<u8>>); 2], Failure> {
+pub(crate) fn kept(paths: &Paths) -> Result<Kept, Failure> {
     let read = |path: PathBuf| match std::fs::read(&path) {
         Ok(bytes) => Ok((path, Some(bytes))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok((path, None)),
@@ -236,7 +239,7 @@ pub(crate) fn kept(paths: &Paths) -> Result<[(PathBuf, Option<Vec<u8>>); 2], Fai
 }
 
 /// Puts back what was kept.
-pub(crate) fn put_back(kept: [(PathBuf, Option<Vec<u8>>); 2]) -> Result<(), Failure> {
+pub(crate) fn put_back(kept: Kept) -> Result<(), Failure> {
     for (path, bytes) in kept {
         match bytes {
             Some(bytes) => paths::write_private(&path, &bytes)?,

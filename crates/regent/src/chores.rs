@@ -89,8 +89,6 @@ pub(crate) fn gc_tool(removing: Arc<dyn Removing>) -> Arc<dyn HostTool> {
 ///
 /// - what: which group
 /// - rule: the setting that says so, with its value
-/// - count: how many things are in it
-/// - bytes: their size
 /// - items: the first of their names
 /// - sha256: over all of their names
 #[tool(name = "gc.remove", effect = "delete", capabilities = ["for.operator", "gc.remove"], idempotent, output = OWN)]
@@ -99,13 +97,10 @@ async fn remove_group(
     context: &Permit<'_>,
     #[schemars(length(max = 100))] what: String,
     #[schemars(length(max = 100))] rule: String,
-    count: u64,
-    bytes: u64,
     #[schemars(length(max = 200))] items: Vec<String>,
     #[schemars(length(max = 64))] sha256: String,
 ) -> Result<Value, ToolError> {
-    let group =
-        json!({"what": what, "rule": rule, "count": count, "bytes": bytes, "items": items, "sha256": sha256});
+    let group = json!({"what": what, "rule": rule, "items": items, "sha256": sha256});
     let (removing, by) = (Arc::clone(removing), context.call().principal().sponsor().to_owned());
     let removed = tokio::task::spawn_blocking(move || removing.remove(&group, &by));
     let removed = removed.await.map_err(|error| ToolError::failed("gc.not_removed", error.to_string()))?;

@@ -133,11 +133,12 @@ fn read_own(path: &Path) -> Result<String, Failure> {
 }
 
 fn read_text(path: &Path, flags: OFlags) -> Result<String, Failure> {
-    let bytes = read_bounded(path, flags, FILE_BYTES_MAX).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
+    let bytes = read_bounded(path, flags, FILE_BYTES_MAX).map_err(|error| {
+        if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) {
             Failure::new(codes::POLICY_INVALID, format!("`{}` {error}", path.display()))
+        } else {
+            Failure::io("read", path, &error)
         }
-        _other => Failure::io("read", path, &error),
     })?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

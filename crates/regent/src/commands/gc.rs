@@ -75,8 +75,7 @@ impl Group {
         let names = self.items.iter().flat_map(|item| [item.path.as_os_str().as_encoded_bytes(), b"\0"]);
         let digest = Digest::of(&names.collect::<Vec<_>>().concat());
         json!({
-            "what": self.what, "rule": self.rule, "count": self.items.len(), "bytes": self.bytes(), "items": shown["items"],
-            "sha256": digest.to_string(),
+            "what": self.what, "rule": self.rule, "items": shown.get("items"), "sha256": digest.to_string(),
         })
     }
 

@@ -125,11 +125,12 @@ impl Book {
         }
     }
 
-    /// A call runs until what this returns is dropped; a machine that dies drops it too.
-    fn enters(&self) -> Running<'_> {
+    /// A call runs until what this returns is dropped.
+    fn enters(&self, machine: &Machine) -> Running<'_> {
         let mut pages = self.pages();
         pages.running += 1;
-        if pages.running > AT_ONCE && pages.calls_left < u64::MAX / 2 {
+        // Where the process is dead its memory says anything, and nothing that it does takes place.
+        if pages.running > AT_ONCE && pages.calls_left < u64::MAX / 2 && !machine.is_dead() {
             let running = pages.running;
             pages
                 .breaches
@@ -229,7 +230,7 @@ impl Executor<tier::Host> for Worker {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
             };
             let id = permit.args().get("id").and_then(Value::as_u64).unwrap_or(0);
-            let running = self.book.enters();
+            let running = self.book.enters(&self.machine);
             pause(1).await;
             if self.machine.moment() {
                 self.book.mark(id, &call.tool, &self.machine);
