@@ -85,7 +85,11 @@ fn the_demonstration_is_a_self_check_and_touches_nothing() {
     for word in ["allowed", "denied", "asked", "contained", "verified", "one bit flipped"] {
         assert!(ended.stdout.contains(word), "{word}: {}", ended.stdout);
     }
-    assert!(!world.home(".config").exists() && !world.home(".local").exists(), "nothing of the user's");
+    assert!(!world.home(".config").exists() && !world.home(".local/share").exists(), "nothing of the user's");
+    // Sandboxes of one user wait for each other, so there is a lock. Nothing else is left.
+    let state = std::fs::read_dir(world.home(".local/state/regent")).unwrap();
+    let left: Vec<_> = state.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["sandbox.lock"]);
     let steps = world.run(&["--json", "demo"]).json();
     let steps = steps.pointer("/data/steps").and_then(Value::as_array).unwrap().clone();
     assert!(steps.len() >= 15 && steps.iter().all(|step| step["as_expected"] == true), "{steps:?}");

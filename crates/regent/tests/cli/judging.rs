@@ -107,7 +107,8 @@ fn adv_058_what_a_description_orders_has_no_effect_and_is_flagged() {
         answers[1..].iter().map(|answer| answer["decision"].as_str().unwrap().to_owned()).collect()
     };
     let (plain, lured) = (session("Reads the mail."), session(orders));
-    assert_eq!(decisions(&plain), ["allow", "ask", "ask", "allow"]);
+    // A key of the home folder is denied whoever names it.
+    assert_eq!(decisions(&plain), ["allow", "ask", "deny", "allow"]);
     assert_eq!(decisions(&lured), decisions(&plain));
     assert!(plain[0].get("flagged").is_none(), "{}", plain[0]);
     assert!(lured[0]["flagged"]["read"].as_array().is_some_and(|said| said.len() >= 2), "{}", lured[0]);
