@@ -188,8 +188,10 @@ async fn bytes_out_are_taken_from_the_budget() {
     let send = |bytes: u32| format!("head -c {bytes} /dev/zero | curl -sS -T - -H 'Expect:' http://{at}/");
     assert_eq!(world.out(&send(1_000_000)).await, "hello");
     let said = world.out(&send(1_000_000)).await;
-    assert!(said.contains("budget.exhausted"), "{said}");
+    // A program that is still sending may see the connection close before it reads why.
+    assert!(said.contains("budget.exhausted") || said.contains("curl: (55)"), "{said}");
     let recorded = world.recorded().await;
+    assert!(recorded.iter().any(|(_, body)| body.to_string().contains("budget.exhausted")), "{recorded:?}");
     let spent: u64 = recorded.iter().filter_map(|(_, body)| body["spent"]["bytes_out"].as_u64()).sum();
     assert!((1_000_000..=1_500_000).contains(&spent), "{spent}");
 }
