@@ -10,8 +10,10 @@ const PACKAGE: &str = "regent-script-component";
 
 fn main() {
     let Some(out) = std::env::var_os("OUT_DIR").map(PathBuf::from) else { return };
-    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/script");
-    let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sandbox/wit");
+    // Asked at run time: a build folder may have been filled from another clone.
+    let own = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let guest = own.join("../../guests/script");
+    let wit = own.join("../sandbox/wit");
     for watched in ["src", "component/src", "component/Cargo.toml", "Cargo.toml", "Cargo.lock"] {
         note(&format!("cargo::rerun-if-changed={}", guest.join(watched).display()));
     }

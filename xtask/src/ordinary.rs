@@ -76,10 +76,14 @@ fn run_one(program: &TestProgram, home: &Path) -> Result<()> {
     finish(&mut unshared, &program.executable.display().to_string())
 }
 
-/// The clone and the build folder.
+/// The clone, the build folder, and the sources of dependencies: debug builds of some read texts from there.
 fn kept() -> Vec<PathBuf> {
     let (clone, built) = (root(), target());
-    if built.starts_with(&clone) { vec![clone] } else { vec![clone, built] }
+    let mut kept = if built.starts_with(&clone) { vec![clone] } else { vec![clone, built] };
+    let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cargo = home("CARGO_HOME").or_else(|| home("HOME").map(|home| home.join(".cargo")));
+    kept.extend(cargo.map(|cargo| cargo.join("registry/src")).filter(|sources| sources.is_dir()));
+    kept
 }
 
 /// The outermost folder on the way that only its owner may enter.

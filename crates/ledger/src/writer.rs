@@ -456,11 +456,14 @@ impl LaneWriter {
         for first in segments(storage, self.lane)? {
             let from = if first == acknowledged_first { acknowledged_bytes } else { 0 };
             if first == acknowledged_first || first >= self.tip.size() {
+                // What is said about the tail has to be true after a power cut too.
+                storage.appender(&segment_path(self.lane, first), Existing::Required)?.sync()?;
                 let mut bytes = Vec::new();
                 storage.read(&segment_path(self.lane, first), from, u64::MAX, &mut bytes)?;
                 tail.append(&mut bytes);
             }
         }
+        storage.sync_folder(&lane_folder(self.lane))?;
         let route = Route { lane: self.lane, origin: &self.origin, proven: None, known: &[] };
         let walk = Walk::through(&tail, self.tip.clone(), route);
         Ok(RecoveryBody {

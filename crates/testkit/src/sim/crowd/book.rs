@@ -130,11 +130,12 @@ impl Book {
         let mut pages = self.pages();
         pages.running += 1;
         // Where the process is dead its memory says anything, and nothing that it does takes place.
-        if pages.running > AT_ONCE && pages.calls_left < u64::MAX / 2 && !machine.is_dead() {
+        // Beside those that get all the time they want, one gets what is left of the budget.
+        if pages.running > AT_ONCE + 1 && pages.calls_left < u64::MAX / 2 && !machine.is_dead() {
             let running = pages.running;
             pages
                 .breaches
-                .push(format!("{running} calls ran at once, and the budget has room for {AT_ONCE}"));
+                .push(format!("{running} calls ran at once, and the budget has room for {}", AT_ONCE + 1));
         }
         Running(self)
     }
