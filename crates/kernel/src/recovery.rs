@@ -2,7 +2,7 @@
 //!
 //! An intent that was allowed and recorded, without an outcome, of a process that is gone, is *in doubt*: the effect may have
 //! happened or not. The kernel never performs it again by itself. At boot it notes each one in the ledger, once, with what may be
-//! done about it. Where the intent has [evidence](crate::evidence), the note says whether the call took effect, and nobody is asked. A
+//! done about it. Where the intent has evidence, the note says whether the call took effect, and nobody is asked. A
 //! call that is the same twice as once may be retried; about any other a person is asked. Whoever runs tasks reads the list and acts on it.
 //!
 //! An intent is recorded without a signature of its own, so one that no checkpoint covers may have been acknowledged: it is in doubt
