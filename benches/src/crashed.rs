@@ -173,7 +173,7 @@ pub fn be_killed(words: &[String]) -> Result<()> {
         let kernel = Arc::new(home.kernel().await?);
         let goal = kernel.kernel.ledger().head().size + entries;
         let callers: Vec<_> =
-            (0..CALLERS).map(|_| tokio::spawn(calls_until(Arc::clone(&kernel), goal))).collect();
+            (0..CALLERS).map(|caller| tokio::spawn(calls_until(Arc::clone(&kernel), caller, goal))).collect();
         for caller in callers {
             caller.await??;
         }
@@ -188,9 +188,13 @@ pub fn be_killed(words: &[String]) -> Result<()> {
     })
 }
 
-async fn calls_until(kernel: Arc<TestKernel>, goal: u64) -> Result<()> {
+/// No two calls have the same arguments, so each has a payload of its own.
+async fn calls_until(kernel: Arc<TestKernel>, caller: usize, goal: u64) -> Result<()> {
+    let mut number = 0_u64;
     while kernel.kernel.ledger().head().size < goal {
-        kernel.call(run("noop", json!({}))).await.map_err(|error| anyhow!(error))?;
+        number += 1;
+        let args = json!({"caller": caller, "number": number, "goal": goal});
+        kernel.call(run("noop", args)).await.map_err(|error| anyhow!(error))?;
     }
     Ok(())
 }

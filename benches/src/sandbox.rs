@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use regent_kernel::{ArgumentKind, Op, Reply, Status, Tier, ToolCall, ToolSpec};
@@ -18,6 +19,8 @@ use crate::report::Report;
 use crate::{churn, repository};
 
 const ROUNDS: usize = 200;
+const ALONE_ROUNDS: usize = 50;
+const PAUSE: Duration = Duration::from_millis(100);
 const PROGRAM: &str = "/bin/true";
 /// Confinement of the same kind, as far as bubblewrap gives it.
 pub const BWRAP: &[&str] = &[
@@ -109,41 +112,52 @@ fn exec() -> ToolSpec {
     }
 }
 
-/// Starts a program that does nothing, in every way in turns. Each of ours has a writable workspace, so that the survey, the
-/// supervisor and the blanks of secrets are part of it.
+/// Starts a program that does nothing. Each of ours has a writable workspace, so that the survey, the supervisor and the blanks of
+/// secrets are part of it.
 fn spawns(report: &mut Report, runtime: &Runtime, has_bwrap: bool) -> Result<()> {
     let places = Places::new(runtime)?;
     let empty = places.empty.path().canonicalize()?;
     let bare: Vec<String> = BWRAP.iter().chain(&[PROGRAM]).map(|word| (*word).to_owned()).collect();
     let like_ours = with_repository(&places.repository)?;
-    let mut plain = Vec::new();
-    let (mut confined, mut guarded, mut called) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut rival, mut rival_guarded) = (Vec::new(), Vec::new());
+    row(report, "true", || run(runtime, &empty), has_bwrap.then_some(|| bwrap(&bare)))?;
+    let guarded = || run(runtime, &places.repository);
+    row(report, "repository.true", guarded, has_bwrap.then_some(|| bwrap(&like_ours)))?;
+    let called = || runtime.block_on(call(&places.kernel));
+    row(report, "repository.call", called, None::<fn() -> Result<()>>)?;
+    // To join a cgroup the kernel waits for all processors, unless somebody joined one a moment ago: a launch by itself takes longer.
+    let mut alone = Vec::new();
+    for _ in 0..ALONE_ROUNDS {
+        std::thread::sleep(PAUSE);
+        alone.push(timed(|| run(runtime, &empty))?);
+    }
+    report.figure("sandbox.process.true.alone", median(alone), "ms");
+    Ok(())
+}
+
+/// One of our ways to start a program, a plain start of it and perhaps a rival's, in turns.
+fn row(
+    report: &mut Report,
+    name: &str,
+    ours: impl Fn() -> Result<()>,
+    theirs: Option<impl Fn() -> Result<()>>,
+) -> Result<()> {
+    let (mut plain, mut confined, mut rival) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         plain.push(timed(|| quiet(&mut Command::new(PROGRAM)))?);
-        confined.push(timed(|| run(runtime, &empty))?);
-        guarded.push(timed(|| run(runtime, &places.repository))?);
-        called.push(timed(|| runtime.block_on(call(&places.kernel)))?);
-        if has_bwrap {
-            rival.push(timed(|| bwrap(&bare))?);
-            rival_guarded.push(timed(|| bwrap(&like_ours))?);
+        confined.push(timed(&ours)?);
+        if let Some(theirs) = &theirs {
+            rival.push(timed(theirs)?);
         }
     }
-    let plain = median(plain);
-    report.figure("sandbox.plain.true", plain, "ms");
-    let mut row = |name: &str, samples: Vec<f64>, rivals: Vec<f64>| {
-        let took = median(samples);
-        report.figure(&format!("sandbox.process.{name}"), took, "ms");
-        report.figure(&format!("sandbox.process.{name}.ratio"), took / plain, "times");
-        if !rivals.is_empty() {
-            let rival = median(rivals);
-            report.figure(&format!("sandbox.bwrap.{name}"), rival, "ms");
-            report.figure(&format!("sandbox.bwrap.{name}.ratio"), rival / took, "times");
-        }
-    };
-    row("true", confined, rival);
-    row("repository.true", guarded, rival_guarded);
-    row("repository.call", called, Vec::new());
+    let (plain, confined) = (median(plain), median(confined));
+    report.figure(&format!("sandbox.plain.{name}"), plain, "ms");
+    report.figure(&format!("sandbox.process.{name}"), confined, "ms");
+    report.figure(&format!("sandbox.process.{name}.ratio"), confined / plain, "times");
+    if !rival.is_empty() {
+        let rival = median(rival);
+        report.figure(&format!("sandbox.bwrap.{name}"), rival, "ms");
+        report.figure(&format!("sandbox.bwrap.{name}.ratio"), rival / confined, "times");
+    }
     Ok(())
 }
 

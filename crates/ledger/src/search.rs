@@ -10,6 +10,9 @@ use crate::{Entry, LaneId};
 
 /// How much is looked through in one go; where nothing is found, no line is told from the next.
 const PIECE_BYTES: usize = 64 << 10;
+/// How much of a segment is read in one go to find out whether it contains a text at all. It stays in the processor's cache: to copy
+/// a whole segment through memory takes longer than to look through it, and most segments contain nothing.
+const WINDOW_BYTES: u64 = 128 << 10;
 
 impl Reader {
     /// Shows the entries of a lane whose lines contain one of these texts, in order. Whoever sees them may add texts to look for
@@ -34,14 +37,14 @@ impl Reader {
         mut show: impl FnMut(&Entry, &mut Vec<String>),
     ) -> Result<(), ReadError> {
         let settled = self.settled()?.get(&lane).copied();
-        let contains = |bytes: &[u8], texts: &[String]| {
-            texts.iter().any(|text| memmem::find(bytes, text.as_bytes()).is_some())
-        };
         let mut bytes = Vec::new();
         let firsts = segments(self.storage.as_ref(), lane)?;
         let position = firsts.partition_point(|first| *first <= seq).saturating_sub(1);
         for first in firsts.into_iter().skip(position) {
             let file = segment_path(lane, first);
+            if !self.mentions(&file, texts, &mut bytes)? {
+                continue;
+            }
             self.storage.read(&file, 0, SEGMENT_BYTES_CAP, &mut bytes)?;
             let (proven_bytes, unvouched) = ends(&bytes);
             let mut at = 0;
@@ -76,8 +79,32 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether a segment contains one of these texts.
+    fn mentions(&self, file: &str, texts: &[String], window: &mut Vec<u8>) -> Result<bool, ReadError> {
+        let longest = texts.iter().map(String::len).max().unwrap_or(0) as u64;
+        if longest > WINDOW_BYTES / 2 {
+            return Ok(true);
+        }
+        let mut from = 0;
+        loop {
+            self.storage.read(file, from, WINDOW_BYTES, window)?;
+            if contains(window, texts) {
+                return Ok(true);
+            }
+            if (window.len() as u64) < WINDOW_BYTES {
+                return Ok(false);
+            }
+            // A text may lie across the end of the window.
+            from += WINDOW_BYTES - longest;
+        }
+    }
+
     /// Whether a lane was left by its own writer, so that calls which began there may have ended in another lane.
     pub fn was_left(&self, lane: LaneId) -> Result<bool, ReadError> {
         Ok(self.settled()?.get(&lane).is_some_and(|settled| settled.refused))
     }
+}
+
+fn contains(bytes: &[u8], texts: &[String]) -> bool {
+    texts.iter().any(|text| memmem::find(bytes, text.as_bytes()).is_some())
 }

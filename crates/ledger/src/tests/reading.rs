@@ -162,6 +162,26 @@ fn f7_a_search_from_a_place_on_shows_nothing_before_it() {
 }
 
 #[test]
+fn f7_a_search_finds_texts_that_lie_across_two_windows() {
+    const TEXT_BYTES: usize = 9;
+    const WINDOW_BYTES: usize = 128 << 10;
+    let storage = Arc::new(Memory::default());
+    let ledger = Ledger::open_on(storage.clone(), key(), Options::default()).unwrap();
+    append(&ledger, 0..1_500);
+    let mut bytes = Vec::new();
+    storage.read(&crate::layout::segment_path(LaneId::FIRST, 0), 0, u64::MAX, &mut bytes).unwrap();
+    let ends: Vec<usize> =
+        (WINDOW_BYTES..bytes.len() - TEXT_BYTES).step_by(WINDOW_BYTES - TEXT_BYTES).collect();
+    assert!(ends.len() > 1, "{} bytes", bytes.len());
+    for end in ends {
+        let text = str::from_utf8(&bytes[end - 4..end + TEXT_BYTES - 4]).unwrap();
+        let (mut texts, mut found) = (vec![text.to_owned()], 0);
+        Reader::on(storage.clone()).search(LaneId::FIRST, &mut texts, |_, _| found += 1).unwrap();
+        assert!(found > 0, "`{text}` at {end}");
+    }
+}
+
+#[test]
 fn k4_a_draft_that_is_kept_shares_its_payloads() {
     let payload = Payload::new(vec![1; 1000]);
     let kept = Draft { payloads: vec![payload.clone()], ..draft(1) };

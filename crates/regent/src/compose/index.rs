@@ -14,7 +14,7 @@ use regent_runtime::task::TaskIndex;
 use serde_json::Value;
 
 /// As many entries are indexed before a search; where the index lags behind, each use brings it that much further.
-const REFRESHED_MAX: u64 = 10_000;
+const REFRESHED_MAX: u64 = 2_000;
 
 /// The index of one ledger.
 #[derive(Debug)]
