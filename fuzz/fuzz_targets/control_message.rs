@@ -28,7 +28,12 @@ fn start() -> std::path::PathBuf {
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("for us alone");
     let (kernel, listening) = runtime.block_on(async {
         let kernel = TestKernel::builder().policy(POLICY).boot().await.expect("a kernel");
-        let listening = control::listen(&kernel.kernel, &folder).await.expect("a socket");
+        let served = control::Served {
+            kernel: kernel.kernel.kernel(),
+            operator: kernel.kernel.operator(),
+            workspace: kernel.kernel.workspace().root().to_owned(),
+        };
+        let listening = control::listen(served, &folder).await.expect("a socket");
         (kernel, listening)
     });
     let path = listening.path().to_path_buf();
