@@ -12,11 +12,11 @@ use super::drive::Chronicle;
 use super::{Checkpoints, Inner, TaskError};
 use crate::agent::{self, Answer, Work};
 use crate::context::Markers;
-use crate::door::{Door, Heard, Milestones, Run, Used, is_not_now};
+use crate::door::{Door, Heard, Milestones, Run, Used, is_before, is_not_now};
 use crate::event::Events;
 use crate::plan;
 use crate::stop::{Stop, Wish};
-use crate::task::{self, Mode, Said, TaskRecord, TaskState};
+use crate::task::{Mode, Said, TaskRecord, TaskState};
 
 /// Marks a field of a tool's schema that no model fills in.
 const FILLED: &str = "x-regent-fill";
@@ -35,8 +35,8 @@ impl Inner {
         wish: watch::Receiver<Wish>,
         events: &Events,
     ) -> (Result<Answer, Stop>, Used) {
-        let before = match known.map_or_else(|| self.remembered(record), Ok) {
-            Ok(before) => before,
+        let (before, last) = match known.map_or_else(|| self.remembered(record), |used| Ok((used, None))) {
+            Ok(remembered) => remembered,
             Err(stop) => return (Err(stop), Used::default()),
         };
         let who = match self.start_agent(record, before).await {
@@ -56,6 +56,12 @@ impl Inner {
         let run = Arc::new(Run { milestones, used, ..self.new_run(record, wish, events.clone()) });
         run.tell_used();
         let door = Door::new(Arc::clone(&run), who);
+        // What a resumed task finds is the work of its earlier runs.
+        match last {
+            Some(step) => door.milestone(&step).await,
+            None if before.calls == 0 => door.milestone("0").await,
+            None => {}
+        }
         let ended = self.program(&door, record).await;
         let exited = door.aside(Op::Exit { code: i32::from(ended.is_err()) }).await;
         (told_apart(ended, &exited), run.used())
@@ -77,11 +83,14 @@ impl Inner {
         Ok(ended?)
     }
 
-    /// Takes in what the ledger has of the task, and says what the task has used so far.
-    fn remembered(&self, record: &TaskRecord) -> Result<Used, Stop> {
+    /// Takes in what the ledger has of the task: what it has used so far, and its last step.
+    fn remembered(&self, record: &TaskRecord) -> Result<(Used, Option<String>), Stop> {
         self.kernel.adopt(std::slice::from_ref(&record.task))?;
         let tapes = self.tapes(std::slice::from_ref(&record.task))?;
-        Ok(tapes.get(&record.task).map(task::Tape::used).unwrap_or_default())
+        let Some(tape) = tapes.get(&record.task) else { return Ok((Used::default(), None)) };
+        let steps = tape.recorded().into_iter().filter(|step| !step.starts_with("run/"));
+        let last = steps.reduce(|last, step| if is_before(&last, &step) { step } else { last });
+        Ok((tape.used(), last))
     }
 
     fn new_run(&self, record: &TaskRecord, wish: watch::Receiver<Wish>, events: Events) -> Run {
@@ -131,7 +140,6 @@ impl Inner {
 
     async fn program(&self, door: &Door, record: &TaskRecord) -> Result<Answer, Stop> {
         let work = self.work(record);
-        door.milestone("0").await;
         match record.spec.mode {
             Mode::React => agent::work(door, &self.options.craft, &work).await,
             Mode::Plan => {

@@ -5,7 +5,9 @@ mod doubt;
 use std::path::Path;
 use std::sync::Arc;
 
-use regent_kernel::{Answer, BoxFuture, Entry, Host, Inference, Kernel, Op, Reader, Scope, TaskId, Ticket};
+use regent_kernel::{
+    Answer, BoxFuture, Budget, Entry, Host, Inference, Kernel, Op, Reader, Scope, TaskId, Ticket,
+};
 use regent_ledger::storage::Sim;
 use regent_ledger::storage::sim::Plan as Blow;
 use regent_ledger::{Ledger, LedgerKey, Options as LedgerOptions};
@@ -122,6 +124,12 @@ fn worker() -> Puppet {
         Says::Calls(vec![mark(103)]),
         finish("three marks"),
     ])
+}
+
+/// Snapshots after each turn that changes something.
+fn each_turn(site: &Site, test: &TestKernel) -> Checkpoints {
+    let (store, workspace) = (Arc::clone(&site.store), test.kernel.workspace().clone());
+    Checkpoints { store, workspace, every_turns: 1, every_ms: 600_000, rest_times: 0 }
 }
 
 fn quick(goal: &str) -> TaskSpec {
@@ -391,22 +399,33 @@ async fn two_processes_do_not_run_one_task() {
 }
 
 #[tokio::test]
+async fn d11_a_resumed_task_goes_back_to_before_it_was_interrupted() {
+    let site = Site::new(worker());
+    let test = site.boot(&Sim::new(1)).await.unwrap();
+    let options = Options { snapshots: Some(each_turn(&site, &test)), ..site.options(&test) };
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), options);
+    let mut spec = quick("mark");
+    (spec.limits.answer_tokens_max, spec.budget.tokens) = (5, Some(35));
+    let task = finished(&runtime, spec).await.task;
+    std::fs::write(test.workspace().join("made-meanwhile"), "x").unwrap();
+    runtime.set_budget(&task, Budget::default()).await.unwrap();
+    let end = runtime.resume(&task).await.unwrap().ended().await.unwrap();
+    assert_eq!(end.state, TaskState::Finalized);
+
+    let taken = runtime.task(&task).unwrap().snapshots;
+    let steps: Vec<&str> = taken.iter().map(|(_, step)| step.as_str()).collect();
+    assert!(steps.len() > 2 && steps[1..].iter().all(|step| *step != "0"), "{steps:?}");
+    assert!(steps.is_sorted_by(|one, other| crate::door::is_before(one, other)), "{steps:?}");
+    let restored = runtime.rollback(&task, "1").await.unwrap();
+    assert_eq!(restored.removed, ["made-meanwhile"]);
+}
+
+#[tokio::test]
 async fn snapshots_of_the_workspace_are_taken_at_milestones_and_noted() {
     let site = Site::new(worker());
     let test = site.boot(&Sim::new(1)).await.unwrap();
-    let store = Arc::clone(&site.store);
-    let checkpoints = Checkpoints {
-        store,
-        workspace: test.kernel.workspace().clone(),
-        every_turns: 1,
-        every_ms: 600_000,
-        rest_times: 0,
-    };
-    let runtime = Runtime::new(
-        test.kernel.kernel(),
-        test.kernel.task_owner(),
-        Options { snapshots: Some(checkpoints), ..site.options(&test) },
-    );
+    let options = Options { snapshots: Some(each_turn(&site, &test)), ..site.options(&test) };
+    let runtime = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), options);
     let end = finished(&runtime, quick("mark")).await;
     let steps: Vec<String> =
         runtime.task(&end.task).unwrap().snapshots.into_iter().map(|(_, step)| step).collect();
