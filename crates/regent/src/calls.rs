@@ -1,6 +1,8 @@
 //! Making a call for a person: policy's questions are asked on the terminal, an interrupt stops the call and is recorded.
 
-use regent_kernel::{Answer, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket};
+use regent_kernel::{
+    Answer, Answered, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
+};
 use serde_json::{Value, json};
 
 use crate::codes;
@@ -119,9 +121,22 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
     let screen = context.screen.aside();
     let View { text, cut: mut unseen } = question::inline(&screen, host, ticket, Length::Cut);
     let choice = if unseen { "[y/N, a shows all of it first]" } else { "[y/N]" };
-    let mut asked = format!("\n{text}  Allow this once? {choice} ");
+    let id = &ticket.id.0;
+    let mut asked = format!(
+        "\n{text}  question {id}, also answered by `regent approve {id}`\n  Allow this once? {choice} "
+    );
     loop {
-        let typed = prompt::line(&context.screen, &asked)?.unwrap_or_default();
+        let typed = tokio::select! {
+            typed = prompt::awaited(&context.screen, &asked) => typed?.unwrap_or_default(),
+            answered = host.answered(&ticket.id) => {
+                context.screen.say("answered from another terminal\n");
+                return elsewhere(answered.ok(), ticket);
+            }
+            () = interrupt() => {
+                let message = format!("interrupted; nothing was done, and question {} stays open", ticket.id);
+                return Err(Failure::new(codes::INTERRUPTED, message));
+            }
+        };
         if unseen && matches!(typed.trim(), "a" | "all") {
             let View { text, cut } = question::inline(&screen, host, ticket, Length::Whole);
             unseen = cut;
@@ -142,6 +157,18 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
             }
             settled => return settled,
         }
+    }
+}
+
+/// What an answer from another terminal means to the call that waits here.
+fn elsewhere(answered: Option<Answered>, ticket: &Ticket) -> Result<(), Failure> {
+    match answered {
+        Some(Answered::Approved) => Ok(()),
+        Some(Answered::Denied { because }) => {
+            let advice = because.map(|because| format!(": {because}")).unwrap_or_default();
+            Err(Failure::new(codes::APPROVAL_REFUSED, format!("a person said no{advice}")))
+        }
+        Some(Answered::Waiting { .. } | Answered::Gone) | None => Err(pending(ticket)),
     }
 }
 

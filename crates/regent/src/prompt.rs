@@ -1,14 +1,18 @@
 //! Asking at the terminal. There is one place for it, so that nothing typed before a question can answer it.
 
 use std::io::{BufRead as _, Write as _};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::termios::QueueSelector;
 use tokio::sync::mpsc;
 
 use crate::codes;
 use crate::failure::Failure;
 use crate::output::Screen;
+
+const LOOK_PAUSE: Duration = Duration::from_millis(30);
 
 /// Shows a question and reads the line that is typed after it; none at the end of input.
 pub(crate) fn line(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
@@ -18,6 +22,27 @@ pub(crate) fn line(screen: &Screen, question: &str) -> Result<Option<String>, Fa
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     let bytes = read.map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
+    Ok((bytes > 0).then_some(line))
+}
+
+/// The same where something else may put an end to the waiting: what is typed later is left to whoever reads next.
+pub(crate) async fn awaited(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
+    let cannot = |error: std::io::Error| Failure::new(codes::IO, format!("can't read the answer: {error}"));
+    screen.say(question);
+    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
+    forget_typed();
+    let stdin = rustix::stdio::stdin();
+    // A read can't be called off, a look can.
+    loop {
+        let mut looked = [PollFd::new(&stdin, PollFlags::IN)];
+        match rustix::event::poll(&mut looked, Some(&Timespec::default())) {
+            Ok(0) | Err(Errno::INTR) => tokio::time::sleep(LOOK_PAUSE).await,
+            Ok(_) => break,
+            Err(error) => return Err(cannot(error.into())),
+        }
+    }
+    let mut line = String::new();
+    let bytes = std::io::stdin().lock().read_line(&mut line).map_err(cannot)?;
     Ok((bytes > 0).then_some(line))
 }
 

@@ -1,6 +1,6 @@
 //! At a terminal: questions are asked there, only a yes is a yes, and nothing from outside drives it.
 
-use crate::world::World;
+use crate::world::{INTERRUPT, World};
 
 const READ: &[&str] = &["tool", "call", "fs.read", r#"{"path": ".env"}"#];
 
@@ -52,6 +52,45 @@ fn m3_a_call_that_was_cut_is_shown_whole_before_it_can_be_agreed_to() {
     let (code, shown) = world.answering(&args, &["y", "a", "y"]);
     assert!(shown.contains("\n    echo HIDDEN-PART") && shown.contains("digest "), "{shown}");
     assert_eq!((code, world.project("made.txt").exists()), (0, true), "{shown}");
+}
+
+#[test]
+fn a_question_can_be_interrupted_and_stays_open() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let (code, shown) = world.answering(READ, &[INTERRUPT]);
+    assert!(shown.contains("nothing was done") && !shown.contains("KEY=1"), "{shown}");
+    assert_eq!(code, 130, "{shown}");
+    assert_eq!(open_questions(&world).len(), 1);
+}
+
+#[test]
+fn a_question_at_the_terminal_is_answered_from_another_one() {
+    for (word, exit) in [("approve", 0), ("deny", 10)] {
+        let world = World::ready();
+        world.write(".env", "KEY=1\n");
+        let (code, shown) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| world.answering(READ, &[]));
+            let answered = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while !open_questions(&world)
+                .iter()
+                .any(|id| world.run(&[word, id, "--unseen"][..if word == "deny" { 2 } else { 3 }]).code == 0)
+            {
+                assert!(std::time::Instant::now() < answered, "nobody was asked");
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            asked.join().unwrap()
+        });
+        assert_eq!((code, shown.contains("KEY=1")), (exit, exit == 0), "{shown}");
+        assert!(shown.contains("answered from another terminal"), "{shown}");
+    }
+}
+
+fn open_questions(world: &World) -> Vec<String> {
+    let listed = world.run(&["--json", "approve", "list"]).json();
+    let questions = listed.pointer("/data/questions").and_then(|questions| questions.as_array());
+    let id = |question: &serde_json::Value| question.get("id").and_then(|id| id.as_str()).map(str::to_owned);
+    questions.map(|questions| questions.iter().filter_map(id).collect()).unwrap_or_default()
 }
 
 /// What would drive a terminal, and a part of it that is still to be read when it is shown.

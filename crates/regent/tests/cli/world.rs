@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
+use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use serde_json::Value;
 
@@ -206,7 +207,9 @@ impl World {
                 answer = answers.next().copied();
             }
             seen = shown.len();
-            if let Some(answer) = answer {
+            if answer == Some(INTERRUPT) {
+                rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+            } else if let Some(answer) = answer {
                 // A program that has just ended hears nothing more.
                 drop(master.write_all(format!("{answer}\n").as_bytes()));
             }
@@ -220,6 +223,9 @@ impl World {
         ended.json().pointer("/data/entries").and_then(Value::as_array).cloned().unwrap_or_default()
     }
 }
+
+/// An answer that isn't typed: Ctrl-C.
+pub(crate) const INTERRUPT: &str = "\u{3}";
 
 /// How prompts end.
 const PROMPTS: &[&str] = &["[y/N] ", "[a/N] ", " first] ", "instead: ", " n: ", "N no: "];
