@@ -32,6 +32,7 @@ use crate::storage::{Appender, Existing, Lock, Storage, is_full};
 use crate::witness::{LaneHead, LaneWitness};
 use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
 
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// A segment is also left when its pack gets this long.
 const PACK_BYTES_MAX: u64 = 256 << 20;
 
@@ -317,7 +318,7 @@ impl LaneWriter {
         force_checkpoint: bool,
         receipts: &mut Vec<Receipt>,
     ) -> io::Result<()> {
-        self.ensure_segment()?;
+        self.ensure_segment(items.first().map(|item| item.at_ms))?;
         let mut packed = self.write_payloads(&items)?.into_iter();
         let mut tip = self.tip.clone();
         let mut buffer =
@@ -357,12 +358,17 @@ impl LaneWriter {
         self.segment.as_ref().map_or(0, |segment| segment.bytes)
     }
 
-    /// Makes sure that there is a segment with room.
-    fn ensure_segment(&mut self) -> io::Result<()> {
+    /// Makes sure that there is a segment with room for what happened at `at_ms`. Payloads are removed by the segment, so those of
+    /// one day aren't kept by those of a later one.
+    fn ensure_segment(&mut self, at_ms: Option<i64>) -> io::Result<()> {
         let bytes_max = self.home.options.segment_bytes_max;
+        let is_later_day = at_ms.is_some_and(|at_ms| at_ms / DAY_MS > self.tip.at_ms / DAY_MS);
         if let Some(segment) = &self.segment
             && (self.stay
-                || (segment.bytes < bytes_max && segment.pack_bytes < PACK_BYTES_MAX && !segment.pack_closed))
+                || (segment.bytes < bytes_max
+                    && segment.pack_bytes < PACK_BYTES_MAX
+                    && !segment.pack_closed
+                    && !(is_later_day && segment.pack_bytes > 0)))
         {
             return Ok(());
         }

@@ -36,6 +36,8 @@ fn open_sim(sim: &Sim) -> Result<Ledger, OpenError> {
 
 fn draft_with_payload(number: u64) -> Draft {
     let mut draft = draft(number);
+    // A day passes now and then, and a segment with it.
+    draft.at_ms += i64::try_from(number / 7).unwrap() * 24 * 60 * 60 * 1000;
     if number.is_multiple_of(4) {
         draft.payloads = vec![Payload::new(vec![u8::try_from(number % 251).unwrap(); 700])];
     }

@@ -120,3 +120,25 @@ fn old_payloads_are_dropped_and_the_entries_stay() {
     assert_eq!(report.verdict, LedgerVerdict::Ok);
     assert_eq!(numbers(&Reader::new(dir.path())).len(), 30);
 }
+
+#[test]
+fn f5_payloads_of_one_day_are_not_kept_by_those_of_the_next() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut digests = Vec::new();
+    for day in 0..3 {
+        // One lane, and far from a full segment.
+        let ledger = Ledger::open(dir.path(), key(), Options::default()).unwrap();
+        let (draft, digest) = with_payload(day, format!("payload {day}").as_bytes());
+        let at_ms = i64::try_from(day).unwrap() * DAY_MS;
+        ledger.append_blocking(Draft { at_ms, ..draft }).unwrap();
+        ledger.close().unwrap();
+        digests.push(digest);
+    }
+    let ledger = Ledger::open(dir.path(), key(), Options::default()).unwrap();
+    assert_eq!(ledger.retain(DAY_MS + 1, "older than a day", 3 * DAY_MS).unwrap(), 2);
+    let kept: Vec<bool> = digests.iter().map(|digest| ledger.payload(digest).unwrap().is_some()).collect();
+    assert_eq!(kept, [false, false, true]);
+    ledger.close().unwrap();
+    assert_eq!(verify(dir.path(), &VerifyOptions::default()).unwrap().verdict, LedgerVerdict::Ok);
+}
