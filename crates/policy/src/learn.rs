@@ -221,7 +221,13 @@ impl Cover {
         }
         let conditions = Value::Object(when);
         let lines = match &exception_of {
-            Some(rule) => format!("# to rule `{}`, line {}:\nunless: {conditions}\n", rule.id, rule.line),
+            // An exception takes the rule away and allows nothing.
+            Some(rule) => format!(
+                "# to rule `{}`, {} policy, line {}:\nunless: {conditions}\n\
+                 # and, if no other rule allows it, to the same file:\n\
+                 - id: allow-this\n  effect: allow\n  match: {conditions}\n",
+                rule.id, rule.layer, rule.line
+            ),
             None => format!("- id: allow-this\n  effect: allow\n  match: {conditions}\n"),
         };
         Some(Self { conditions, exception_of, lines })
