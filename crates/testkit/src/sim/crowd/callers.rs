@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_kernel::{Answer, Fault, Host, Op, Principal, Reply, Scope, Status};
+use regent_kernel::{Answer, Fault, Host, Lifecycle, Op, Principal, Reply, Scope, Status};
 use serde_json::json;
 
 use super::book::Book;
@@ -38,6 +38,8 @@ pub(super) async fn make_calls(host: Host, agent: Principal, book: Arc<Book>, mu
                     return book.leaves();
                 }
                 Ok(Reply::Denied(_)) => break,
+                // The disk was full while the agent was being suspended: nobody heard of it, and nobody lets it go on.
+                Err(Fault::Ledger(_)) if is_suspended(&host, &agent) => return book.leaves(),
                 Err(Fault::Ledger(_)) => {}
                 // It happened: nobody repeats it.
                 Err(Fault::Unrecorded { .. }) => break,
@@ -51,6 +53,11 @@ pub(super) async fn make_calls(host: Host, agent: Principal, book: Arc<Book>, mu
         pause(random.below(3)).await;
     }
     book.leaves();
+}
+
+fn is_suspended(host: &Host, agent: &Principal) -> bool {
+    let stage = agent.agent_id().and_then(|id| host.lifecycle_of(&host.operator(), id));
+    stage == Some(Lifecycle::Suspended)
 }
 
 /// The person says yes to everything, as long as somebody is there.
