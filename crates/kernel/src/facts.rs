@@ -330,7 +330,8 @@ impl Core {
             if rate::take(&*self.state, charge, call.principal().rate_name(), now_ms)? {
                 sheet.charges.rate(*charge, now_ms);
             } else {
-                let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
+                let window_s = charge.window_ms.div_ceil(1_000);
+                let message = format!("the rate of {} in {window_s} s is used up", charge.limit);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }
         }

@@ -3,6 +3,7 @@
 //! Where names are made at run time (`sh $X`) no list of files is complete. Such an approval is bound to the whole workspace as well: it is
 //! for one run, and any change before that run is another call.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use regent_approval::{BoundFile, WORDS_MAX, Words};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use super::{Sheet, Target, refusal};
 use crate::call::{Call, CallDigest};
 use crate::catalogue::{ArgumentKind, Tool};
+use crate::principal::Principal;
 use crate::recovery::InDoubt;
 use crate::syscall::Fault;
 
@@ -98,6 +100,17 @@ impl Bound {
     }
 }
 
+/// Whom an approval is for. An agent has a new key in each process, so where a person started it, its name counts: for a task together
+/// with the task, which goes on with other agents. An agent that another one started is only itself.
+fn standing(who: &Principal) -> Cow<'_, [String]> {
+    let named = |kind: String| Cow::Owned(vec![who.sponsor().to_owned(), kind, who.name().to_owned()]);
+    match (who.step(), who.lineage()) {
+        (Some(step), _) => named(format!("task:{}", step.task)),
+        (None, [_started_by_a_person]) => named("agent".to_owned()),
+        (None, _) => Cow::Borrowed(who.chain()),
+    }
+}
+
 impl Sheet {
     /// Looks up the files that the final call names.
     pub(crate) fn bound(&self, workspace: &Workspace) -> Result<Bound, Reason> {
@@ -111,19 +124,7 @@ impl Sheet {
         workspace: &Workspace,
         bound: &Bound,
     ) -> Result<CallDigest, Fault> {
-        let task: Vec<String>;
-        // An agent that resumes a task is a new one; what a person agreed to holds for the task.
-        let chain = match call.principal.step() {
-            Some(step) => {
-                task = vec![
-                    call.principal.sponsor().to_owned(),
-                    format!("task:{}", step.task),
-                    call.principal.name().to_owned(),
-                ];
-                &task
-            }
-            None => call.principal.chain(),
-        };
+        let chain = standing(&call.principal);
         let whole = json!({
             "args": self.args,
             "chain": chain,

@@ -59,6 +59,20 @@ fn policies_of_other_systems_narrow_as_they_are() {
 }
 
 #[test]
+fn what_a_named_agent_asked_for_is_approved_for_its_name() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let as_agent =
+        |name: &'static str| ["--json", "tool", "call", "--agent", name, "fs.read", r#"{"path": ".env"}"#];
+    let id = question(&world, &as_agent("ada"));
+    assert_eq!(world.run(&["approve", &id]).code, 0);
+    assert_eq!(world.run(&as_agent("bob")).code, 11, "another agent is another caller");
+    assert_eq!(world.run(READ).code, 11, "and so is the person");
+    assert_eq!(world.run(&as_agent("ada")).code, 0);
+    assert_ne!(question(&world, &as_agent("ada")), id, "used up");
+}
+
+#[test]
 fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
     let world = World::ready();
     world.write(".env", "KEY=1\n");

@@ -40,7 +40,7 @@ fn f11_a_damaged_state_database_is_moved_away_by_doctor() {
         assert_eq!(ended.json()["error"]["message"].as_str().unwrap().matches(&path).count(), 1, "{ended:?}");
         assert_eq!(check(&world, "state.database", &["--json", "doctor"])["health"], "failed");
         let fixed = world.run(&["--json", "doctor", "--fix"]).json();
-        assert!(fixed["data"]["mended"].to_string().contains("begin anew"), "{fixed}");
+        assert!(fixed["data"]["fixed"].to_string().contains("begin anew"), "{fixed}");
         assert_eq!(found(&fixed, "state.database")["health"], "ok");
         assert_eq!(world.run(LIST).code, 0);
     }
