@@ -497,3 +497,21 @@ fn f11_an_unreadable_witness_is_named_and_can_be_replaced() {
     assert_eq!(world.run(LIST).code, 0);
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
 }
+
+#[test]
+fn f3_a_ledger_that_goes_while_a_program_runs_is_no_success() {
+    for script in ["rm -rf .regent/audit", "mv .regent/audit aside"] {
+        let world = World::ready();
+        let child = world.start(&["run", "--", "sh", "-c", "touch started; sleep 2; touch finished"]);
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !world.project("started").exists() {
+            assert!(std::time::Instant::now() < limit, "it never started");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(world.host(script));
+        let ended = crate::world::ended(&child.wait_with_output().unwrap());
+        assert!(world.project("finished").exists(), "{script}: {ended:?}");
+        assert_eq!(ended.code, 16, "{script}: {ended:?}");
+        assert!(!ended.stderr.contains("nothing was done"), "{script}: {ended:?}");
+    }
+}
