@@ -1,7 +1,8 @@
 //! One reading of a shell line: its words with every quote taken out, and whether the shell makes further words at run time.
 //!
 //! POSIX quoting and that of bash (`$'…'`, `$"…"`). A reading that is wrong by a word too many costs a failed look-up. What this can't
-//! resolve (expansions, here-documents, quotes without an end) is reported, never guessed.
+//! resolve (expansions, process substitutions, here-documents, quotes without an end, a file that one command writes and another may
+//! run) is reported, never guessed.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -14,7 +15,15 @@ pub(crate) struct ShellLine {
     pub(crate) expands: bool,
     /// A command reads what another one writes.
     pub(crate) pipes: bool,
+    /// The first word of each command.
+    pub(crate) commands: Vec<String>,
+    /// The output of a command goes to a file.
+    writes: bool,
 }
+
+/// Words that a command can follow.
+const KEYWORDS: &[&str] =
+    &["!", "{", "coproc", "do", "elif", "else", "exec", "if", "then", "time", "until", "while"];
 
 impl ShellLine {
     pub(crate) fn read(text: &str) -> Self {
@@ -22,7 +31,11 @@ impl ShellLine {
             letters: text.chars().peekable(),
             line: Self::default(),
             word: String::new(),
-            bracket: None,
+            in_word: false,
+            in_bracket: false,
+            in_brace: false,
+            redirects: None,
+            in_command: false,
         };
         while let Some(letter) = reader.letters.next() {
             reader.unquoted(letter);
@@ -30,14 +43,34 @@ impl ShellLine {
         reader.end_word();
         reader.line
     }
+
+    /// Whether it can run files whose names aren't among its words: the shell makes names, or one command can write what another runs.
+    pub(crate) fn is_open(&self) -> bool {
+        self.expands || (self.writes && self.commands.len() > 1)
+    }
+}
+
+/// What the next word is the target of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Redirect {
+    Input,
+    Output,
+    /// `>&1`
+    Descriptor,
 }
 
 struct LineReader<'t> {
     letters: Peekable<Chars<'t>>,
     line: ShellLine,
     word: String,
-    /// What would close a glob's `[` or a brace expansion's `{` that this word has opened.
-    bracket: Option<char>,
+    /// A word has begun. It may be empty so far (`''`).
+    in_word: bool,
+    /// The word has a `[` or a `{` that its other half makes a pattern. Either may stand within the other.
+    in_bracket: bool,
+    in_brace: bool,
+    redirects: Option<Redirect>,
+    /// The command's first word is over.
+    in_command: bool,
 }
 
 impl LineReader<'_> {
@@ -45,36 +78,51 @@ impl LineReader<'_> {
         match letter {
             '\\' => match self.letters.next() {
                 Some('\n') => {}
-                Some(letter) => self.word.push(letter),
+                Some(letter) => self.push(letter),
                 None => self.line.expands = true,
             },
             '\'' => self.single_quoted(),
             '"' => self.double_quoted(),
             '$' => self.dollar(),
-            '#' if self.word.is_empty() => while self.letters.next_if(|letter| *letter != '\n').is_some() {},
+            '#' if !self.in_word => while self.letters.next_if(|letter| *letter != '\n').is_some() {},
             '`' => {
                 self.line.expands = true;
-                self.end_word();
+                self.end_command();
             }
             '(' => {
                 // `f()` and bash's `@(a|b)`.
-                self.line.expands |= !self.word.is_empty();
-                self.end_word();
+                self.line.expands |= self.in_word;
+                self.end_command();
             }
+            // `>|`
+            '|' if self.redirects == Some(Redirect::Output) && !self.in_word => {}
             '|' => {
-                self.end_word();
+                self.end_command();
                 self.line.pipes |= self.letters.next_if_eq(&'|').is_none();
             }
-            '<' => {
-                self.end_word();
-                if self.letters.next_if_eq(&'<').is_some() {
-                    // `<<<` is followed by an ordinary word.
-                    self.line.expands |= self.letters.next_if_eq(&'<').is_none();
-                }
-            }
-            letter if letter.is_whitespace() || ";&>)".contains(letter) => self.end_word(),
+            '<' | '>' => self.redirect(letter),
+            '&' if self.redirects.is_some() && !self.in_word => self.redirects = Some(Redirect::Descriptor),
+            // `&>`
+            '&' if self.letters.peek() == Some(&'>') => self.end_word(),
+            ';' | '&' | ')' | '\n' => self.end_command(),
+            // Shells split at no other blanks, so those are part of a name.
+            ' ' | '\t' => self.end_word(),
             letter => self.plain(letter),
         }
+    }
+
+    fn redirect(&mut self, letter: char) {
+        self.end_word();
+        let is_twice = self.letters.next_if_eq(&letter).is_some();
+        if letter == '<' && is_twice {
+            // `<<<` is followed by an ordinary word.
+            self.line.expands |= self.letters.next_if_eq(&'<').is_none();
+        }
+        let is_both = letter == '<' && self.letters.next_if_eq(&'>').is_some();
+        // `<(…)` and `>(…)` become a name.
+        self.line.expands |= self.letters.peek() == Some(&'(');
+        let is_output = letter == '>' || is_both;
+        self.redirects = Some(if is_output { Redirect::Output } else { Redirect::Input });
     }
 
     /// A letter that ends no word. Some make a pattern of it.
@@ -82,14 +130,22 @@ impl LineReader<'_> {
         match letter {
             '*' | '?' => self.line.expands = true,
             '~' => self.line.expands |= self.word.is_empty() || self.word.ends_with(['=', ':']),
-            '[' => self.bracket = Some(']'),
-            '{' => self.bracket = Some('}'),
-            letter => self.line.expands |= self.bracket == Some(letter),
+            '[' => self.in_bracket = true,
+            '{' => self.in_brace = true,
+            ']' => self.line.expands |= self.in_bracket,
+            '}' => self.line.expands |= self.in_brace,
+            _letter => {}
         }
+        self.push(letter);
+    }
+
+    fn push(&mut self, letter: char) {
+        self.in_word = true;
         self.word.push(letter);
     }
 
     fn single_quoted(&mut self) {
+        self.in_word = true;
         loop {
             match self.letters.next() {
                 Some('\'') => return,
@@ -100,6 +156,7 @@ impl LineReader<'_> {
     }
 
     fn double_quoted(&mut self) {
+        self.in_word = true;
         loop {
             match self.letters.next() {
                 Some('"') => return,
@@ -119,6 +176,7 @@ impl LineReader<'_> {
     }
 
     fn dollar(&mut self) {
+        self.in_word = true;
         match self.letters.peek() {
             Some('\'') => {
                 self.letters.next();
@@ -170,11 +228,42 @@ impl LineReader<'_> {
     }
 
     fn end_word(&mut self) {
-        self.bracket = None;
-        if !self.word.is_empty() {
-            self.line.words.push(std::mem::take(&mut self.word));
+        if !std::mem::take(&mut self.in_word) {
+            return;
+        }
+        (self.in_bracket, self.in_brace) = (false, false);
+        let word = std::mem::take(&mut self.word);
+        match self.redirects.take() {
+            Some(Redirect::Input) => {}
+            Some(Redirect::Output) => self.line.writes |= word != "/dev/null",
+            Some(Redirect::Descriptor) => {
+                self.line.writes |= !word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+            }
+            None if self.in_command || is_assignment(&word) || KEYWORDS.contains(&word.as_str()) => {}
+            None => {
+                self.in_command = true;
+                self.line.commands.push(word.clone());
+            }
+        }
+        if !word.is_empty() {
+            self.line.words.push(word);
         }
     }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        (self.redirects, self.in_command) = (None, false);
+    }
+}
+
+/// `NAME=…`
+pub(crate) fn is_assignment(word: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.starts_with(|letter: char| letter.is_ascii_digit())
+            && !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    word.split_once('=').is_some_and(|(name, _)| is_name(name.trim_end_matches('+')))
 }
 
 #[cfg(test)]
@@ -225,6 +314,12 @@ mod tests {
             "sh \"deploy.sh",
             "sh $'x'",
             "sh @(deploy).sh",
+            "bash <(printf x)",
+            "printf x > >(bash)",
+            "sh {deploy,x[}.sh",
+            "sh [{d]eploy.sh",
+            "true ''#; . ./dep*",
+            "true \u{a0}#; . ./dep*",
         ] {
             assert!(ShellLine::read(text).expands, "{text}");
         }
@@ -232,5 +327,25 @@ mod tests {
             assert!(!ShellLine::read(text).expands, "{text}");
         }
         assert!(ShellLine::read("a | sh").pipes && ShellLine::read("a |& sh").pipes);
+    }
+
+    #[test]
+    fn h3_a_file_that_a_line_writes_and_may_run_is_reported() {
+        for text in
+            ["printf x > f; sh f", "printf x >| f && sh f", "(printf x >> f); . ./f", "sh f & id &> f"]
+        {
+            assert!(ShellLine::read(text).is_open(), "{text}");
+        }
+        for text in ["make > log", "a > /dev/null 2>&1; sh b", "a < in; b 2>&1", "X=1 sh b > log"] {
+            assert!(!ShellLine::read(text).is_open(), "{text}");
+        }
+        let line = ShellLine::read("A=1 sh x; if . ./y; then z 2>&1 | w; fi # v");
+        assert_eq!(line.commands, ["sh", ".", "z", "w", "fi"]);
+    }
+
+    #[test]
+    fn h3_words_are_split_where_a_shell_splits_them() {
+        let line = ShellLine::read("sh my\u{a0}script''.sh ''#x");
+        assert_eq!(line.words, ["sh", "my\u{a0}script.sh", "#x"]);
     }
 }

@@ -6,12 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::shell::ShellLine;
+use crate::shell::{ShellLine, is_assignment};
 
 /// Candidates that one call may have. More than this can't be bound.
 pub const WORDS_MAX: usize = 4_096;
-/// Fields of one word (`--a=b:c,d`) of which every range is tried; of longer ones, each field alone.
-const FIELDS_MAX: usize = 6;
+/// Fields of one word (`--a=b:c,d`) of which every range is tried. Of a word with more, nobody knows which range is a name.
+const FIELDS_MAX: usize = 12;
+/// Letters before the value of a bundle of short options (`-sfMakefile`).
+const BUNDLE_MAX: usize = 24;
 /// Linux opens no longer path.
 const PATH_BYTES_MAX: usize = 4_095;
 /// Lines within words of lines (`sh -c "sh -c '…'"`) that are read.
@@ -30,14 +32,78 @@ pub struct Words {
     pipes: bool,
     /// A word of it is no plain name, so it may be a program's text.
     has_code: bool,
+    /// An interpreter has an option that gives it code or a module (`-e`, `-M`).
+    has_code_option: bool,
+    /// A line runs a script in the shell itself (`. x`).
+    sources: bool,
+    /// A line has several commands.
+    is_sequence: bool,
+    /// What the programs are really called that words of it lead to by links.
+    programs: BTreeSet<String>,
+    /// It runs a file of the workspace, which may be any program.
+    runs_own: bool,
 }
 
-/// Programs that take words, or what they read, for shell lines.
+/// Programs and builtins that take words, or what they read, for shell lines. A loader runs any file as a program.
 const SHELLS: &[&str] = &[
-    "sh", "ash", "bash", "busybox", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "oksh", "osh",
-    "posh", "pwsh", "rbash", "tcsh", "toybox", "xonsh", "yash", "zsh", "at", "batch", "crontab", "ed",
-    "emacs", "env", "ex", "expect", "flock", "gdb", "git", "less", "make", "gmake", "nvim", "rsync",
-    "script", "ssh", "su", "sudo", "tar", "vi", "vim", "watch",
+    "sh",
+    "ash",
+    "bash",
+    "busybox",
+    "csh",
+    "dash",
+    "elvish",
+    "fish",
+    "ksh",
+    "mksh",
+    "nu",
+    "oksh",
+    "osh",
+    "posh",
+    "pwsh",
+    "rbash",
+    "tcsh",
+    "toybox",
+    "xonsh",
+    "yash",
+    "zsh",
+    "at",
+    "batch",
+    "crontab",
+    "ed",
+    "emacs",
+    "env",
+    "ex",
+    "expect",
+    "flock",
+    "gdb",
+    "git",
+    "less",
+    "make",
+    "gmake",
+    "nvim",
+    "rsync",
+    "script",
+    "ssh",
+    "su",
+    "sudo",
+    "tar",
+    "vi",
+    "vim",
+    "watch",
+    "alias",
+    "bind",
+    "complete",
+    "fc",
+    "mapfile",
+    "readarray",
+    "trap",
+    "ld.so",
+    "ld-linux.so.2",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "ld-musl-x86_64.so.1",
+    "ld-musl-aarch64.so.1",
 ];
 /// Programs that take words, or what they read, for code in a language of their own.
 const INTERPRETERS: &[&str] = &[
@@ -60,6 +126,51 @@ const NAME_MAKERS: &[&str] = &[
     "sed",
     "gsed",
     "xargs",
+    "pytest",
+    "unittest",
+    "nose2",
+    "doctest",
+    "runpy",
+];
+/// Programs, and commands of git, that put files under other names or bring new ones. A later command of the same line can run those.
+const FILE_MAKERS: &[&str] = &[
+    "cp",
+    "mv",
+    "ln",
+    "link",
+    "install",
+    "rsync",
+    "dd",
+    "tee",
+    "patch",
+    "tar",
+    "bsdtar",
+    "cpio",
+    "unzip",
+    "7z",
+    "gunzip",
+    "bunzip2",
+    "unxz",
+    "unzstd",
+    "curl",
+    "wget",
+    "mount",
+    "split",
+    "csplit",
+    "sponge",
+    "checkout",
+    "switch",
+    "restore",
+    "stash",
+    "pull",
+    "merge",
+    "rebase",
+    "apply",
+    "cherry-pick",
+    "revert",
+    "reset",
+    "clone",
+    "worktree",
 ];
 
 /// Files that a program reads as its script without being told, from the folder it runs in.
@@ -109,7 +220,12 @@ const ENDINGS: &[(&str, &[&str])] = &[
     ("node", &[".js", ".cjs", ".mjs", "/index.js", "/package.json"]),
     ("bun", &[".ts", ".js", "/index.ts"]),
     ("ruby", &[".rb"]),
+    ("perl", &[".pm", ".pl"]),
+    ("lua", &[".lua"]),
 ];
+/// Letters of an interpreter's options that give it code, or modules to load first.
+const CODE_LETTERS: &str = "ceEMrp";
+const CODE_OPTIONS: &[&str] = &["--eval", "--print", "--require", "--import", "--loader", "--test", "--run"];
 
 impl Words {
     /// An argument list. A word with blanks may be a line for a shell (`sh -c "…"`).
@@ -117,7 +233,18 @@ impl Words {
         for word in argv {
             self.add_word(word, 0);
         }
+        self.has_code_option |= has_code_option(argv);
         self.add_implied();
+    }
+
+    /// What a word of it leads to by links: a program under its own name, outside of the workspace.
+    pub fn add_program(&mut self, name: &str) {
+        self.programs.insert(name.to_owned());
+    }
+
+    /// A word of it leads to a program in the workspace. Nobody knows what it makes of its words.
+    pub fn add_own_program(&mut self) {
+        self.runs_own = true;
     }
 
     /// A line for a shell.
@@ -136,25 +263,35 @@ impl Words {
         }
         self.all.append(&mut own.all);
         self.nested_expands |= own.nested_expands;
+        self.expands |= own.expands;
         self.pipes |= own.pipes;
         self.has_code |= own.has_code;
+        self.has_code_option |= own.has_code_option;
+        self.sources |= own.sources;
+        self.is_sequence |= own.is_sequence;
         self.add_implied();
     }
 
     /// Whether the call can reach files by names that are made at run time, which nobody can know before.
     pub fn is_open(&self) -> bool {
-        let runs = |programs: &[&str]| self.all.iter().any(|word| is_one_of(base_name(word), programs));
+        let names = || self.all.iter().chain(&self.programs);
+        let runs = |programs: &[&str]| names().any(|word| is_one_of(base_name(word), programs));
+        let has_shell = || self.sources || self.runs_own || runs(SHELLS);
         self.expands
             || runs(NAME_MAKERS)
-            || (self.nested_expands && runs(SHELLS))
-            || (self.pipes && (runs(SHELLS) || runs(INTERPRETERS)))
-            || (self.has_code && runs(INTERPRETERS))
+            || (self.nested_expands && has_shell())
+            || (self.pipes && (has_shell() || runs(INTERPRETERS)))
+            || (self.is_sequence && runs(FILE_MAKERS))
+            || ((self.has_code || self.has_code_option) && runs(INTERPRETERS))
     }
 
     /// Reads a line, and the lines within it, and says whether a shell would expand it.
     fn read(&mut self, text: &str, depth: u8) -> bool {
         let line = ShellLine::read(text);
         self.pipes |= line.pipes;
+        self.is_sequence |= line.commands.len() > 1;
+        self.sources |= line.commands.iter().any(|command| command == "." || command == "source");
+        self.has_code_option |= has_code_option(&line.words);
         for word in line.words.iter().filter(|word| *word != text) {
             if self.all.len() > WORDS_MAX {
                 break;
@@ -163,7 +300,7 @@ impl Words {
         }
         self.add(text);
         self.add_pieces(text);
-        line.expands
+        line.is_open()
     }
 
     fn add_word(&mut self, word: &str, depth: u8) {
@@ -172,7 +309,11 @@ impl Words {
         if !word.contains(|letter| is_separator(letter) || "*?[~".contains(letter)) {
             return;
         }
-        self.nested_expands |= depth >= NESTED_MAX || self.read(word, depth.saturating_add(1));
+        if depth >= NESTED_MAX || self.read(word, depth.saturating_add(1)) {
+            self.nested_expands = true;
+            // Shells expand what some variables hold (`PS4`, `PS1`, `ENV`).
+            self.expands |= is_assignment(word);
+        }
     }
 
     /// Every run of characters between separators, whatever a shell makes of the quotes around it.
@@ -193,11 +334,7 @@ impl Words {
             return;
         }
         self.insert(word);
-        // `-fscript` and `+x`: an option that carries its value without a separator.
-        let mut letters = word.chars();
-        if matches!(letters.next(), Some('-' | '+')) && letters.next().is_some_and(|next| next != '-') {
-            self.insert(letters.as_str());
-        }
+        self.add_bundle(word);
         let ends: Vec<usize> = word.match_indices(['=', ':', ',', '@']).map(|(at, _)| at).collect();
         if ends.is_empty() {
             return;
@@ -205,12 +342,38 @@ impl Words {
         let begins: Vec<usize> =
             std::iter::once(0).chain(ends.iter().map(|at| at.saturating_add(1))).collect();
         let ends: Vec<usize> = ends.into_iter().chain([word.len()]).collect();
-        let reach = if begins.len() <= FIELDS_MAX { begins.len() } else { 1 };
+        let is_known = begins.len() <= FIELDS_MAX;
+        self.expands |= !is_known;
+        let reach = if is_known { begins.len() } else { 1 };
         for (field, begin) in begins.iter().enumerate() {
             for end in ends.iter().skip(field).take(reach) {
-                self.insert(word.get(*begin..*end).unwrap_or_default());
+                let range = word.get(*begin..*end).unwrap_or_default();
+                self.insert(range);
+                if field == 0 {
+                    self.add_bundle(range);
+                }
             }
         }
+    }
+
+    /// `-fscript`, `-sfscript` and `+x`: options that carry a value without a separator.
+    fn add_bundle(&mut self, word: &str) {
+        let mut letters = word.chars();
+        if !matches!(letters.next(), Some('-' | '+')) || letters.as_str().starts_with('-') {
+            return;
+        }
+        for _ in 0..BUNDLE_MAX {
+            let is_letter = letters.next().is_some_and(char::is_alphanumeric);
+            if letters.as_str().is_empty() {
+                return;
+            }
+            self.insert(letters.as_str());
+            if !is_letter {
+                return;
+            }
+        }
+        // Nobody knows where the value begins.
+        self.expands = true;
     }
 
     fn insert(&mut self, word: &str) {
@@ -240,9 +403,11 @@ impl Words {
             for word in self.all.clone() {
                 for ending in *endings {
                     self.insert(&format!("{word}{ending}"));
-                    // `-m package.module`
-                    if word.contains('.') && !word.contains('/') {
-                        self.insert(&format!("{}{ending}", word.replace('.', "/")));
+                    // `-m package.module`, `-MPackage::Module`
+                    for separator in [".", "::"] {
+                        if word.contains(separator) && !word.contains('/') {
+                            self.insert(&format!("{}{ending}", word.replace(separator, "/")));
+                        }
                     }
                 }
             }
@@ -259,6 +424,26 @@ fn is_one_of(name: &str, programs: &[&str]) -> bool {
     let plain =
         name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.' || letter == '-');
     programs.contains(&name) || programs.contains(&plain)
+}
+
+/// Whether an interpreter among the words has an option before its script that gives it code.
+fn has_code_option(words: &[String]) -> bool {
+    let gives_code = |word: &str| match word.strip_prefix('-') {
+        Some(long) if long.starts_with('-') => CODE_OPTIONS.iter().any(|option| word.starts_with(option)),
+        Some(letters) => letters.contains(|letter| CODE_LETTERS.contains(letter)),
+        None => false,
+    };
+    words.iter().enumerate().filter(|(_, word)| is_one_of(base_name(word), INTERPRETERS)).any(|(at, _)| {
+        let mut after_option = false;
+        let options = words.iter().skip(at.saturating_add(1)).take_while(|word| {
+            // The word after a short option may be its value.
+            let is_option = word.starts_with('-');
+            let goes_on = is_option || after_option;
+            after_option = is_option && word.len() == 2;
+            goes_on
+        });
+        options.into_iter().any(|word| gives_code(word))
+    })
 }
 
 fn base_name(word: &str) -> &str {
@@ -361,10 +546,38 @@ mod tests {
             "echo c2ggZGVwbG95LnNo | base64 -d | sh",
             "python3 -c 'exec(open(\"dep\" + \"loy.py\").read())'",
             "sh <<END\nsh deploy.sh\nEND",
+            "trap '. ./dep*' EXIT",
+            "alias x='. ./dep*'\nx",
+            "PS4='$(. ./dep*)'; set -x; true",
+            "true ''#; . ./dep*",
+            "true \u{a0}#; . ./dep*",
+            "sh [{d]eploy.sh",
+            "bash -c 'sh [{d]eploy.sh'",
+            "bash -c 'bash <(printf %s.sh \"sh deplo\"y)'",
+            "cp -r dir other; sh other/x.sh",
+            "ln -s dir lnk; sh lnk/x.sh",
+            "sh -c 'mv dir other && sh other/x.sh'",
+            "git checkout other && make",
+            "printf 'sh dep%s' loy.sh > t; . ./t",
+            "sh -c 'printf x > f; sh f'",
+            "make --file=a,b,c,d,e,f,g,h,i,j,k,l,m,n.mk",
+            "perl -I. -MEvil -e1",
+            "perl -I . -edo+evil",
+            "python3 -m unittest",
         ] {
             assert!(line(text).is_open(), "{text}");
         }
-        for text in ["sh deploy.sh; echo done", "grep 'a.*b' src", "ls | wc -l", "python3 app.py --port=1"] {
+        for text in [
+            "sh deploy.sh; echo done",
+            "grep 'a.*b' src",
+            "ls | wc -l",
+            "python3 app.py --port=1",
+            "python3 app.py -c x",
+            "cp a b",
+            "git add -A && git commit -m done",
+            "make > log 2>&1",
+            "cargo test > /dev/null && sh deploy.sh",
+        ] {
             assert!(!line(text).is_open(), "{text}");
         }
         let mut argv = Words::default();
@@ -378,6 +591,39 @@ mod tests {
         data.add_argv(&["jq".to_owned()]);
         data.add_input(&(0..100_000).map(|number| format!("w{number} ")).collect::<String>());
         assert!(data.is_open() && data.all.len() < 10, "what is too much to read is unknown");
+    }
+
+    #[test]
+    fn h3_values_of_bundled_options_and_of_many_fields_are_found() {
+        for (text, file) in [
+            ("make -sfMk", "Mk"),
+            ("make -sCdir", "dir"),
+            ("make --file=a,b,c,d,e,f,g.mk", "a,b,c,d,e,f,g.mk"),
+            ("python3 -Bmmod", "mod.py"),
+            ("perl -MOne::Two x", "One/Two.pm"),
+            ("sh my\u{a0}script''.sh", "my\u{a0}script.sh"),
+        ] {
+            let found = line(text).all;
+            assert!(found.contains(file), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn h3_a_shell_under_another_name_is_a_shell() {
+        let mut words = Words::default();
+        words.add_argv(&["./run", "-c", ". ./dep*"].map(str::to_owned));
+        // The line sources a script, whoever runs it.
+        assert!(words.is_open());
+        let argv = || {
+            let mut words = Words::default();
+            words.add_argv(&["./run", "-c", "./dep*"].map(str::to_owned));
+            words
+        };
+        assert!(!argv().is_open());
+        let (mut linked, mut copied) = (argv(), argv());
+        linked.add_program("dash");
+        copied.add_own_program();
+        assert!(linked.is_open() && copied.is_open());
     }
 
     #[test]

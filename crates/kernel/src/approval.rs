@@ -23,7 +23,7 @@ use crate::agent::AgentId;
 use crate::budget::Spent;
 use crate::call::{Call, CallDigest, Op};
 use crate::executor::{ExecuteError, RawOutput};
-use crate::facts::{Bound, Sheet};
+use crate::facts::{Binding, Bound, Sheet, TreeState};
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::rate;
@@ -195,10 +195,10 @@ impl Core {
         &self,
         call: &Call,
         sheet: &Sheet,
-        verdict: &Verdict,
-        question: &Question,
+        (verdict, question): (&Verdict, &Question),
+        bound: Result<Bound, Reason>,
     ) -> Result<Consent, Fault> {
-        let bound = match sheet.bound(&self.workspace) {
+        let bound = match bound {
             Ok(bound) => bound,
             Err(reason) => return Ok(Consent::Refused(reason)),
         };
@@ -213,9 +213,9 @@ impl Core {
         call: &Call,
         sheet: &Sheet,
         verdict: &Verdict,
+        bound: Result<Bound, Reason>,
     ) -> Result<Option<(Question, Consent)>, Fault> {
-        let (Some(_), Verdict::Allow(grant) | Verdict::Ask(Question { grant, .. })) = (sheet.doubt, verdict)
-        else {
+        let (Verdict::Allow(grant) | Verdict::Ask(Question { grant, .. })) = verdict else {
             return Ok(None);
         };
         let question = Question {
@@ -224,7 +224,7 @@ impl Core {
             grant: grant.clone(),
             approvers: 1,
         };
-        let bound = match sheet.bound(&self.workspace) {
+        let bound = match bound {
             Ok(bound) => bound,
             Err(reason) => return Ok(Some((question, Consent::Refused(reason)))),
         };
@@ -304,12 +304,12 @@ impl Core {
     }
 
     /// Why an approved call can't run after all: a file that the approval is bound to has changed since it was found.
-    pub(crate) fn stale(&self, sheet: &Sheet) -> Option<RawOutput> {
-        let agreed = sheet.agreed.as_ref()?;
-        let now = sheet.bound(&self.workspace).ok();
+    pub(crate) async fn stale(&self, sheet: &mut Sheet) -> Option<RawOutput> {
+        let agreed = sheet.agreed.take()?;
+        let now = sheet.binding().bind(&self.workspace).await;
         let message =
             "a file that the approval is bound to has changed since it was checked, so nothing was run";
-        (now.as_ref() != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
+        (now.ok() != Some(agreed)).then(|| RawOutput::failed("approval.stale", message))
     }
 
     /// Notes where the attempt is recorded, so that whoever answers can see the whole of it.
@@ -320,11 +320,17 @@ impl Core {
     }
 
     /// Asks what shall become of a call in doubt. An approval says that it may be repeated, with the files as they are now.
-    pub(crate) fn ask_in_doubt(&self, call: &InDoubt, args: &Value) -> Result<Option<TicketId>, Fault> {
+    /// `tree` is the workspace's state while nothing runs in it: computed once for all of them.
+    pub(crate) fn ask_in_doubt(
+        &self,
+        call: &InDoubt,
+        args: &Value,
+        tree: &mut TreeState,
+    ) -> Result<Option<TicketId>, Fault> {
         let what = call.tool.as_deref().unwrap_or(&call.op);
         let tool = call.tool.as_deref().and_then(|name| self.catalogue.get(name));
         // What can't be bound now is asked about here, and refused where the call is repeated.
-        let bound = Bound::of_recorded(&self.workspace, tool.as_deref(), args).unwrap_or_default();
+        let bound = Binding::of_recorded(tool, args).bind_here(&self.workspace, tree).unwrap_or_default();
         let draft = Draft {
             digest: call.repeat_digest(&self.workspace, &bound)?.0,
             open_names: bound.tree.is_some(),

@@ -32,7 +32,7 @@ use crate::request::ruled;
 use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
-pub(crate) use bound::Bound;
+pub(crate) use bound::{Binding, Bound, TreeState};
 use regent_workspace::{PathError, Workspace};
 pub(crate) use target::Target;
 

@@ -84,7 +84,7 @@ impl Core {
     pub(crate) async fn recover(&self, start: &regent_ledger::Head) -> Result<(), Fault> {
         // The claims are held until the notes are written and the marks are set.
         let (found, marks, _claims) = self.survey(start).await?;
-        let mut list = Vec::new();
+        let (mut list, mut tree) = (Vec::new(), None);
         for mut call in found.finish().into_iter().filter(|call| !call.noted) {
             let effect = self.effect_of(call.evidence);
             if effect != Effect::Unknown {
@@ -96,7 +96,7 @@ impl Core {
                 // A person can only say what became of it if they see what it was.
                 let bytes = call.args.and_then(|digest| self.ledger.payload(&digest).ok().flatten());
                 let args = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-                call.ticket = self.ask_in_doubt(&call, &args)?;
+                call.ticket = self.ask_in_doubt(&call, &args, &mut tree)?;
             }
             self.note(Kind::Outcome, &note_of(&call, &effect)).await?;
             list.push(call);

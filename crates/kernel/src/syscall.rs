@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// Step 2, in this order. Each part works on the final result of the one before it, so that what a person agrees to is what runs.
-    fn judge(&self, call: &Call, facts: &mut Sheet, doubt: Option<Doubt>) -> Result<Judged, Fault> {
+    async fn judge(&self, call: &Call, facts: &mut Sheet, doubt: Option<Doubt>) -> Result<Judged, Fault> {
         // Decide: pure.
         let mut verdict = self.decide(call, facts);
         // Transform: the changed call is judged again. From here on there is only the final call.
@@ -227,15 +227,21 @@ impl Core {
         facts.doubt = doubt.filter(|doubt| !doubt.idempotent);
         // Ask: an approval counts if it was given for the digest of the final call.
         let mut asked = None;
-        if let Some((question, consent)) = self.ask_repeat(call, facts, &verdict)? {
-            match consent {
-                Consent::Given(approved, bound) => facts.agree(approved, bound),
-                Consent::Asked(one) => (asked, verdict) = (Some(one), Verdict::Ask(question)),
-                Consent::Refused(reason) => verdict = Verdict::Deny(reason),
+        let denied = matches!(verdict, Verdict::Deny(_));
+        if facts.doubt.is_some() && !denied {
+            let bound = facts.binding().bind(&self.workspace).await;
+            match self.ask_repeat(call, facts, &verdict, bound)? {
+                Some((_, Consent::Given(approved, bound))) => facts.agree(approved, bound),
+                Some((question, Consent::Asked(one))) => {
+                    (asked, verdict) = (Some(one), Verdict::Ask(question));
+                }
+                Some((_, Consent::Refused(reason))) => verdict = Verdict::Deny(reason),
+                None => {}
             }
         }
         if let (Verdict::Ask(question), None) = (&verdict, &asked) {
-            match self.ask(call, facts, &verdict, question)? {
+            let bound = facts.binding().bind(&self.workspace).await;
+            match self.ask(call, facts, (&verdict, question), bound)? {
                 Consent::Given(approved, bound) => {
                     facts.agree(approved, bound);
                     verdict = Verdict::Allow(question.grant.clone());
@@ -282,7 +288,7 @@ impl Core {
         };
 
         // 2 verdict: decide, transform, ask, reserve.
-        let Judged { verdict, asked, reservation } = self.judge(&call, &mut facts, doubt)?;
+        let Judged { verdict, asked, reservation } = self.judge(&call, &mut facts, doubt).await?;
 
         // 3 intent: recorded before it is acted on, also when the answer is no. A crash can lose the outcome, never this.
         facts.evidence = self.foresee(&call, &facts, &verdict);
@@ -303,7 +309,7 @@ impl Core {
         // 4 permit and 5 effect: the permit borrows this frame, so it can't outlive the call it was minted for.
         let running = self.calls.enter(call.principal(), intent.seq);
         // Writing the intent took time: the files that an approval is bound to are compared once more.
-        let stale = self.stale(&facts);
+        let stale = self.stale(&mut facts).await;
         let reservation = facts.spend(reservation, stale.is_none());
         let (args, targets) = (facts.take_args(), facts.take_targets());
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());

@@ -38,12 +38,23 @@ const STREAMS: &[&[u8]] = &[
 pub enum NamedEntry {
     /// No file and no folder.
     Absent,
-    /// A file in the workspace, by its resolved spelling, and a digest of what it holds.
-    File(Vec<u8>, Digest),
+    /// A file in the workspace.
+    File(NamedFile),
     /// A folder, in the workspace or outside.
     Folder(Vec<u8>),
     /// Something outside, which programs in the sandbox can't write.
-    Outside,
+    Outside(Vec<u8>),
+}
+
+/// A file in the workspace that a name leads to. Looking it up doesn't read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Its resolved spelling.
+    pub spelling: Vec<u8>,
+    /// How much [`Workspace::file_digest`] reads of it.
+    pub bytes: u64,
+    /// Somebody may execute it.
+    pub is_program: bool,
 }
 
 /// A tree can't be looked at as a whole.
@@ -56,14 +67,14 @@ pub struct TreeError {
 }
 
 impl Workspace {
-    /// What a name leads to now.
-    pub fn named_entry(&self, name: &[u8]) -> Result<NamedEntry, PathError> {
+    /// What a name leads to now. Each name on the way takes one of the steps; without any left this is an error.
+    pub fn named_entry(&self, name: &[u8], steps_left: &mut usize) -> Result<NamedEntry, PathError> {
         let is_too_long = |name: &[u8]| name.len() > NAME_BYTES_MAX;
         let can_be_opened = !name.is_empty() && name.len() < PATH_BYTES_MAX && !name.contains(&0);
         if !can_be_opened || STREAMS.contains(&name) || name.split(|byte| *byte == b'/').any(is_too_long) {
             return Ok(NamedEntry::Absent);
         }
-        match walk::locate(&self.0, name)? {
+        match walk::locate(&self.0, name, steps_left)? {
             Located::Absent => Ok(NamedEntry::Absent),
             Located::Outside(spelling) => self.outside(spelling),
             Located::Inside(spelling) => self.inside(spelling),
@@ -72,28 +83,44 @@ impl Workspace {
 
     /// The file in the workspace that a spelling leads to: a digest of what it holds.
     pub fn content_digest(&self, spelling: &str) -> Result<Option<Digest>, PathError> {
-        Ok(match self.named_entry(spelling.as_bytes())? {
-            NamedEntry::File(_, digest) => Some(digest),
-            NamedEntry::Absent | NamedEntry::Folder(_) | NamedEntry::Outside => None,
-        })
+        let mut steps_left = usize::MAX;
+        match self.named_entry(spelling.as_bytes(), &mut steps_left)? {
+            NamedEntry::File(file) => self.file_digest(&file).map(Some),
+            NamedEntry::Absent | NamedEntry::Folder(_) | NamedEntry::Outside(_) => Ok(None),
+        }
+    }
+
+    /// A digest of what a file holds, or of its size, inode and time of change if it is large.
+    pub fn file_digest(&self, file: &NamedFile) -> Result<Digest, PathError> {
+        let open = |flags: OFlags| {
+            let flags = flags | OFlags::CLOEXEC;
+            openat2(self.0.dir.as_fd(), file.spelling.as_slice(), flags, Mode::empty(), INSIDE)
+        };
+        let stat = rustix::fs::fstat(open(OFlags::PATH)?)?;
+        if kind_of(&stat) != FileType::RegularFile {
+            return Err(PathError::Swapped);
+        }
+        match open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+            Ok(opened) if size_of(&stat) <= DIGEST_BYTES_MAX => content_of(opened),
+            // Too large, or not readable before a program changes its mode. Nobody but root can set back the time of the last change.
+            Ok(_) | Err(PathError::NotPermitted) => Ok(Digest::of(marks_of(&stat).as_bytes())),
+            Err(error) => Err(error),
+        }
     }
 
     fn outside(&self, spelling: Vec<u8>) -> Result<NamedEntry, PathError> {
         let below = spelling.strip_prefix(b"/").filter(|below| !below.is_empty()).unwrap_or(ROOT.as_bytes());
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let Ok(entry) = openat2(self.0.slash.as_fd(), below, flags, Mode::empty(), OUTSIDE) else {
-            return Ok(NamedEntry::Outside);
+            return Ok(NamedEntry::Outside(spelling));
         };
         let is_folder = kind_of(&rustix::fs::fstat(&entry)?) == FileType::Directory;
-        Ok(if is_folder { NamedEntry::Folder(spelling) } else { NamedEntry::Outside })
+        Ok(if is_folder { NamedEntry::Folder(spelling) } else { NamedEntry::Outside(spelling) })
     }
 
     fn inside(&self, spelling: Vec<u8>) -> Result<NamedEntry, PathError> {
-        let open = |flags: OFlags| {
-            let flags = flags | OFlags::CLOEXEC;
-            openat2(self.0.dir.as_fd(), spelling.as_slice(), flags, Mode::empty(), INSIDE)
-        };
-        let stat = match open(OFlags::PATH) {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let stat = match openat2(self.0.dir.as_fd(), spelling.as_slice(), flags, Mode::empty(), INSIDE) {
             Ok(entry) => rustix::fs::fstat(entry)?,
             Err(PathError::NotFound | PathError::NotFolder) => return Ok(NamedEntry::Absent),
             Err(error) => return Err(error),
@@ -101,7 +128,7 @@ impl Workspace {
         let is_reserved = self.is_reserved(&String::from_utf8_lossy(&spelling));
         match kind_of(&stat) {
             // No program sees it, so none can go there.
-            FileType::Directory if is_reserved => return Ok(NamedEntry::Outside),
+            FileType::Directory if is_reserved => return Ok(NamedEntry::Outside(spelling)),
             FileType::Directory => return Ok(NamedEntry::Folder(spelling)),
             FileType::RegularFile if is_reserved => return Err(PathError::Reserved),
             FileType::RegularFile => {}
@@ -113,13 +140,9 @@ impl Workspace {
                 return Err(PathError::Special);
             }
         }
-        let digest = match open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
-            Ok(opened) if size_of(&stat) <= DIGEST_BYTES_MAX => content_of(opened)?,
-            // Too large, or not readable before a program changes its mode. Nobody but root can set back the time of the last change.
-            Ok(_) | Err(PathError::NotPermitted) => Digest::of(marks_of(&stat).as_bytes()),
-            Err(error) => return Err(error),
-        };
-        Ok(NamedEntry::File(spelling, digest))
+        let bytes = Some(size_of(&stat)).filter(|bytes| *bytes <= DIGEST_BYTES_MAX).unwrap_or(0);
+        let is_program = stat.st_mode & 0o111 != 0;
+        Ok(NamedEntry::File(NamedFile { spelling, bytes, is_program }))
     }
 
     /// A digest of all names in the workspace with what the file system says of them: any change to any file changes it. Regent's own

@@ -21,6 +21,9 @@ pub enum PathError {
     /// More links than Linux follows, or a circle of them.
     #[error("the path goes through more than 40 links")]
     Links,
+    /// Linux would follow it; Regent looks at no more names than this.
+    #[error("the path and its links have more names than Regent follows")]
+    TooManyNames,
     /// A link of `/proc` that leads past all names.
     #[error("the path goes through a magic link of /proc")]
     MagicLink,
@@ -85,7 +88,7 @@ impl PathError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotText | Self::Empty | Self::TooLong | Self::Control => "path.invalid",
-            Self::Links => "path.links",
+            Self::Links | Self::TooManyNames => "path.links",
             Self::MagicLink => "path.magic_link",
             Self::Swapped | Self::NotResolved => "path.swapped",
             Self::OtherMount => "path.other_mount",

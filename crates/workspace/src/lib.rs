@@ -25,7 +25,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-pub use content::{NamedEntry, TreeError};
+pub use content::{NamedEntry, NamedFile, TreeError};
 pub use error::PathError;
 pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
 pub use own::{Overlap, OwnFolders};

@@ -337,6 +337,18 @@ fn digest(workspace: &Workspace, name: &str) -> Option<Digest> {
     workspace.content_digest(name).unwrap()
 }
 
+fn entry(workspace: &Workspace, name: &str) -> Result<NamedEntry, PathError> {
+    workspace.named_entry(name.as_bytes(), &mut 100_000)
+}
+
+/// The file that a name leads to, and what it holds.
+fn file(workspace: &Workspace, name: &str) -> (Vec<u8>, Digest) {
+    match entry(workspace, name) {
+        Ok(NamedEntry::File(file)) => (file.spelling.clone(), workspace.file_digest(&file).unwrap()),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
 #[test]
 fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
     use std::os::unix::ffi::OsStrExt;
@@ -348,12 +360,34 @@ fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
     fs::write(root.join(odd).join("real.sh"), "odd").unwrap();
     fs::write(root.join("a\tb.sh"), "tab").unwrap();
     std::os::unix::fs::symlink(std::path::Path::new(odd).join("real.sh"), root.join("deploy.sh")).unwrap();
-    let entry = |name: &str| place.workspace.named_entry(name.as_bytes());
-    assert_eq!(entry("a\tb.sh"), Ok(NamedEntry::File(b"a\tb.sh".to_vec(), Digest::of(b"tab"))));
-    assert_eq!(entry("deploy.sh"), Ok(NamedEntry::File(b"d\xff/real.sh".to_vec(), Digest::of(b"odd"))));
-    assert_eq!(entry("a\nb.sh"), Ok(NamedEntry::Absent));
+    assert_eq!(file(&place.workspace, "a\tb.sh"), (b"a\tb.sh".to_vec(), Digest::of(b"tab")));
+    assert_eq!(file(&place.workspace, "deploy.sh"), (b"d\xff/real.sh".to_vec(), Digest::of(b"odd")));
+    assert_eq!(entry(&place.workspace, "a\nb.sh"), Ok(NamedEntry::Absent));
     assert_eq!(place.workspace.resolve("a\tb.sh"), Err(PathError::Control));
     assert_eq!(place.workspace.resolve("deploy.sh"), Err(PathError::NotText));
+}
+
+#[test]
+fn h3_a_chain_of_links_with_many_dots_leads_to_its_file() {
+    let place = Place::new();
+    fs::create_dir(place.workspace.root().join("real")).unwrap();
+    fs::write(place.workspace.root().join("real/deploy.sh"), "real").unwrap();
+    let dots = "/.".repeat(2_030);
+    place.link("real", "c");
+    place.link(format!("c{dots}"), "b");
+    place.link(format!("b{dots}"), "a");
+    place.link(format!("a{dots}/deploy.sh"), "x");
+    assert_eq!(fs::read(place.workspace.root().join("x")).unwrap(), b"real", "Linux follows it");
+    assert_eq!(file(&place.workspace, "x"), (b"real/deploy.sh".to_vec(), Digest::of(b"real")));
+    // More names than are followed is no reason to call the file absent.
+    let back = "/../real".repeat(500);
+    for (name, first) in [("p", "real"), ("q", "p"), ("r", "q"), ("s", "r"), ("t", "s")] {
+        place.link(format!("{first}{back}"), name);
+    }
+    fs::write(place.workspace.root().join("t/made"), "there").unwrap();
+    assert_eq!(entry(&place.workspace, "t/made"), Err(PathError::TooManyNames));
+    assert_eq!(place.workspace.named_entry(b"sub/../file", &mut 2), Err(PathError::TooManyNames));
+    assert_eq!(place.workspace.resolve("real/deploy.sh/."), Err(PathError::NotFolder));
 }
 
 #[test]
@@ -363,7 +397,7 @@ fn h3_what_cannot_be_bound_is_an_error() {
     rustix::fs::mknodat(CWD, root.join("fifo"), rustix::fs::FileType::Fifo, Mode::from(0o600), 0).unwrap();
     place.link("loop", "loop");
     let _socket = std::os::unix::net::UnixListener::bind(root.join("sock")).unwrap();
-    let entry = |name: &str| place.workspace.named_entry(name.as_bytes());
+    let entry = |name: &str| entry(&place.workspace, name);
     assert_eq!(entry("fifo"), Err(PathError::Special));
     assert_eq!(entry("loop"), Err(PathError::Links));
     for name in ["/proc/self/cwd/file", "/proc/self/cwd", "/proc/self", "/proc/99999999/root/x", "/dev/fd/9"]
@@ -374,7 +408,7 @@ fn h3_what_cannot_be_bound_is_an_error() {
         assert_eq!(entry(name), Ok(NamedEntry::Absent), "{name}");
     }
     for name in ["/dev/null", "/proc/meminfo", "/etc/passwd"] {
-        assert_eq!(entry(name), Ok(NamedEntry::Outside), "{name}");
+        assert_eq!(entry(name), Ok(NamedEntry::Outside(name.as_bytes().to_vec())), "{name}");
     }
     assert_eq!(
         entry(".."),

@@ -30,6 +30,8 @@ struct Walk<'a> {
     /// The folder there.
     dir: OwnedFd,
     links: u8,
+    /// Names that may still be looked at.
+    steps_left: usize,
 }
 
 /// What a name turned out to be.
@@ -42,7 +44,7 @@ enum Step {
 
 /// The spelling of a path, with every link followed. It is text without control characters.
 pub(super) fn resolve(held: &Held, text: &str) -> Result<String, PathError> {
-    let mut walk = Walk::new(held, true)?;
+    let mut walk = Walk::new(held, true, usize::MAX)?;
     walk.follow(text.as_bytes())?;
     let spelling = String::from_utf8(walk.spelling()).map_err(|_| PathError::NotText)?;
     check_text(&spelling).map(|()| spelling)
@@ -59,11 +61,14 @@ pub(super) enum Located {
 }
 
 /// Where a name leads, whatever bytes it and the links on its way are made of. What can't be followed is an error, unless it lies
-/// outside: programs in the sandbox can neither follow it nor change it there.
-pub(super) fn locate(held: &Held, name: &[u8]) -> Result<Located, PathError> {
-    let mut walk = Walk::new(held, false)?;
-    match walk.follow(name) {
+/// outside: programs in the sandbox can neither follow it nor change it there. Each name on the way takes one of the steps.
+pub(super) fn locate(held: &Held, name: &[u8], steps_left: &mut usize) -> Result<Located, PathError> {
+    let mut walk = Walk::new(held, false, *steps_left)?;
+    let followed = walk.follow(name);
+    *steps_left = walk.steps_left;
+    match followed {
         Ok(()) => {}
+        // A name that Linux itself calls too long can't be opened by any program.
         Err(PathError::NotFound | PathError::NotFolder | PathError::TooLong) => return Ok(Located::Absent),
         Err(PathError::NotPermitted) if !walk.inside => {}
         Err(error) => return Err(error),
@@ -83,9 +88,9 @@ pub(super) fn locate(held: &Held, name: &[u8]) -> Result<Located, PathError> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(held: &'a Held, text_only: bool) -> Result<Self, PathError> {
+    fn new(held: &'a Held, text_only: bool, steps_left: usize) -> Result<Self, PathError> {
         let dir = held.dir.try_clone().map_err(|error| PathError::of_io(&error))?;
-        Ok(Self { held, text_only, inside: true, names: Vec::new(), dir, links: 0 })
+        Ok(Self { held, text_only, inside: true, names: Vec::new(), dir, links: 0, steps_left })
     }
 
     fn follow(&mut self, path: &[u8]) -> Result<(), PathError> {
@@ -93,8 +98,9 @@ impl<'a> Walk<'a> {
         let mut left: Vec<Vec<u8>> = Vec::new();
         self.queue(&mut left, path)?;
         while let Some(name) = left.pop() {
+            self.steps_left = self.steps_left.checked_sub(1).ok_or(PathError::TooManyNames)?;
             match name.as_slice() {
-                b"" | b"." => continue,
+                b"." => continue,
                 b".." => {
                     self.up()?;
                     continue;
@@ -110,7 +116,7 @@ impl<'a> Walk<'a> {
                     }
                     self.queue(&mut left, &target)?;
                 }
-                Step::Other if left.iter().all(Vec::is_empty) => {
+                Step::Other if left.is_empty() => {
                     self.names.push(name);
                     break;
                 }
@@ -134,8 +140,16 @@ impl<'a> Walk<'a> {
             // A workspace at `/` holds everything.
             self.enter_if_root()?;
         }
-        left.extend(path.rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
-        if left.len() > NAMES_MAX { Err(PathError::TooLong) } else { Ok(()) }
+        // Linux follows any number of `/.`, so they don't count. At the end one says that the name before it is a folder.
+        let names = path.rsplit(|byte| *byte == b'/').enumerate();
+        let counts = |(place, name): &(usize, &[u8])| match *name {
+            b"" => false,
+            b"." => *place == 0,
+            _name => true,
+        };
+        left.extend(names.filter(counts).map(|(_, name)| name.to_vec()));
+        // Linux has no such limit: a program may get there, so this isn't `TooLong`.
+        if left.len() > NAMES_MAX { Err(PathError::TooManyNames) } else { Ok(()) }
     }
 
     fn look(&self, name: &[u8]) -> Result<Step, PathError> {
@@ -213,7 +227,7 @@ impl<'a> Walk<'a> {
     fn missing(&mut self, left: Vec<Vec<u8>>) -> Result<(), PathError> {
         for name in left.into_iter().rev() {
             match name.as_slice() {
-                b"" | b"." => {}
+                b"." => {}
                 b".." => return Err(PathError::NotFound),
                 _name => self.names.push(name),
             }

@@ -5,11 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use regent_approval::{BoundFile, WORDS_MAX, Words};
 use regent_ledger::{CanonicalJson, Digest};
 use regent_policy::Reason;
-use regent_workspace::{NamedEntry, PathError, TreeError, Workspace, shown};
+use regent_workspace::{NamedEntry, NamedFile, PathError, TreeError, Workspace, shown};
 use serde_json::{Value, json};
 
 use super::{Sheet, Target, refusal};
@@ -23,8 +24,12 @@ use crate::syscall::Fault;
 const FOLDERS_MAX: usize = 64;
 /// Names that are looked up for one call: every word in every folder.
 const LOOKUPS_MAX: usize = 50_000;
+/// Names on the way to them, links included.
+const STEPS_MAX: usize = 500_000;
 /// Files that one approval can be bound to.
 const FILES_MAX: usize = 512;
+/// What these files may hold together, as far as it is read. A quarter of a second to hash.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// The files that a call is bound to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,20 +40,52 @@ pub(crate) struct Bound {
     pub(crate) tree: Option<Digest>,
 }
 
-impl Bound {
-    /// Looks up the files that a call names. What can't be looked at, or is too much to look at, is a refusal.
-    fn new(
-        workspace: &Workspace,
-        targets: &[Target],
-        args: &Value,
-        tool: Option<&Tool>,
-    ) -> Result<Self, Reason> {
-        let (mut words, mut found) = (Words::default(), BTreeMap::new());
+/// What is known of the workspace as a whole, once somebody needs it.
+pub(crate) type TreeState = Option<Result<Digest, TreeError>>;
+
+/// What has to be looked up to bind a call. It borrows nothing, so that another thread can do it.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    targets: Vec<Target>,
+    args: Value,
+    tool: Option<Arc<Tool>>,
+}
+
+impl Binding {
+    /// For a call that was recorded: its arguments are those that were judged.
+    pub(crate) fn of_recorded(tool: Option<Arc<Tool>>, args: &Value) -> Self {
+        let declared = tool.iter().flat_map(|tool| &tool.spec().arguments);
+        let targets = declared.filter_map(|(pointer, kind)| match (kind, args.pointer(pointer)?) {
+            (ArgumentKind::Path(access), Value::String(path)) => {
+                Some(Target::Path { path: path.clone(), access: *access })
+            }
+            (ArgumentKind::Argv, Value::Array(_)) | (ArgumentKind::Shell, Value::String(_)) => {
+                Target::program(*kind, args.pointer(pointer)?)
+            }
+            _no_file => None,
+        });
+        Self { targets: targets.collect(), args: args.clone(), tool: tool.clone() }
+    }
+
+    /// Looks up the files that the call names. Reads up to [`BYTES_MAX`] and the whole tree, so it has a thread of its own.
+    pub(crate) async fn bind(self, workspace: &Workspace) -> Result<Bound, Reason> {
+        let workspace = workspace.clone();
+        let bound = tokio::task::spawn_blocking(move || self.bind_here(&workspace, &mut None)).await;
+        bound.unwrap_or_else(|error| {
+            let message = format!("the files that the call names can't be looked up: {error}");
+            Err(refusal("approval.unbound", message, "try again; `regent doctor` checks this machine"))
+        })
+    }
+
+    /// The same on this thread. What can't be looked at, or is too much to look at, is a refusal.
+    pub(crate) fn bind_here(&self, workspace: &Workspace, tree: &mut TreeState) -> Result<Bound, Reason> {
+        let mut words = Words::default();
+        let mut names = NamedFiles { workspace, steps_left: STEPS_MAX, files: BTreeMap::new() };
         let mut runs_program = false;
-        for target in targets {
+        for target in &self.targets {
             match target {
                 Target::Path { path, .. } => {
-                    look_up(workspace, path.as_bytes(), &mut found)?;
+                    names.look_up(path.as_bytes())?;
                 }
                 Target::Argv(argv) => {
                     runs_program = true;
@@ -61,7 +98,7 @@ impl Bound {
             }
         }
         if runs_program {
-            for text in inputs(args, tool) {
+            for text in inputs(&self.args, self.tool.as_deref()) {
                 words.add_input(&text);
             }
         }
@@ -69,34 +106,14 @@ impl Bound {
             return Err(too_much());
         }
         // The working folder was resolved when the call was judged; without one, programs run at the root.
-        let cwd = args.get("cwd").and_then(Value::as_str).unwrap_or(".");
-        in_every_folder(workspace, cwd, &words, &mut found)?;
-        if found.len() > FILES_MAX {
-            return Err(too_much());
+        let cwd = self.args.get("cwd").and_then(Value::as_str).unwrap_or(".");
+        names.look_up_everywhere(cwd, &mut words)?;
+        let files = names.digests()?;
+        if !words.is_open() {
+            return Ok(Bound { files, tree: None });
         }
-        let files =
-            found.into_iter().map(|(path, sha256)| BoundFile { path: shown(&path), sha256 }).collect();
-        let tree = words.is_open().then(|| workspace.tree_digest()).transpose();
-        Ok(Self { files, tree: tree.map_err(|error| unknown_tree(&error))? })
-    }
-
-    /// The same for a call that was recorded: its arguments are those that were judged.
-    pub(crate) fn of_recorded(
-        workspace: &Workspace,
-        tool: Option<&Tool>,
-        args: &Value,
-    ) -> Result<Self, Reason> {
-        let declared = tool.map(|tool| &tool.spec().arguments).into_iter().flatten();
-        let targets = declared.filter_map(|(pointer, kind)| match (kind, args.pointer(pointer)?) {
-            (ArgumentKind::Path(access), Value::String(path)) => {
-                Some(Target::Path { path: path.clone(), access: *access })
-            }
-            (ArgumentKind::Argv, Value::Array(_)) | (ArgumentKind::Shell, Value::String(_)) => {
-                Target::program(*kind, args.pointer(pointer)?)
-            }
-            _no_file => None,
-        });
-        Self::new(workspace, &targets.collect::<Vec<_>>(), args, tool)
+        let tree = tree.get_or_insert_with(|| workspace.tree_digest());
+        Ok(Bound { files, tree: Some(tree.as_ref().map_err(unknown_tree).copied()?) })
     }
 }
 
@@ -112,9 +129,9 @@ fn standing(who: &Principal) -> Cow<'_, [String]> {
 }
 
 impl Sheet {
-    /// Looks up the files that the final call names.
-    pub(crate) fn bound(&self, workspace: &Workspace) -> Result<Bound, Reason> {
-        Bound::new(workspace, &self.resources, &self.args, self.tool.as_deref())
+    /// What has to be looked up to bind the final call.
+    pub(crate) fn binding(&self) -> Binding {
+        Binding { targets: self.resources.clone(), args: self.args.clone(), tool: self.tool.clone() }
     }
 
     /// The one number that an approval is for.
@@ -172,36 +189,70 @@ fn repeat_digest(
     Ok(CallDigest(Digest::of(CanonicalJson::of(&whole)?.as_str().as_bytes())))
 }
 
-/// Looks up every word in every folder that the words lead to from the root or the working folder, one below the other
-/// (`cd a && cd b && sh x.sh`).
-fn in_every_folder(
-    workspace: &Workspace,
-    cwd: &str,
-    words: &Words,
-    found: &mut BTreeMap<Vec<u8>, Digest>,
-) -> Result<(), Reason> {
-    let mut folders = vec![b".".to_vec()];
-    if let NamedEntry::Folder(cwd) = look_up(workspace, cwd.as_bytes(), found)?
-        && !folders.contains(&cwd)
-    {
-        folders.push(cwd);
-    }
-    let (mut at, mut lookups) = (0_usize, 0_usize);
-    while let Some(folder) = folders.get(at).cloned() {
-        at = at.saturating_add(1);
-        lookups = lookups.saturating_add(words.all.len());
-        if folders.len() > FOLDERS_MAX || lookups > LOOKUPS_MAX {
-            return Err(too_much());
+/// The files in the workspace that the names of a call lead to.
+struct NamedFiles<'w> {
+    workspace: &'w Workspace,
+    steps_left: usize,
+    /// By their resolved spelling, so that each is read once however many names lead to it.
+    files: BTreeMap<Vec<u8>, NamedFile>,
+}
+
+impl NamedFiles<'_> {
+    /// Finds out what a name leads to, and takes it down if it is a file in the workspace.
+    fn look_up(&mut self, name: &[u8]) -> Result<NamedEntry, Reason> {
+        let entry = match self.workspace.named_entry(name, &mut self.steps_left) {
+            Err(PathError::TooManyNames) if self.steps_left == 0 => return Err(too_much()),
+            entry => entry.map_err(|error| unreadable(&shown(name), &error))?,
+        };
+        if let NamedEntry::File(file) = &entry {
+            self.files.insert(file.spelling.clone(), file.clone());
         }
-        for word in &words.all {
-            if let NamedEntry::Folder(below) = look_up(workspace, &joined(&folder, word), found)?
-                && !folders.contains(&below)
-            {
-                folders.push(below);
+        Ok(entry)
+    }
+
+    /// Looks up every word in every folder that the words lead to from the root or the working folder, one below the other
+    /// (`cd a && cd b && sh x.sh`). Links say what the programs among them really are.
+    fn look_up_everywhere(&mut self, cwd: &str, words: &mut Words) -> Result<(), Reason> {
+        let mut folders = vec![b".".to_vec()];
+        if let NamedEntry::Folder(cwd) = self.look_up(cwd.as_bytes())?
+            && !folders.contains(&cwd)
+        {
+            folders.push(cwd);
+        }
+        let all: Vec<String> = words.all.iter().cloned().collect();
+        let (mut at, mut lookups) = (0_usize, 0_usize);
+        while let Some(folder) = folders.get(at).cloned() {
+            at = at.saturating_add(1);
+            lookups = lookups.saturating_add(all.len());
+            if folders.len() > FOLDERS_MAX || lookups > LOOKUPS_MAX {
+                return Err(too_much());
+            }
+            for word in &all {
+                match self.look_up(&joined(&folder, word))? {
+                    NamedEntry::Folder(below) if !folders.contains(&below) => folders.push(below),
+                    NamedEntry::File(file) if file.is_program => words.add_own_program(),
+                    NamedEntry::Outside(program) => words.add_program(&shown(&program)),
+                    NamedEntry::Absent | NamedEntry::Folder(_) | NamedEntry::File(_) => {}
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn digests(self) -> Result<Vec<BoundFile>, Reason> {
+        let bytes: u64 = self.files.values().map(|file| file.bytes).sum();
+        if self.files.len() > FILES_MAX || bytes > BYTES_MAX {
+            return Err(too_much());
+        }
+        let digest = |file: NamedFile| {
+            let path = shown(&file.spelling);
+            match self.workspace.file_digest(&file) {
+                Ok(sha256) => Ok(BoundFile { path, sha256 }),
+                Err(error) => Err(unreadable(&path, &error)),
+            }
+        };
+        self.files.into_values().map(digest).collect()
+    }
 }
 
 /// Texts that a program is given beside its arguments: its input, its variables.
@@ -222,19 +273,6 @@ fn inputs(args: &Value, tool: Option<&Tool>) -> Vec<String> {
         }
     }
     texts
-}
-
-/// Finds out what a name leads to, and takes it down if it is a file in the workspace.
-fn look_up(
-    workspace: &Workspace,
-    name: &[u8],
-    found: &mut BTreeMap<Vec<u8>, Digest>,
-) -> Result<NamedEntry, Reason> {
-    let entry = workspace.named_entry(name).map_err(|error| unreadable(&shown(name), &error))?;
-    if let NamedEntry::File(spelling, digest) = &entry {
-        found.insert(spelling.clone(), *digest);
-    }
-    Ok(entry)
 }
 
 fn joined(folder: &[u8], name: &str) -> Vec<u8> {
@@ -261,7 +299,8 @@ fn unknown_tree(error: &TreeError) -> Reason {
 
 fn too_much() -> Reason {
     let message = format!(
-        "the call names more than an approval can be bound to ({WORDS_MAX} names, {FOLDERS_MAX} folders, {FILES_MAX} files in the workspace)"
+        "the call names more than an approval can be bound to ({WORDS_MAX} names, {FOLDERS_MAX} folders, {FILES_MAX} files with {} MiB in the workspace)",
+        BYTES_MAX >> 20
     );
     refusal("approval.unbound", message, "split it into several calls")
 }

@@ -309,7 +309,7 @@ async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_a
         // A boot that was killed after it had put the question.
         let ledger = Ledger::in_memory(LedgerKey::generate().unwrap());
         let killed = World::boot(OPEN, site.place.clone(), ("killed", "ada"), ledger).await;
-        let ticket = killed.kernel.0.ask_in_doubt(&call, &Value::Null).unwrap().unwrap();
+        let ticket = killed.kernel.0.ask_in_doubt(&call, &Value::Null, &mut None).unwrap().unwrap();
         if approved {
             killed.clock.advance_ms(2_000);
             let answer = crate::Answer::Approve { scope: crate::Scope::Once, valid_ms: 60_000 };
