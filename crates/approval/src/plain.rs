@@ -9,12 +9,71 @@ const INTERPRETERS: &[&str] = &[
 ];
 /// Programs that run other programs, lines, or names that they make. Where one of them is at work the names of files don't tell much.
 const RUNNERS: &[&str] = &[
-    ".", "alias", "at", "awk", "batch", "builtin", "busybox", "chroot", "command", "cp", "crontab", "doas",
-    "ed", "emacs", "entr", "env", "eval", "ex", "exec", "expect", "fd", "fdfind", "find", "flock", "gawk",
-    "gdb", "gsed", "install", "ionice", "less", "ln", "ltrace", "mawk", "mv", "nawk", "nice", "nohup",
-    "nsenter", "nvim", "parallel", "rsync", "run-parts", "script", "sed", "setarch", "setpriv", "setsid",
-    "source", "ssh", "stdbuf", "strace", "su", "sudo", "tar", "taskset", "time", "timeout", "toybox", "trap",
-    "unshare", "vi", "view", "vim", "watch", "xargs",
+    ".",
+    "alias",
+    "at",
+    "awk",
+    "batch",
+    "builtin",
+    "busybox",
+    "chroot",
+    "command",
+    "cp",
+    "crontab",
+    "doas",
+    "ed",
+    "emacs",
+    "entr",
+    "env",
+    "eval",
+    "ex",
+    "exec",
+    "expect",
+    "fd",
+    "fdfind",
+    "find",
+    "flock",
+    "gawk",
+    "gdb",
+    "gsed",
+    "install",
+    "ionice",
+    "less",
+    "ln",
+    "ltrace",
+    "mawk",
+    "mv",
+    "nawk",
+    "nice",
+    "nohup",
+    "nsenter",
+    "nvim",
+    "parallel",
+    "rsync",
+    "run-parts",
+    "script",
+    "sed",
+    "setarch",
+    "setpriv",
+    "setsid",
+    "source",
+    "ssh",
+    "stdbuf",
+    "strace",
+    "su",
+    "sudo",
+    "tar",
+    "taskset",
+    "time",
+    "timeout",
+    "toybox",
+    "trap",
+    "unshare",
+    "vi",
+    "view",
+    "vim",
+    "watch",
+    "xargs",
 ];
 /// What git does without running what its words or other files say, beside the hooks that no agent can write.
 const GIT_COMMANDS: &[&str] = &[
@@ -127,7 +186,8 @@ mod tests {
 
     #[test]
     fn h3_arguments_are_plain_by_their_program() {
-        let plain = |words: &[&str]| is_plain_argv(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let plain =
+            |words: &[&str]| is_plain_argv(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert!(plain(&["git", "commit", "-m", "fix: a typo"]));
         assert!(plain(&["psql", "-c", "select 1"]));
         assert!(plain(&["sh", "my script.sh"]));

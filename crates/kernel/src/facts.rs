@@ -33,7 +33,7 @@ use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
 pub(crate) use bound::{Binding, Bound, TreeState};
-use regent_workspace::{PathError, Workspace};
+use regent_workspace::{PathError, Spellings, Workspace};
 pub(crate) use target::Target;
 
 /// What a call may carry.
@@ -398,15 +398,18 @@ impl Sheet {
     }
 
     fn resolve_path(&mut self, workspace: &Workspace, pointer: &str, text: &str, access: Access) {
-        match workspace.resolve(text) {
-            Ok(path) => {
+        match workspace.spellings(text) {
+            Ok(Spellings { real, others }) => {
                 if let Some(slot) = self.args.pointer_mut(pointer) {
-                    *slot = Value::String(path.clone());
+                    *slot = Value::String(real.clone());
                 }
-                if let Some(reason) = rules::guarded_path(workspace, &path, access) {
-                    self.refusal = Some(reason);
+                // A rule about a link is one about where it leads.
+                for path in [real].into_iter().chain(others) {
+                    if let Some(reason) = rules::guarded_path(workspace, &path, access) {
+                        self.refusal = Some(reason);
+                    }
+                    self.resources.push(Target::Path { path, access });
                 }
-                self.resources.push(Target::Path { path, access });
             }
             Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),
             Err(error) => {

@@ -288,7 +288,7 @@ impl Crowd {
     }
 
     /// Everything that must hold on the disk as it is now.
-    fn look(&mut self, when: &str, is_last: bool) -> Result<(), String> {
+    fn look(&self, when: &str, is_last: bool) -> Result<(), String> {
         let disk = self.machine.disk_afterwards();
         match verify_on(Arc::new(disk.clone()), &VerifyOptions::default()) {
             Ok(report) => settled(&report.verdict, !is_last).map_err(|why| format!("{when}: {why}"))?,
@@ -297,7 +297,6 @@ impl Crowd {
         }
         let journal = Journal::of(&Reader::on(Arc::new(disk)), 0..self.book.ids())
             .map_err(|error| error.to_string())?;
-        self.seen.in_doubt = journal.in_doubt().len() as u64;
         journal.against(&self.book.acks(), &self.book.marks()).map_err(|why| format!("{when}: {why}"))
     }
 }

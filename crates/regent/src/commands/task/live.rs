@@ -170,7 +170,9 @@ impl Live {
                 one.calls.insert(step, (tool, args));
                 Vec::new()
             }
-            Event::Verdict { step, word, text, replayed } => one.ended(screen, &step, (word, &text), replayed),
+            Event::Verdict { step, word, text, replayed } => {
+                one.ended(screen, &step, (word, &text), replayed)
+            }
             Event::Asked { .. } if asks_here => Vec::new(),
             Event::Asked { ticket, summary, reason } => {
                 vec![format!(
