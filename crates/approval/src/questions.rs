@@ -103,6 +103,10 @@ impl Questions {
                 return Ok(Given::OpenNames);
             }
             let is_approval = matches!(answer, Answer::Approve { .. });
+            // A denial is final: a prompt that is still open elsewhere must not turn it around.
+            if is_approval && matches!(posed.standing(now_ms), Answered::Denied { .. }) {
+                return Ok(Given::Gone);
+            }
             if is_approval && by == UNIDENTIFIED && posed.question.approvers > 1 {
                 return Ok(Given::Unidentified);
             }

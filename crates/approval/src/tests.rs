@@ -230,3 +230,26 @@ fn b11_nobody_in_a_user_namespace_is_a_second_person() {
         Some(Consulted::Approved(_))
     ));
 }
+
+#[test]
+fn d6_a_denial_stays_one_whatever_a_prompt_says_that_is_still_open() {
+    let questions = questions();
+    let asked = put(&questions, 1, false, START_MS);
+    let deny = Answer::Deny { because: None };
+    assert!(matches!(
+        questions.answer(&asked.id, &deny, "ada", START_MS + 60_000).unwrap(),
+        Given::Taken { .. }
+    ));
+    for who in ["ada", "eve"] {
+        let given = questions.answer(&asked.id, &yes(Scope::Once), who, START_MS + 62_000).unwrap();
+        assert_eq!(given, Given::Gone, "{who}");
+    }
+    let standing = questions.standing(&asked.id, START_MS + 63_000).unwrap();
+    assert!(matches!(standing, Answered::Denied { .. }), "{standing:?}");
+    // The other way round it counts: an approval that wasn't used yet can be taken back.
+    let asked = put(&questions, 2, false, START_MS);
+    questions.answer(&asked.id, &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
+    questions.answer(&asked.id, &deny, "ada", START_MS + 61_000).unwrap();
+    let standing = questions.standing(&asked.id, START_MS + 63_000).unwrap();
+    assert!(matches!(standing, Answered::Denied { .. }), "{standing:?}");
+}

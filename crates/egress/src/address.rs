@@ -56,8 +56,8 @@ pub(crate) fn is_ours(address: IpAddr) -> bool {
         IpAddr::V6(v6) => within(v6).map_or(address, IpAddr::V4),
     };
     match UdpSocket::bind((address, 0)) {
-        Ok(_) if UdpSocket::bind((NOBODYS, 0)).is_err() => true,
-        Ok(_) => sends_from(address).is_ok_and(|from| from == address),
+        Ok(_) if UdpSocket::bind((nobodys(address), 0)).is_err() => true,
+        Ok(_) => is_sender(address, sends_from(address)),
         Err(error) => {
             !matches!(
                 error.kind(),
@@ -68,8 +68,18 @@ pub(crate) fn is_ours(address: IpAddr) -> bool {
     }
 }
 
-/// For documentation: no machine has it.
-const NOBODYS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// An address of the same family that no machine has: it is for documentation. Each family has a setting of its own for binding.
+fn nobodys(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    }
+}
+
+/// What can't be told is ours, so that it isn't reached.
+fn is_sender(address: IpAddr, from: std::io::Result<IpAddr>) -> bool {
+    from.map_or(true, |from| from == address)
+}
 
 fn is_unknown_family(error: &std::io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
@@ -200,6 +210,10 @@ mod tests {
             assert!(!is_ours(others.parse().unwrap()), "{others}");
         }
         assert_eq!(sends_from("127.0.0.1".parse().unwrap()).unwrap(), "127.0.0.1".parse::<IpAddr>().unwrap());
+        let (one, other) = ("192.0.2.7".parse().unwrap(), "192.0.2.8".parse().unwrap());
+        assert!(is_sender(one, Ok(one)) && !is_sender(one, Ok(other)));
+        assert!(is_sender(one, Err(ErrorKind::OutOfMemory.into())), "what can't be told is ours");
+        assert!(nobodys(one).is_ipv4() && nobodys("2001:db8::7".parse().unwrap()).is_ipv6());
         // Whatever this machine sends from is its own, public or not.
         if let Ok(from) = sends_from("192.0.2.7".parse().unwrap()) {
             assert!(is_ours(from), "{from}");

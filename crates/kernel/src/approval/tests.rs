@@ -313,6 +313,40 @@ async fn h3_a_call_that_names_too_much_is_refused_not_asked() {
 }
 
 #[tokio::test]
+async fn h3_a_file_is_read_once_however_many_names_lead_to_it() {
+    let world = with_programs().await;
+    let root = world.folder.path();
+    std::fs::write(root.join("big.sh"), vec![b'#'; 1 << 20]).unwrap();
+    let spellings: Vec<String> = (1..400).map(|dots| format!("{}big.sh", "./".repeat(dots))).collect();
+    let argv = [&["cat".to_owned()], spellings.as_slice()].concat();
+    let before = std::time::Instant::now();
+    let ticket = pending(exec(&world, &json!({ "argv": argv })).await);
+    assert_eq!(ticket.question.files.len(), 1);
+    // Reading it 400 times takes longer in a debug build.
+    assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
+    for number in 0..9 {
+        std::fs::File::create(root.join(format!("big{number}"))).unwrap().set_len(8 << 20).unwrap();
+    }
+    let argv: Vec<String> = (0..9).map(|number| format!("big{number}")).collect();
+    assert_eq!(code_of(exec(&world, &json!({ "argv": argv })).await), "approval.unbound", "too much to read");
+}
+
+#[tokio::test]
+async fn h3_a_shell_under_another_name_is_a_shell() {
+    let world = with_programs().await;
+    let root = world.folder.path();
+    std::fs::write(root.join("deploy.sh"), "harmless").unwrap();
+    std::os::unix::fs::symlink("/bin/sh", root.join("linked")).unwrap();
+    std::fs::copy("/bin/sh", root.join("copied")).unwrap();
+    for program in ["./linked", "./copied"] {
+        let args = json!({"argv": [program, "-c", "./dep*"]});
+        assert!(pending(exec(&world, &args).await).question.open_names, "{program}");
+        let args = json!({"argv": [program, "deploy.sh"]});
+        assert!(!pending(exec(&world, &args).await).question.open_names, "{program}");
+    }
+}
+
+#[tokio::test]
 async fn h3_what_an_approval_cannot_be_bound_to_is_refused() {
     let world = with_programs().await;
     let root = world.folder.path();

@@ -1,10 +1,12 @@
 //! What the arguments of a tool that a host performs may reach for. Nobody has declared which of them are paths or addresses, so every text
 //! that could be one is shown to policy as one: rules that deny or ask about paths and hosts hold for these tools too.
 
+use std::borrow::Cow;
+
 use regent_policy::Access;
 use regent_workspace::Workspace;
 use serde_json::Value;
-use url::Host;
+use url::{Host, Url};
 
 use super::{Sheet, Target};
 use crate::catalogue::{ArgumentKind, SideEffect, Tool};
@@ -23,10 +25,7 @@ impl Sheet {
             SideEffect::None | SideEffect::Read => &[Access::Read],
             SideEffect::Write | SideEffect::Delete | SideEffect::Network => &[Access::Read, Access::Write],
         };
-        for (name, value) in self.args.as_object().into_iter().flatten() {
-            let programs = [ArgumentKind::Argv, ArgumentKind::Shell].map(|kind| Target::program(kind, value));
-            self.mentioned.extend(programs.into_iter().flatten().filter(|_| names_program(name)));
-        }
+        self.mentioned.extend(programs_of(&self.args));
         let texts = texts_of(&self.args);
         if texts.len() > TEXTS_MAX {
             let message = format!("the arguments have more than {TEXTS_MAX} texts, too many to judge");
@@ -35,7 +34,7 @@ impl Sheet {
         }
         for (name, text) in texts {
             if let Some((path, is_file_url)) = path_of(&text) {
-                self.mention_path(workspace, path, accesses);
+                self.mention_path(workspace, &path, accesses);
                 if is_file_url {
                     continue;
                 }
@@ -47,15 +46,72 @@ impl Sheet {
     }
 
     fn mention_path(&mut self, workspace: &Workspace, text: &str, accesses: &[Access]) {
-        // A name that we can't follow is judged as it is written.
-        let path = workspace.resolve(text).unwrap_or_else(|_| text.to_owned());
-        for access in accesses {
-            if let Some(reason) = rules::guarded_path(workspace, &path, *access) {
-                self.refusal = Some(reason);
+        // A name that we can't follow is judged as it is written, and as a host spells it that takes `..` out before it looks.
+        let paths = workspace.resolve(text).map_or_else(
+            |_| {
+                let plain = without_dots(workspace, text);
+                let plain = workspace.resolve(&plain).unwrap_or(plain);
+                vec![text.to_owned(), plain]
+            },
+            |path| vec![path],
+        );
+        for path in paths {
+            for access in accesses {
+                if let Some(reason) = rules::guarded_path(workspace, &path, *access) {
+                    self.refusal = Some(reason);
+                }
+                self.mentioned.push(Target::Path { path: path.clone(), access: *access });
             }
-            self.mentioned.push(Target::Path { path: path.clone(), access: *access });
         }
     }
+}
+
+/// A path without `.` and `..`, whatever exists.
+fn without_dots(workspace: &Workspace, text: &str) -> String {
+    let root = workspace.root().to_string_lossy();
+    let whole = if text.starts_with('/') { text.to_owned() } else { format!("{root}/{text}") };
+    let mut names: Vec<&str> = Vec::new();
+    for name in whole.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    format!("/{}", names.join("/"))
+}
+
+/// The programs in the arguments, at any depth. Nobody says whether a text is a program, its arguments or a line, so it is each of these.
+fn programs_of(args: &Value) -> Vec<Target> {
+    let (mut left, mut programs) = (vec![args], Vec::new());
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Object(fields) => {
+                let named: Vec<_> = fields.iter().filter(|(name, _)| names_program(name)).collect();
+                for (name, value) in &named {
+                    programs.extend(
+                        [ArgumentKind::Argv, ArgumentKind::Shell]
+                            .iter()
+                            .filter_map(|kind| Target::program(*kind, value)),
+                    );
+                    let Some(line) = value.as_str() else { continue };
+                    let words = || line.split_whitespace().map(str::to_owned);
+                    programs.push(Target::Argv(words().collect()));
+                    // `{"program": "rm", "args": ["-rf", "x"]}`
+                    let lists = named.iter().filter(|(other, _)| other != name);
+                    programs.extend(lists.filter_map(|(_, list)| {
+                        let list = list.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
+                        Some(Target::Argv(words().chain(list).collect()))
+                    }));
+                }
+                left.extend(fields.values());
+            }
+            Value::Array(items) => left.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    programs.retain(|program| !matches!(program, Target::Argv(argv) if argv.is_empty()));
+    programs
 }
 
 /// All texts, each with the name of the argument or field that it is in.
@@ -65,7 +121,12 @@ fn texts_of(args: &Value) -> Vec<(String, String)> {
         match value {
             Value::String(text) => texts.push((name, text.trim().to_owned())),
             Value::Array(items) => left.extend(items.iter().map(|item| (name.clone(), item))),
-            Value::Object(fields) => left.extend(fields.iter().map(|(name, value)| (name.clone(), value))),
+            Value::Object(fields) => {
+                // `{"files": {"a/b": "…"}}`
+                let paths = fields.keys().filter(|name| name.contains(['/', '.', '\\', '~']));
+                texts.extend(paths.map(|path| (name.clone(), path.trim().to_owned())));
+                left.extend(fields.iter().map(|(name, value)| (name.clone(), value)));
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
@@ -73,12 +134,18 @@ fn texts_of(args: &Value) -> Vec<(String, String)> {
 }
 
 /// A text of one line may be a path; whether it was a `file:` URL.
-fn path_of(text: &str) -> Option<(&str, bool)> {
-    let file = text.strip_prefix("file://").map(|rest| rest.strip_prefix("localhost").unwrap_or(rest));
-    let path = file.unwrap_or(text);
+fn path_of(text: &str) -> Option<(Cow<'_, str>, bool)> {
+    let is_file = text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"));
+    let path = if is_file {
+        let url = Url::parse(text).ok()?;
+        let path = Url::parse(&format!("file://{}", url.path())).ok().and_then(|url| url.to_file_path().ok());
+        Cow::Owned(path.map_or_else(|| url.path().to_owned(), |path| path.to_string_lossy().into_owned()))
+    } else {
+        Cow::Borrowed(text)
+    };
     let can_be = !path.is_empty() && path.len() <= PATH_BYTES_MAX && !path.contains(char::is_control);
-    let is_url = file.is_none() && path.contains("://");
-    (can_be && !is_url).then_some((path, file.is_some()))
+    let is_url = !is_file && path.contains("://");
+    (can_be && !is_url).then_some((path, is_file))
 }
 
 /// A text may be an address: a URL of any scheme, an IP address or `localhost`, a host with a port, or whatever an argument holds whose
@@ -90,6 +157,8 @@ fn endpoint_of(name: &str, text: &str, method: &str) -> Option<Target> {
         }
         // Rules about hosts hold for every scheme.
         Some((_, rest)) => endpoint::parse(&format!("http://{rest}")),
+        // `http:host` is the same to most.
+        None if is_http(text) => endpoint::parse(text),
         None => endpoint::parse(&format!("http://{}", text.trim_start_matches('/'))).and_then(|url| {
             let is_meant = names_host(name) || text.starts_with("//") || has_port(text);
             let is_address = matches!(url.host(), Some(Host::Ipv4(_) | Host::Ipv6(_)));
@@ -113,8 +182,46 @@ fn has_port(text: &str) -> bool {
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+fn is_http(text: &str) -> bool {
+    let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+}
+
+/// Words of an argument's name that say that it is a program, a line or its arguments.
+const PROGRAM_WORDS: &[&str] = &[
+    "argv",
+    "args",
+    "arguments",
+    "binary",
+    "cmd",
+    "cmdline",
+    "command",
+    "commands",
+    "commandline",
+    "exe",
+    "exec",
+    "executable",
+    "line",
+    "program",
+    "script",
+    "shell",
+];
+
+/// In whatever case and however its words are put together: `Command`, `shell_command`, `commandLine`.
 fn names_program(argument: &str) -> bool {
-    matches!(argument, "argv" | "args" | "cmd" | "command" | "line" | "script" | "shell")
+    let is_program = |word: &str| PROGRAM_WORDS.iter().any(|one| one.eq_ignore_ascii_case(word));
+    let is_start = |at: usize| {
+        let before = argument.get(..at).and_then(|before| before.chars().next_back());
+        let next = argument.get(at..).and_then(|rest| rest.chars().next());
+        before.is_some_and(char::is_lowercase) && next.is_some_and(char::is_uppercase)
+    };
+    let mut starts: Vec<usize> =
+        argument.char_indices().map(|(at, _)| at).filter(|at| is_start(*at)).collect();
+    starts.push(argument.len());
+    let mut from = 0;
+    let words = starts.into_iter().filter_map(|end| argument.get(std::mem::replace(&mut from, end)..end));
+    let mut words = words.flat_map(|word| word.split(|letter: char| !letter.is_alphanumeric()));
+    is_program(argument) || words.any(is_program)
 }
 
 fn names_host(argument: &str) -> bool {
@@ -143,12 +250,47 @@ mod tests {
             ("x", "//metadata.google.internal/x", "metadata.google.internal"),
             ("x", "metadata.google.internal:80", "metadata.google.internal"),
             ("url", "metadata.google.internal", "metadata.google.internal"),
+            ("x", "http:169.254.169.254/", "169.254.169.254"),
             ("x", "notes.txt", ""),
             ("x", "hello, world", ""),
         ] {
             assert_eq!(host(name, text), found, "{text}");
         }
-        assert_eq!(path_of("file:///etc/shadow"), Some(("/etc/shadow", true)));
+        for text in
+            ["file:///etc/shadow", "file:/etc/shadow", "FILE:///etc/%73hadow", "file://127.0.0.1/etc/shadow"]
+        {
+            assert_eq!(path_of(text), Some(("/etc/shadow".into(), true)), "{text}");
+        }
         assert_eq!(path_of("https://example.org/.env"), None);
+    }
+
+    #[test]
+    fn b9_programs_are_found_at_any_depth_and_under_any_usual_name() {
+        for args in [
+            serde_json::json!({"command": ["rm", "-rf", "x"]}),
+            serde_json::json!({"Command": ["rm", "-rf", "x"]}),
+            serde_json::json!({"input": {"list": [{"ARGV": ["rm", "-rf", "x"]}]}}),
+            serde_json::json!({"program": ["rm", "-rf", "x"]}),
+            serde_json::json!({"shell_command": "rm  -rf x"}),
+            serde_json::json!({"commandLine": "rm -rf x"}),
+            serde_json::json!({"executable": "rm", "args": ["-rf", "x"]}),
+        ] {
+            let is_found =
+                |target: &Target| matches!(target, Target::Argv(argv) if *argv == ["rm", "-rf", "x"]);
+            assert!(programs_of(&args).iter().any(is_found), "{args}");
+        }
+        assert!(programs_of(&serde_json::json!({"description": "rm -rf x", "recommended": "x"})).is_empty());
+        let texts = texts_of(&serde_json::json!({"files": {".git/hooks/pre-commit": "x"}, "plain": "y"}));
+        assert!(texts.iter().any(|(_, text)| text == ".git/hooks/pre-commit"));
+        assert!(!texts.iter().any(|(_, text)| text == "plain"));
+    }
+
+    #[test]
+    fn d3_dots_are_taken_out_of_paths_that_cannot_be_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(folder.path()).unwrap();
+        assert_eq!(without_dots(&workspace, "/nope/../etc/./shadow"), "/etc/shadow");
+        let up = "../".repeat(20);
+        assert_eq!(without_dots(&workspace, &format!("nope/{up}etc/shadow")), "/etc/shadow");
     }
 }

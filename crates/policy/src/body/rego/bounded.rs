@@ -26,10 +26,10 @@ const BOUNDED: &[(&str, u8, Bound, u64)] = &[
     ("numbers.range_step", 3, stepped, ELEMENTS_MAX),
     ("bits.lsh", 2, places, PLACES_MAX),
     ("product", 1, sum, PLACES_MAX),
-    ("concat", 2, product, RESULT_MAX),
-    ("replace", 3, product, RESULT_MAX),
-    ("regex.replace", 3, product, RESULT_MAX),
-    ("strings.replace_n", 2, product, RESULT_MAX),
+    ("concat", 2, joined, RESULT_MAX),
+    ("replace", 3, replaced, RESULT_MAX),
+    ("regex.replace", 3, matched, RESULT_MAX),
+    ("strings.replace_n", 2, replaced_in_turn, RESULT_MAX),
     ("sprintf", 2, formatted, RESULT_MAX),
     ("array.concat", 2, sum, RESULT_MAX),
     ("json.marshal", 1, sum, RESULT_MAX),
@@ -98,9 +98,50 @@ fn sum(args: &[Value]) -> Option<u64> {
     Some(args.iter().map(weight).fold(0, u64::saturating_add))
 }
 
-/// Each letter of one may be replaced by all of another.
-fn product(args: &[Value]) -> Option<u64> {
-    Some(args.iter().map(|value| weight(value).max(1)).fold(1, u64::saturating_mul))
+/// The delimiter stands between all elements.
+fn joined(args: &[Value]) -> Option<u64> {
+    let (delimiter, elements) = (weight(args.first()?), args.get(1)?);
+    let count = match elements {
+        Value::Array(items) => items.len() as u64,
+        Value::Set(items) => items.len() as u64,
+        _no_list => return None,
+    };
+    Some(delimiter.saturating_mul(count).saturating_add(weight(elements)))
+}
+
+/// The replacement stands for every occurrence, and there are no more of these than fit.
+fn replaced(args: &[Value]) -> Option<u64> {
+    let [Value::String(text), Value::String(old), Value::String(new)] = args else { return None };
+    Some(grown(text, old, new))
+}
+
+fn grown(text: &str, old: &str, new: &str) -> u64 {
+    let times = (text.len() / old.len().max(1)).saturating_add(1);
+    text.len().saturating_add(times.saturating_mul(new.len())) as u64
+}
+
+/// A pattern can match before every letter, and the replacement can repeat what it matched.
+fn matched(args: &[Value]) -> Option<u64> {
+    let [text, _pattern, replacement] = args else { return None };
+    Some(weight(text).saturating_mul(weight(replacement)))
+}
+
+/// Each pair works on what the one before it made, so that the growth multiplies. How much it is shows only by doing it.
+fn replaced_in_turn(args: &[Value]) -> Option<u64> {
+    let [Value::Object(pairs), Value::String(text)] = args else { return None };
+    let mut pairs: Vec<(&Value, &Value)> = pairs.iter().collect();
+    pairs.sort();
+    let (mut text, mut bound) = (text.to_string(), 0);
+    for pair in pairs {
+        let (Value::String(old), Value::String(new)) = pair else { return None };
+        let times = text.matches(&**old).count() as u64;
+        bound = times.saturating_mul(new.len() as u64).saturating_add(text.len() as u64);
+        if bound > RESULT_MAX {
+            break;
+        }
+        text = text.replace(&**old, new);
+    }
+    Some(bound)
 }
 
 fn formatted(args: &[Value]) -> Option<u64> {
@@ -154,6 +195,8 @@ mod tests {
             "product(numbers.range(1, 99999))",
             "replace(sprintf(\"%9999d\", [1]), \" \", sprintf(\"%9999d\", [1]))",
             "concat(sprintf(\"%9999d\", [1]), split(sprintf(\"%9999d\", [1]), \"\"))",
+            "regex.replace(sprintf(\"%9999d\", [1]), \"\", sprintf(\"%999d\", [1]))",
+            "strings.replace_n({\"a\": sprintf(\"%99d\", [1]), \" \": \"b\", \"b\": sprintf(\"%999d\", [1]), \"c\": sprintf(\"%99d\", [1])}, sprintf(\"%9999d\", [1]))",
         ] {
             assert_eq!(answer(expression), None, "{expression}");
         }
@@ -171,6 +214,20 @@ mod tests {
             ("replace(input.word, \"b\", \"xy\")", "\"axyc\""),
             ("regex.replace(input.word, \"[bc]\", \"_\")", "\"a__\""),
             ("strings.replace_n({\"a\": \"1\"}, input.word)", "\"1bc\""),
+            (
+                "count(replace(sprintf(\"%9999d\", [1]), \"a phrase of some thirty letters\", \"ten letters\"))",
+                "9999",
+            ),
+            ("count(replace(sprintf(\"%9999d\", [1]), \" \", \"ten letters\"))", "109979"),
+            (
+                "count(regex.replace(sprintf(\"%9999d\", [1]), \"[a-z]{3}-[0-9]+|x{2,}|yz\", \"ten letters\"))",
+                "9999",
+            ),
+            (
+                "count(strings.replace_n({\"&\": \"&amp;\", \"<\": \"&lt;\", \">\": \"&gt;\"}, sprintf(\"%9999d\", [1])))",
+                "9999",
+            ),
+            ("count(concat(\", \", split(sprintf(\"%9999d\", [1]), \"\")))", "29995"),
             ("sprintf(\"%s:%03d\", [input.word, 7])", "\"abc:007\""),
             ("array.concat(input.list, [1])", "[\"a\", \"b\", 1]"),
             ("json.marshal(input.list)", "\"[\\\"a\\\",\\\"b\\\"]\""),
