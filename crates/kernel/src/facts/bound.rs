@@ -117,14 +117,13 @@ impl Binding {
     }
 }
 
-/// Whom an approval is for. An agent has a new key in each process, so where a person started it, its name counts: for a task together
-/// with the task, which goes on with other agents. An agent that another one started is only itself.
+/// Whom an approval is for: one agent with its key. An agent that resumes a task is a new one; there the task counts.
 fn standing(who: &Principal) -> Cow<'_, [String]> {
-    let named = |kind: String| Cow::Owned(vec![who.sponsor().to_owned(), kind, who.name().to_owned()]);
-    match (who.step(), who.lineage()) {
-        (Some(step), _) => named(format!("task:{}", step.task)),
-        (None, [_started_by_a_person]) => named("agent".to_owned()),
-        (None, _) => Cow::Borrowed(who.chain()),
+    match who.step() {
+        Some(step) => {
+            Cow::Owned(vec![who.sponsor().to_owned(), format!("task:{}", step.task), who.name().to_owned()])
+        }
+        None => Cow::Borrowed(who.chain()),
     }
 }
 

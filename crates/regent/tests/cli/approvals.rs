@@ -59,17 +59,13 @@ fn policies_of_other_systems_narrow_as_they_are() {
 }
 
 #[test]
-fn what_a_named_agent_asked_for_is_approved_for_its_name() {
+fn what_an_agent_of_one_command_asks_for_says_that_no_later_one_can_use_it() {
     let world = World::ready();
     world.write(".env", "KEY=1\n");
-    let as_agent =
-        |name: &'static str| ["--json", "tool", "call", "--agent", name, "fs.read", r#"{"path": ".env"}"#];
-    let id = question(&world, &as_agent("ada"));
-    assert_eq!(world.run(&["approve", &id]).code, 0);
-    assert_eq!(world.run(&as_agent("bob")).code, 11, "another agent is another caller");
-    assert_eq!(world.run(READ).code, 11, "and so is the person");
-    assert_eq!(world.run(&as_agent("ada")).code, 0);
-    assert_ne!(question(&world, &as_agent("ada")), id, "used up");
+    let ended = world.run(&["--json", "tool", "call", "--agent", "ada", "fs.read", r#"{"path": ".env"}"#]);
+    assert_eq!(ended.code, 11, "{ended:?}");
+    assert!(ended.stdout.contains("without `--agent`"), "{ended:?}");
+    assert!(!ended.stdout.contains("regent approve"), "{ended:?}");
 }
 
 #[test]
