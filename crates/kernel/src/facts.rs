@@ -49,7 +49,8 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
-    /// What the arguments of a tool elsewhere may reach for: nobody has declared it, so only policy looks at it.
+    /// What only policy looks at: what the arguments of a tool elsewhere may reach for, which nobody has declared, and the names of links
+    /// by which a path was given.
     pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
@@ -397,15 +398,18 @@ impl Sheet {
     }
 
     fn resolve_path(&mut self, workspace: &Workspace, pointer: &str, text: &str, access: Access) {
-        match workspace.resolve(text) {
-            Ok(path) => {
+        match workspace.resolve_all(text) {
+            Ok((path, passed)) => {
                 if let Some(slot) = self.args.pointer_mut(pointer) {
                     *slot = Value::String(path.clone());
                 }
-                if let Some(reason) = rules::guarded_path(workspace, &path, access) {
-                    self.refusal = Some(reason);
+                for path in passed.iter().chain([&path]) {
+                    if let Some(reason) = rules::guarded_path(workspace, path, access) {
+                        self.refusal = Some(reason);
+                    }
                 }
                 self.resources.push(Target::Path { path, access });
+                self.mentioned.extend(passed.into_iter().map(|path| Target::Path { path, access }));
             }
             Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),
             Err(error) => {

@@ -124,9 +124,15 @@ impl Workspace {
     /// What is inside: relative, `/` between names, no dots, no links (`.` is the root itself). What is outside: absolute, no dots, no
     /// links. Names that don't exist yet are kept as they are. `~` and `%2e` mean nothing special.
     pub fn resolve(&self, text: &str) -> Result<String, PathError> {
+        self.resolve_all(text).map(|(spelling, _)| spelling)
+    }
+
+    /// The same, and how the path was spelt before each link of the workspace on its way: a rule about a name has to hold for a link of
+    /// that name too.
+    pub fn resolve_all(&self, text: &str) -> Result<(String, Vec<String>), PathError> {
         check_text(text)?;
         match self.without_links(text) {
-            Some(spelling) => Ok(spelling),
+            Some(spelling) => Ok((spelling, Vec::new())),
             None => walk::resolve(&self.0, text),
         }
     }

@@ -30,6 +30,8 @@ struct Walk<'a> {
     /// The folder there.
     dir: OwnedFd,
     links: u8,
+    /// Spellings inside the workspace by which links were reached that it followed.
+    passed: Vec<Vec<u8>>,
 }
 
 /// What a name turned out to be.
@@ -40,12 +42,17 @@ enum Step {
     Missing,
 }
 
-/// The spelling of a path, with every link followed. It is text without control characters.
-pub(super) fn resolve(held: &Held, text: &str) -> Result<String, PathError> {
+/// The spelling of a path, with every link followed, and the spellings that it had before each link inside the workspace. They are text
+/// without control characters.
+pub(super) fn resolve(held: &Held, text: &str) -> Result<(String, Vec<String>), PathError> {
     let mut walk = Walk::new(held, true)?;
     walk.follow(text.as_bytes())?;
-    let spelling = String::from_utf8(walk.spelling()).map_err(|_| PathError::NotText)?;
-    check_text(&spelling).map(|()| spelling)
+    let checked = |bytes: Vec<u8>| {
+        let spelling = String::from_utf8(bytes).map_err(|_| PathError::NotText)?;
+        check_text(&spelling).map(|()| spelling)
+    };
+    let passed = std::mem::take(&mut walk.passed).into_iter().map(checked).collect::<Result<_, _>>()?;
+    Ok((checked(walk.spelling())?, passed))
 }
 
 /// What a name leads to.
@@ -85,7 +92,7 @@ pub(super) fn locate(held: &Held, name: &[u8]) -> Result<Located, PathError> {
 impl<'a> Walk<'a> {
     fn new(held: &'a Held, text_only: bool) -> Result<Self, PathError> {
         let dir = held.dir.try_clone().map_err(|error| PathError::of_io(&error))?;
-        Ok(Self { held, text_only, inside: true, names: Vec::new(), dir, links: 0 })
+        Ok(Self { held, text_only, inside: true, names: Vec::new(), dir, links: 0, passed: Vec::new() })
     }
 
     fn follow(&mut self, path: &[u8]) -> Result<(), PathError> {
@@ -108,6 +115,7 @@ impl<'a> Walk<'a> {
                     if self.links > LINKS_MAX {
                         return Err(PathError::Links);
                     }
+                    self.pass(name, &left);
                     self.queue(&mut left, &target)?;
                 }
                 Step::Other if left.iter().all(Vec::is_empty) => {
@@ -123,6 +131,22 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Notes how the path is spelt by the link that is followed now.
+    fn pass(&mut self, link: Vec<u8>, left: &[Vec<u8>]) {
+        if !self.inside {
+            return;
+        }
+        let mut names: Vec<&[u8]> = self.names.iter().map(Vec::as_slice).chain([link.as_slice()]).collect();
+        for name in left.iter().rev().map(Vec::as_slice) {
+            match name {
+                b"" | b"." => {}
+                b".." => drop(names.pop()),
+                name => names.push(name),
+            }
+        }
+        self.passed.push(if names.is_empty() { ROOT.into() } else { names.join(&b'/') });
     }
 
     /// Puts a path in front of what is left to go.

@@ -48,9 +48,11 @@ impl Sheet {
 
     fn mention_path(&mut self, workspace: &Workspace, text: &str, accesses: &[Access]) {
         // A name that we can't follow is judged as it is written.
-        let path = workspace.resolve(text).unwrap_or_else(|_| text.to_owned());
-        for access in accesses {
-            if let Some(reason) = rules::guarded_path(workspace, &path, *access) {
+        let (path, passed) = workspace.resolve_all(text).unwrap_or_else(|_| (text.to_owned(), Vec::new()));
+        for (path, access) in
+            passed.iter().chain([&path]).flat_map(|path| accesses.iter().map(move |access| (path, access)))
+        {
+            if let Some(reason) = rules::guarded_path(workspace, path, *access) {
                 self.refusal = Some(reason);
             }
             self.mentioned.push(Target::Path { path: path.clone(), access: *access });
