@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use super::judge::Made;
 use super::locate::{LINKS_MAX, Place, Spot, real_path};
-use super::policy::Refusal;
 use super::request::{self, Named, Request};
 use super::{Desk, Done};
 use crate::ended::Confinement;
@@ -115,8 +114,8 @@ impl Desk {
         let exchanges = flags.contains(RenameFlags::EXCHANGE);
         self.may_make(&old, if exchanges { Made::Moved(&new) } else { Made::Entry })?;
         for (from, to) in [(&old, &new), (&new, &old)].into_iter().take(if exchanges { 2 } else { 1 }) {
-            if self.must_stay(from, to) {
-                self.note(Refusal::Guarded(from.full()));
+            if let Some(refusal) = self.must_stay(from, to) {
+                self.note(refusal);
                 return Err(Errno::PERM);
             }
         }

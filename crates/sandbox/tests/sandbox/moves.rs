@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use regent_sandbox::{SandboxError, Spec, Step, Survey, WorkspaceMount, run};
+use regent_sandbox::{FileUse, SandboxError, Spec, Step, Survey, WorkspaceMount, run};
 
 use crate::hosts::PART;
 use crate::kit::{Work, failed, ok, out, sh_in};
@@ -72,7 +72,9 @@ fn nested(root: &Path, depth: usize, name: &str) {
 async fn a_very_deep_folder_can_be_moved_or_is_refused_without_harm() {
     let work = Work::new();
     nested(&work.path(), 1_500, "d");
-    let ended = sh_in(&work, "mv d .cargo; echo $?; mv d e; echo $?; ls").await;
+    let rename = "import os, sys; os.rename(sys.argv[1], sys.argv[2])";
+    let script = format!("r() {{ python3 -c '{rename}' $1 $2; echo $?; }}; r d .cargo; r d e; ls");
+    let ended = sh_in(&work, &script).await;
     assert_eq!(ok(&ended), "1\n0\ne\n");
     assert!(ended.planted.is_empty(), "{:?}", ended.planted);
 }
@@ -169,7 +171,7 @@ async fn a_file_that_is_swapped_between_survey_and_mount_refuses_the_launch() {
         fs::create_dir(root.join("pub")).unwrap();
         fs::write(root.join(file), guard).unwrap();
         let mut mount = WorkspaceMount::new(&root, true);
-        let survey = Survey::take(&mount, &mut |path| !path.ends_with(".env")).unwrap();
+        let survey = Survey::take(&mount, &mut |path| FileUse { read: !path.ends_with(".env"), write: true }).unwrap();
         mount.survey = Some(Arc::new(survey));
         // Another run puts a decoy where the file was.
         fs::rename(root.join("conf"), root.join("pub2")).unwrap();
