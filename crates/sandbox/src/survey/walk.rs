@@ -100,6 +100,7 @@ pub(super) fn walk(
     while let Some(step) = walk.left.pop() {
         walk.folder(step)?;
     }
+    walk.repositories_around()?;
     while let Some((folder, link)) = walk.linked.pop() {
         walk.links_in(&folder, &link)?;
     }
@@ -242,6 +243,9 @@ impl Walk<'_> {
         }
         if self.writable {
             self.survey.pins.push(Pin::new(path, true));
+        }
+        if kind == FileType::RegularFile && is_dot_git(path) {
+            self.pointer(path)?;
         }
         Ok(Within::Pinned)
     }
