@@ -49,7 +49,8 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
-    /// What the arguments of a tool elsewhere may reach for: nobody has declared it, so only policy looks at it.
+    /// What only policy looks at: what the arguments of a tool elsewhere may reach for, which nobody has declared, and the names of links
+    /// by which a path was given.
     pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
@@ -404,12 +405,13 @@ impl Sheet {
                     *slot = Value::String(real.clone());
                 }
                 // A rule about a link is one about where it leads.
-                for path in [real].into_iter().chain(others) {
-                    if let Some(reason) = rules::guarded_path(workspace, &path, access) {
+                for path in others.iter().chain([&real]) {
+                    if let Some(reason) = rules::guarded_path(workspace, path, access) {
                         self.refusal = Some(reason);
                     }
-                    self.resources.push(Target::Path { path, access });
                 }
+                self.resources.push(Target::Path { path: real, access });
+                self.mentioned.extend(others.into_iter().map(|path| Target::Path { path, access }));
             }
             Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),
             Err(error) => {

@@ -30,7 +30,7 @@ struct Walk<'a> {
     /// The folder there.
     dir: OwnedFd,
     links: u8,
-    /// The spelling of the whole path at each link, as if that were no link.
+    /// The spelling of the whole path at each link in the workspace, as if that were no link.
     passed: Vec<Vec<u8>>,
     /// Names that may still be looked at.
     steps_left: usize,
@@ -121,7 +121,10 @@ impl<'a> Walk<'a> {
                     if self.links > LINKS_MAX {
                         return Err(PathError::Links);
                     }
-                    self.passed.push(self.spelling_through(name, &left));
+                    // Outside, links are the machine's own and no rule's.
+                    if self.inside {
+                        self.passed.push(self.spelling_through(name, &left));
+                    }
                     self.queue(&mut left, &target)?;
                 }
                 Step::Other if left.is_empty() => {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use regent_policy::Access;
-use regent_workspace::Workspace;
+use regent_workspace::{Spellings, Workspace};
 use serde_json::Value;
 use url::{Host, Url};
 
@@ -16,6 +16,13 @@ use crate::{endpoint, rules};
 const PATH_BYTES_MAX: usize = 4_095;
 /// Texts of one call that are looked at. A call with more is refused.
 const TEXTS_MAX: usize = 4_096;
+
+/// All names that a path goes by, if it can be followed.
+fn named(workspace: &Workspace, text: &str) -> Option<Vec<String>> {
+    let Spellings { real, mut others } = workspace.spellings(text).ok()?;
+    others.push(real);
+    Some(others)
+}
 
 impl Sheet {
     pub(super) fn mention(&mut self, workspace: &Workspace, tool: &Tool) {
@@ -47,14 +54,12 @@ impl Sheet {
 
     fn mention_path(&mut self, workspace: &Workspace, text: &str, accesses: &[Access]) {
         // A name that we can't follow is judged as it is written, and as a host spells it that takes `..` out before it looks.
-        let paths = workspace.resolve(text).map_or_else(
-            |_| {
-                let plain = without_dots(workspace, text);
-                let plain = workspace.resolve(&plain).unwrap_or(plain);
-                vec![text.to_owned(), plain]
-            },
-            |path| vec![path],
-        );
+        let paths = named(workspace, text).unwrap_or_else(|| {
+            let plain = without_dots(workspace, text);
+            let mut paths = named(workspace, &plain).unwrap_or_else(|| vec![plain]);
+            paths.push(text.to_owned());
+            paths
+        });
         for path in paths {
             for access in accesses {
                 if let Some(reason) = rules::guarded_path(workspace, &path, *access) {
