@@ -84,12 +84,6 @@ impl Kinds {
         Self(self.0 | kind.bit())
     }
 
-    /// The set without `kind`.
-    #[must_use]
-    pub fn without(self, kind: GuardKind) -> Self {
-        Self(self.0 & !kind.bit())
-    }
-
     /// The kinds in the set.
     pub fn iter(self) -> impl Iterator<Item = GuardKind> {
         GuardKind::ALL.into_iter().filter(move |kind| self.contains(*kind))

@@ -20,7 +20,7 @@ pub use fold::{fold_name, fold_path};
 pub use git::completes_repository;
 pub use kinds::{GuardKind, Kinds};
 pub use places::{EXCEPTIONS, GuardedPlace, PLACES};
-pub use table::{Creation, creation, is_git_folder, is_kind, kinds_of, place_of};
+pub use table::{Creation, creation, is_git_folder, is_kind, kinds_of};
 
 #[cfg(test)]
 mod tests;

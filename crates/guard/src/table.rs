@@ -70,12 +70,6 @@ pub fn is_kind(path: &str, kind: GuardKind) -> bool {
     kinds_of(path).contains(kind)
 }
 
-/// The first place of any of these kinds that a path is, or lies in: for its `why`.
-pub fn place_of(path: &str, kinds: Kinds) -> Option<&'static GuardedPlace> {
-    let names = folded(path);
-    TABLE.find(&names, kinds, Fit::Inside)
-}
-
 /// What it means that a sandboxed program creates `name` in the folder `parent` (empty or `.`: the workspace itself), for the kinds that
 /// it must not create, usually [`Kinds::UNWRITABLE`]. Inside a `.git` folder what git writes in ordinary work is free.
 ///

@@ -22,8 +22,8 @@ fn every_pattern_classifies_its_own_example() {
                 kinds_of(&path),
                 place.kind
             );
-            assert!(place_of(&path, place.kind.into()).is_some_and(|found| !found.why.is_empty()), "{path}");
         }
+        assert!(!place.why.is_empty(), "{}", place.pattern);
         if let Some(folder) = place.pattern.trim_start_matches("**/").strip_suffix("/**") {
             assert!(is_kind(folder, place.kind), "the folder itself: {folder}");
             assert!(is_kind(&format!("{folder}/a/b/c"), place.kind), "deep in {folder}");
@@ -256,7 +256,7 @@ fn every_character_folds_once() {
 fn kinds_are_sets_with_names() {
     for kind in GuardKind::ALL {
         assert_eq!(GuardKind::from_name(kind.name()), Some(kind));
-        assert!(Kinds::from(kind).contains(kind) && Kinds::from(kind).without(kind).is_empty());
+        assert!(Kinds::from(kind).contains(kind) && Kinds::from(kind).iter().eq([kind]));
     }
     assert_eq!(GuardKind::from_name("control"), None);
     assert!(
