@@ -445,14 +445,14 @@ fn has_code_option(words: &[String]) -> bool {
     };
     words.iter().enumerate().filter(|(_, word)| is_one_of(base_name(word), INTERPRETERS)).any(|(at, _)| {
         let mut after_option = false;
-        let options = words.iter().skip(at.saturating_add(1)).take_while(|word| {
+        let mut options = words.iter().skip(at.saturating_add(1)).take_while(|word| {
             // The word after a short option may be its value.
             let is_option = word.starts_with('-');
             let goes_on = is_option || after_option;
             after_option = is_option && word.len() == 2;
             goes_on
         });
-        options.into_iter().any(|word| gives_code(word))
+        options.any(|word| gives_code(word))
     })
 }
 

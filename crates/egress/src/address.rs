@@ -78,7 +78,10 @@ fn nobodys(address: IpAddr) -> IpAddr {
 
 /// What can't be told is ours, so that it isn't reached.
 fn is_sender(address: IpAddr, from: std::io::Result<IpAddr>) -> bool {
-    from.map_or(true, |from| from == address)
+    match from {
+        Ok(from) => from == address,
+        Err(_) => true,
+    }
 }
 
 fn is_unknown_family(error: &std::io::Error) -> bool {

@@ -69,7 +69,7 @@ pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
 };
-pub use secret::{NoSecrets, Scrubbed, Secret, SecretError, Secrets, Usage};
+pub use secret::{NoSecrets, SECRET_BYTES_MAX, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use syscall::{
     Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status, Stream,

@@ -15,6 +15,9 @@ use crate::facts::{Sheet, Target};
 /// Different secrets that one call may use.
 const SECRETS_MAX: usize = 32;
 
+/// The longest value of a secret. Whoever cuts a text looks so far for values that the cut would go through.
+pub const SECRET_BYTES_MAX: usize = 16 << 10;
+
 /// Where secrets are kept, and what takes them out of what comes back.
 pub trait Secrets: Send + Sync + fmt::Debug {
     /// The value behind a name, if the use is within the secret's scope. From then on the value is scrubbed.

@@ -5,6 +5,8 @@
 //! call of its own, so that policy judges every hop and the ledger has every hop. Handles to secrets in headers and body are
 //! replaced by their values here, for this request alone; a redirect carries the handles on, to be judged again.
 
+use std::cell::Cell;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderValue};
@@ -20,6 +22,7 @@ use url::Url;
 
 use crate::manifest::{built_in, capabilities, integer, kinds, object};
 use crate::output::{Driven, Room, arguments, failure};
+use crate::seam::{self, SEAM_BYTES};
 use crate::tool::ToolError;
 
 const BYTES_DEFAULT: u64 = 1 << 20;
@@ -108,19 +111,31 @@ fn get() -> &'static str {
 pub(crate) async fn run(permit: &Permit<'_, tier::Host>, client: &Client) -> Driven<RawOutput> {
     let args: Args<'_> = arguments(permit)?;
     keep_secrets(permit, permit.args())?;
-    let request = request_of(&args, |text| permit.filled(text))?;
+    let has_secret = Cell::new(false);
+    let request = request_of(&args, |text| {
+        let filled = permit.filled(text)?;
+        has_secret.set(has_secret.get() || filled.expose() != text.as_bytes());
+        Ok(filled)
+    })?;
+    let has_secret = has_secret.get();
+    if has_secret && request.headers.contains_key("range") {
+        let message = "`range` can't be set in a request with a secret: a part of its value couldn't be recognised in the answer";
+        return Err(failure("http.header_refused", message).into());
+    }
     let bytes_max = args.bytes_max.unwrap_or(BYTES_DEFAULT).min(Room::of(permit).bytes_left() as u64);
     let response = tokio::select! {
         biased;
         () = permit.cancelled() => return Err(failure("http.cancelled", "the call was told to stop").into()),
-        response = client.send(&request, bytes_max) => response.map_err(unreached)?,
+        // What stands after the cut tells whether a value goes across it.
+        response = client.send(&request, bytes_max.saturating_add(SEAM_BYTES as u64)) => response.map_err(unreached)?,
     };
     let spent = Spent { bytes_out: response.bytes_sent, ..Spent::default() };
     if let Some(next) = redirect(&args, &request, &response)? {
         keep_secrets(permit, &next)?;
         return hop(permit, next, spent).await;
     }
-    let label = label_of(&request, &response);
+    let label = label_of(&request, &response, has_secret);
+    let response = shortened(response, bytes_max, |bytes| permit.scrub(bytes));
     Ok(describe(&request.url, response, Room::of(permit)).with_label(label).with_spent(spent))
 }
 
@@ -253,9 +268,21 @@ fn arrived(to: &str, outcome: Outcome) -> Driven<RawOutput> {
     }
 }
 
+/// The body up to this length. A value that was revealed and goes across its end is left out: cut, nobody would recognise it.
+fn shortened(mut response: Response, bytes_max: u64, scrub: impl Fn(&mut Vec<u8>) -> bool) -> Response {
+    let most = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    if response.body.len() > most {
+        let end = seam::whole_characters(&response.body, 0..most);
+        let end = seam::cut_outside_secrets(&response.body, 0..end, scrub).unwrap_or(0);
+        response.body.truncate(end);
+        response.truncated = true;
+    }
+    response
+}
+
 /// What came in answer to a credential, or from a private network, is not for everyone.
-fn label_of(request: &Request, response: &Response) -> Label {
-    let opened = CREDENTIALS.iter().any(|name| request.headers.contains_key(*name));
+fn label_of(request: &Request, response: &Response, has_secret: bool) -> Label {
+    let opened = has_secret || CREDENTIALS.iter().any(|name| request.headers.contains_key(*name));
     if opened || response.private { Label { confidentiality: Confidentiality::Private, ..WEB } } else { WEB }
 }
 
@@ -306,6 +333,31 @@ mod tests {
 
     fn unfilled(text: &str) -> Result<Secret, SecretError> {
         Ok(Secret::new(text.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn d2_a_body_is_never_cut_within_a_secret() {
+        const SECRET: &[u8] = b"Zq9-TOPSECRET/val+42==xx";
+        let scrub = |bytes: &mut Vec<u8>| {
+            let Some(at) = bytes.windows(SECRET.len()).position(|part| part == SECRET) else { return false };
+            bytes.splice(at..at + SECRET.len(), *b"[secret:tok]");
+            true
+        };
+        let body = [b"AAAAAAAAAAAAAAAAAAAA".as_slice(), SECRET, b" after"].concat();
+        for bytes_max in 0..=body.len() {
+            let response = Response {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body: body.clone(),
+                truncated: false,
+                private: false,
+                bytes_sent: 0,
+            };
+            let cut = shortened(response, bytes_max as u64, scrub);
+            assert_eq!(cut.truncated, bytes_max < body.len());
+            let is_within = (21..20 + SECRET.len()).contains(&bytes_max);
+            assert_eq!(cut.body.len(), if is_within { 20 } else { bytes_max }, "{bytes_max}");
+        }
     }
 
     #[test]

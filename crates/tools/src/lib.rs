@@ -51,6 +51,7 @@ mod manifest;
 mod output;
 mod process;
 pub mod schema;
+mod seam;
 mod tool;
 
 pub use host::HostTools;

@@ -1,10 +1,12 @@
 //! What was ever revealed, so that every later process recognises it, also while the vault is locked.
 //!
-//! The file `vault.revealed` holds no values. Of every form of a revealed value it has the length, a keyed 128-bit hash of the whole form,
+//! The file `vault.revealed` holds no values. Of the forms of a revealed value it has the length, a keyed 128-bit hash of the whole form,
 //! and a keyed 32-bit tag of the whole form, or of its first [`WINDOW_BYTES_MAX`] bytes if it is longer. A rolling hash for each length
-//! finds candidates by their tags; the hash decides. A tag of fewer bytes would give a value away: the key is in the file, and
-//! some forms spread a byte of the value over three, so short windows could be solved one after the other. Whoever has the file can still
-//! check a guess of a whole value, as with any hash.
+//! finds candidates by their tags; the hash decides. The key is in the file, so whoever reads it can check guesses. Therefore there are
+//! no marks of forms that tell fewer than twelve bytes of the value (the last line of a hex dump), unless they tell all of it: such parts
+//! could be solved one after the other. What is left is guessing a whole value, as with any hash.
+//!
+//! Records of earlier versions had such marks. They are read, and replaced as soon as the vault is open.
 
 use std::ops::Range;
 
@@ -15,14 +17,17 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::VaultError;
-use crate::scrub;
+use crate::scrub::{self, WINDOW_BYTES_MAX};
 
 /// The version of the form on disk.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
+/// The first one had tags of the first eight bytes of each form, the second one marks of short parts.
+const FORM_WITH_SHORT_TAGS: u32 = 1;
+const SHORT_TAG_BYTES: usize = 8;
+/// A mark of the second version that is at least so long tells twelve bytes of a value, whatever form it is of.
+const KEPT_BYTES_MIN: usize = 32;
 /// Shorter forms are found by the process that revealed them, and by no later one.
 const FORM_BYTES_MIN: usize = 8;
-/// So many bytes of a longer form make its tag: twelve of the value or more, also in the widest forms.
-const WINDOW_BYTES_MAX: usize = 48;
 const HASH_BYTES: usize = 16;
 /// A tag, a length and a hash.
 const MARK_BYTES: usize = 4 + 4 + HASH_BYTES;
@@ -32,6 +37,7 @@ const FILTER_BITS: u32 = 16;
 /// What was ever revealed.
 #[derive(Debug, Clone)]
 pub(crate) struct Revealed {
+    form: u32,
     key: [u8; 32],
     /// The name of each value, and the hash of the value as it is.
     values: Vec<(String, [u8; HASH_BYTES])>,
@@ -83,7 +89,7 @@ impl Revealed {
     pub(crate) fn empty() -> Result<Self, VaultError> {
         let mut key = [0_u8; 32];
         getrandom::fill(&mut key).map_err(|error| VaultError::Random(error.to_string()))?;
-        Ok(Self { key, values: Vec::new(), marks: Vec::new(), passes: Vec::new() })
+        Ok(Self { form: FORM, key, values: Vec::new(), marks: Vec::new(), passes: Vec::new() })
     }
 
     /// Reads what an earlier process wrote.
@@ -93,11 +99,14 @@ impl Revealed {
         };
         let on_disk: OnDisk = serde_json::from_slice(json).map_err(|_| damaged())?;
         let decode = |text: &str| STANDARD.decode(text).map_err(|_| damaged());
-        if on_disk.form != FORM {
-            return Err(damaged());
+        if on_disk.form > FORM {
+            let message =
+                "the record of what was revealed (`vault.revealed`) is of a later version of Regent";
+            return Err(VaultError::Corrupt(message.to_owned()));
         }
         let key = decode(&on_disk.key)?.try_into().map_err(|_| damaged())?;
-        let mut revealed = Self { key, values: Vec::new(), marks: Vec::new(), passes: Vec::new() };
+        let (values, marks, passes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut revealed = Self { form: on_disk.form, key, values, marks, passes };
         for ValueOnDisk { name, hash, marks } in on_disk.values {
             let value = revealed.values.len();
             let hash = decode(&hash)?.try_into().map_err(|_| damaged())?;
@@ -121,7 +130,7 @@ impl Revealed {
                 self.marks.iter().filter(|mark| mark.value == place).flat_map(|mark| mark.pack()).collect();
             ValueOnDisk { name: name.clone(), hash: STANDARD.encode(hash), marks: STANDARD.encode(marks) }
         });
-        let on_disk = OnDisk { form: FORM, key: STANDARD.encode(self.key), values: values.collect() };
+        let on_disk = OnDisk { form: self.form, key: STANDARD.encode(self.key), values: values.collect() };
         serde_json::to_vec(&on_disk).map_err(|error| VaultError::Corrupt(error.to_string()))
     }
 
@@ -136,13 +145,46 @@ impl Revealed {
         let place = self.values.len();
         self.values.push((name.to_owned(), self.hash(value.expose())));
         for form in scrub::forms(value.expose()) {
-            if let (true, Ok(bytes)) = (form.len() >= FORM_BYTES_MIN, u32::try_from(form.len())) {
-                let window = form.get(..WINDOW_BYTES_MAX).unwrap_or(&form);
+            let text = form.text.as_slice();
+            let is_marked = text.len() >= FORM_BYTES_MIN && form.is_safe_to_hash(value.expose());
+            if let (true, Ok(bytes)) = (is_marked, u32::try_from(text.len())) {
+                let window = text.get(..WINDOW_BYTES_MAX).unwrap_or(text);
                 let tag = self.tag(self.rolled(window));
-                self.marks.push(Mark { tag, bytes, hash: self.hash(&form), value: place });
+                self.marks.push(Mark { tag, bytes, hash: self.hash(text), value: place });
             }
         }
         self.index();
+    }
+
+    /// Whether an earlier version of Regent wrote it.
+    pub(crate) fn is_older(&self) -> bool {
+        self.form < FORM
+    }
+
+    /// Whether this is a later state of the same record.
+    pub(crate) fn replaces(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+
+    /// The same record as this version writes it, from the values that the vault has under the names in it. Of values that it has no
+    /// more, what gives nothing away is kept.
+    pub(crate) fn renewed(&self, values_of: impl Fn(&str) -> Vec<Secret>) -> Self {
+        let (values, marks, passes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut renewed = Self { form: FORM, key: self.key, values, marks, passes };
+        for (place, (name, hash)) in self.values.iter().enumerate() {
+            if let Some(value) = values_of(name).iter().find(|value| self.hash(value.expose()) == *hash) {
+                renewed.add(name, value);
+            } else if self.form > FORM_WITH_SHORT_TAGS {
+                let value = renewed.values.len();
+                renewed.values.push((name.clone(), *hash));
+                let is_kept = |mark: &&Mark| {
+                    mark.value == place && (mark.length() >= KEPT_BYTES_MIN || mark.hash == *hash)
+                };
+                renewed.marks.extend(self.marks.iter().filter(is_kept).map(|mark| Mark { value, ..*mark }));
+            }
+        }
+        renewed.index();
+        renewed
     }
 
     /// Masks every value; says whether there was one.
@@ -165,8 +207,22 @@ impl Revealed {
         true
     }
 
-    /// From where on a stream has to wait, because a value may have begun there.
+    /// From where on a stream has to wait, because a value may have begun there, as it is or escaped.
     pub(crate) fn open_at(&self, bytes: &[u8]) -> usize {
+        let open = self.plain_open_at(bytes);
+        if self.marks.is_empty() {
+            return open;
+        }
+        let decoded =
+            scrub::decoded_waits_at(bytes, self.form_bytes_max(), |reading| self.plain_open_at(reading));
+        decoded.map_or(open, |decoded| decoded.min(open))
+    }
+
+    fn form_bytes_max(&self) -> usize {
+        self.marks.iter().map(Mark::length).max().unwrap_or(0)
+    }
+
+    fn plain_open_at(&self, bytes: &[u8]) -> usize {
         let mut open = bytes.len();
         for pass in &self.passes {
             open = open.min(bytes.len().saturating_sub(pass.window_bytes.saturating_sub(1)));
@@ -184,9 +240,8 @@ impl Revealed {
         if self.marks.is_empty() {
             return Vec::new();
         }
-        let form_bytes_max = self.marks.iter().map(Mark::length).max().unwrap_or(0);
         let mut all = self.plain_spans(bytes);
-        all.extend(scrub::decoded(bytes, form_bytes_max, |reading| self.plain_spans(reading)));
+        all.extend(scrub::decoded(bytes, self.form_bytes_max(), |reading| self.plain_spans(reading)));
         all.sort_unstable_by_key(|(span, _)| (span.start, span.end));
         let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
         for (span, value) in all {
@@ -218,7 +273,10 @@ impl Revealed {
         // What leaves the window, and what enters it.
         let moves = bytes.iter().zip(bytes.iter().skip(pass.window_bytes).map(Some).chain([None]));
         for (at, (left, entered)) in moves.enumerate() {
-            let tag = self.tag(rolling);
+            let tag = match bytes.get(at..) {
+                Some(rest) if self.form == FORM_WITH_SHORT_TAGS => self.short_tag(rest),
+                Some(_) | None => self.tag(rolling),
+            };
             if pass.filter.get(slot(tag)).copied().unwrap_or(false) {
                 let first = pass.marks.partition_point(|mark| mark.tag < tag);
                 let same = pass.marks.iter().skip(first).take_while(|mark| mark.tag == tag);
@@ -252,6 +310,13 @@ impl Revealed {
         u32::try_from((mixed ^ (mixed >> 29)) >> 32).unwrap_or_default()
     }
 
+    /// As the first version made them.
+    fn short_tag(&self, form: &[u8]) -> u32 {
+        let window = form.first_chunk::<SHORT_TAG_BYTES>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let mixed = (window ^ self.word(0)).wrapping_mul(self.word(8) | 1);
+        u32::try_from(mixed >> 32).unwrap_or_default()
+    }
+
     fn hash(&self, form: &[u8]) -> [u8; HASH_BYTES] {
         let digest =
             Sha256::new().chain_update(b"regent revealed\n").chain_update(self.key).chain_update(form);
@@ -262,7 +327,8 @@ impl Revealed {
         self.marks.sort_unstable();
         self.passes.clear();
         for mark in &self.marks {
-            let window_bytes = mark.length().min(WINDOW_BYTES_MAX);
+            let most = if self.form == FORM_WITH_SHORT_TAGS { SHORT_TAG_BYTES } else { WINDOW_BYTES_MAX };
+            let window_bytes = mark.length().min(most);
             let place = self.passes.partition_point(|pass| pass.window_bytes < window_bytes);
             if self.passes.get(place).is_none_or(|pass| pass.window_bytes != window_bytes) {
                 let leaving = (1..window_bytes).fold(1, |power: u64, _| power.wrapping_mul(self.word(0) | 1));

@@ -13,13 +13,15 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regent_kernel::{Scrubbed, Secret};
 use zeroize::Zeroizing;
 
+pub(crate) use encodings::{Form, WINDOW_BYTES_MAX};
+
 /// So much of the beginning of a value at the very end of a text is masked too: output is cut at limits.
 const BEGINNING_BYTES_MIN: usize = 8;
 /// So much longer an escaped value may be than the longest form that is looked for.
 const DECODED_TIMES: usize = 4;
 
 /// Every form that programs usually put a value in, itself included.
-pub(crate) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+pub(crate) fn forms(value: &[u8]) -> Vec<Form> {
     encodings::of(value)
 }
 
@@ -37,6 +39,34 @@ pub(crate) fn decoded<T: Copy>(
         }
     }
     found
+}
+
+/// From where on a text that goes on has to wait, because a form may have begun there when it is decoded. `beginning` finds the first
+/// byte of one that a reading ends in.
+fn decoded_open_at(
+    bytes: &[u8],
+    form_bytes_max: usize,
+    beginning: impl Fn(&normal::Reading) -> Option<usize>,
+) -> Option<usize> {
+    let from = bytes.len().saturating_sub(form_bytes_max.saturating_mul(DECODED_TIMES));
+    let tail = bytes.get(from..)?;
+    // What is not there as a whole yet may be anything; what stands before it is read without it.
+    let incomplete = normal::incomplete(tail);
+    let whole = tail.get(..incomplete.unwrap_or(tail.len()))?;
+    // One that ends before the text does, a separator apart, is over.
+    let goes_on = |reading: &&normal::Reading| reading.end().saturating_add(2) >= whole.len();
+    let readings = normal::readings(whole, form_bytes_max, normal::Least::AT_END);
+    let open = readings.iter().filter(goes_on).filter_map(|one| one.start_of(beginning(one)?));
+    Some(from.saturating_add(open.chain(incomplete).min()?))
+}
+
+/// The same where the plain reading of any bytes tells from where on they have to wait.
+pub(crate) fn decoded_waits_at(
+    bytes: &[u8],
+    form_bytes_max: usize,
+    open_at: impl Fn(&[u8]) -> usize,
+) -> Option<usize> {
+    decoded_open_at(bytes, form_bytes_max, |reading| Some(open_at(&reading.bytes)))
 }
 
 /// Finds the values that were revealed so far.
@@ -66,7 +96,7 @@ impl Scrubber {
         let mut patterns = Vec::new();
         for (name, value) in values {
             let Ok(name) = names.binary_search(name) else { continue };
-            patterns.extend(encodings::of(value.expose()).into_iter().map(|pattern| (pattern, name)));
+            patterns.extend(encodings::of(value.expose()).into_iter().map(|form| (form.text, name)));
         }
         patterns.sort_unstable_by(|one: &(Zeroizing<Vec<u8>>, usize), other| one.0.as_slice().cmp(&other.0));
         patterns.dedup_by(|one, other| one.0 == other.0);
@@ -139,23 +169,9 @@ impl Scrubber {
     /// Where the beginning of a value stands at the end of a text, when it is decoded.
     fn decoded_beginning(&self, bytes: &[u8]) -> Option<usize> {
         self.automaton.as_ref()?;
-        let from = bytes.len().saturating_sub(self.pattern_bytes_max.saturating_mul(DECODED_TIMES));
-        let tail = bytes.get(from..)?;
-        let beginning = |reading: &normal::Reading, end: usize| {
-            // One that ends before the text does, a separator apart, is over.
-            if reading.end().saturating_add(2) < end {
-                return None;
-            }
-            let (start, _) = self.beginning_at_end(&reading.bytes, reading.beginning_bytes_min())?;
-            reading.start_of(start)
-        };
-        // What is not there as a whole yet may be anything; what stands before it is read without it.
-        let incomplete = normal::incomplete(tail);
-        let whole = tail.get(..incomplete.unwrap_or(tail.len()))?;
-        let open = normal::readings(whole, self.pattern_bytes_max, normal::Least::AT_END);
-        let start =
-            open.iter().filter_map(|reading| beginning(reading, whole.len())).chain(incomplete).min()?;
-        Some(from.saturating_add(start))
+        decoded_open_at(bytes, self.pattern_bytes_max, |reading| {
+            self.beginning_at_end(&reading.bytes, reading.beginning_bytes_min()).map(|(start, _)| start)
+        })
     }
 
     fn plain_spans(&self, bytes: &[u8]) -> Vec<Masked> {

@@ -17,7 +17,7 @@ use crate::scrub::Scrubber;
 use crate::store::{Store, Value};
 
 /// The longest value: every one that is used is looked for, in some thirty forms, in everything that comes back.
-pub const VALUE_BYTES_MAX: usize = 16 << 10;
+pub const VALUE_BYTES_MAX: usize = regent_kernel::SECRET_BYTES_MAX;
 /// The shortest value that is taken without insisting: what is shorter stands in ordinary text.
 pub const VALUE_BYTES_MIN: usize = 8;
 /// And with insisting: masking it will cost other text.
@@ -31,8 +31,9 @@ pub struct Vault {
     scrubber: RwLock<Arc<Scrubber>>,
     /// Set once something was revealed, so that the common case costs one load.
     armed: AtomicBool,
-    /// What other processes have revealed, by its marks, and of which file.
-    others: RwLock<(Option<FileId>, Option<Arc<Revealed>>)>,
+    /// What other processes have revealed, by its marks, and which file the last of these records is of. There are several if the
+    /// file was removed and begun anew.
+    others: RwLock<(Option<FileId>, Vec<Arc<Revealed>>)>,
 }
 
 /// What was read, and what was given out.
@@ -84,13 +85,13 @@ impl Vault {
         if self.others.read().unwrap_or_else(PoisonError::into_inner).0 == id {
             return Ok(());
         }
-        let read = self.files.read_revealed()?;
-        let known = match read {
-            Some((bytes, id)) => (Some(id), Some(Arc::new(Revealed::read(&bytes)?))),
-            // The file was removed. What is known stays known.
-            None => return Ok(()),
-        };
-        *self.others.write().unwrap_or_else(PoisonError::into_inner) = known;
+        // A file that was removed changes nothing: what is known stays known.
+        let Some((bytes, id)) = self.files.read_revealed()? else { return Ok(()) };
+        let record = Arc::new(Revealed::read(&bytes)?);
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        others.1.retain(|known| !record.replaces(known));
+        others.1.push(record);
+        others.0 = Some(id);
         Ok(())
     }
 
@@ -265,7 +266,7 @@ impl Vault {
             return Ok(());
         }
         // Noted before it is given: a later process recognises it even if this one is killed right after.
-        self.note(&fresh)?;
+        self.note(store, &fresh)?;
         let mut revealed = open.revealed.clone();
         revealed.extend(fresh);
         let scrubber = Scrubber::new(&revealed).map_err(|error| VaultError::Corrupt(error.to_string()))?;
@@ -275,26 +276,36 @@ impl Vault {
         Ok(())
     }
 
-    /// Adds values to the record of what was ever revealed.
-    fn note(&self, values: &[(String, Secret)]) -> Result<(), VaultError> {
+    /// Adds values to the record of what was ever revealed. The vault is open now, so a record of an earlier version is replaced.
+    fn note(&self, store: &Store, values: &[(String, Secret)]) -> Result<(), VaultError> {
         let _only_writer = self.files.hold()?;
-        let mut known = match self.files.read_revealed()? {
-            Some((bytes, _)) => Revealed::read(&bytes)?,
-            None => Revealed::empty()?,
+        let mut known = match (self.files.read_revealed()?, self.others().last()) {
+            (Some((bytes, _)), _) => Revealed::read(&bytes)?,
+            // The file was removed: it begins with what is known, so that it disarms nobody.
+            (None, Some(known)) => Revealed::clone(known),
+            (None, None) => Revealed::empty()?,
         };
+        let is_older = known.is_older();
+        if is_older {
+            known = known.renewed(|name| {
+                let kept = store.secrets.get(name).into_iter().flat_map(|kept| &kept.versions);
+                kept.map(|version| version.value.0.clone()).collect()
+            });
+        }
         let fresh: Vec<_> = values.iter().filter(|(name, value)| !known.knows(name, value)).collect();
-        if fresh.is_empty() {
+        if fresh.is_empty() && !is_older {
             return Ok(());
         }
         for (name, value) in fresh {
             known.add(name, value);
         }
-        self.files.write_revealed(&known.write()?)
+        self.files.write_revealed(&known.write()?)?;
+        self.recognise()
     }
 
     /// What any process has revealed, this one included. Another process may reveal something while this one runs, so the file is looked
     /// at each time; what can't be read now leaves in force what was read before.
-    fn others(&self) -> Option<Arc<Revealed>> {
+    fn others(&self) -> Vec<Arc<Revealed>> {
         // Checked at the start by `recognise`; a file that breaks later doesn't disarm what is known.
         self.recognise().ok();
         self.others.read().unwrap_or_else(PoisonError::into_inner).1.clone()
@@ -330,15 +341,16 @@ impl Secrets for Vault {
 
     fn scrub(&self, bytes: &mut Vec<u8>) -> bool {
         let masked = self.scrubber().is_some_and(|scrubber| scrubber.scrub(bytes));
-        self.others().is_some_and(|others| others.scrub(bytes)) | masked
+        self.others().iter().fold(masked, |masked, record| record.scrub(bytes) | masked)
     }
 
     fn scrub_part(&self, held: &mut Vec<u8>) -> Scrubbed {
         // What may be the beginning of a value that another process revealed waits; what is whole is masked.
         let (mut waits, mut masked) = (Vec::new(), false);
-        if let Some(others) = self.others() {
-            waits = held.split_off(others.open_at(held));
-            masked = others.scrub(held);
+        let others = self.others();
+        if let Some(open) = others.iter().map(|record| record.open_at(held)).min() {
+            waits = held.split_off(open);
+            masked = others.iter().fold(false, |masked, record| record.scrub(held) | masked);
         }
         let mut part = match self.scrubber() {
             Some(scrubber) => scrubber.part(held),

@@ -81,17 +81,35 @@ impl Workspace {
         }
     }
 
-    /// The file in the workspace that a spelling leads to: a digest of what it holds.
+    /// The file in the workspace that a spelling leads to: a digest of what it holds. A large one is known by its size and its beginning,
+    /// so that a copy, or the same file under another name or mode, is still the same.
     pub fn content_digest(&self, spelling: &str) -> Result<Option<Digest>, PathError> {
         let mut steps_left = usize::MAX;
         match self.named_entry(spelling.as_bytes(), &mut steps_left)? {
-            NamedEntry::File(file) => self.file_digest(&file).map(Some),
+            NamedEntry::File(file) => match self.open_named(&file)? {
+                (stat, Some(opened)) if size_of(&stat) > DIGEST_BYTES_MAX => {
+                    let beginning = content_of(opened, DIGEST_BYTES_MAX)?;
+                    Ok(Some(Digest::of(format!("{} {beginning}", size_of(&stat)).as_bytes())))
+                }
+                _small => self.file_digest(&file).map(Some),
+            },
             NamedEntry::Absent | NamedEntry::Folder(_) | NamedEntry::Outside(_) => Ok(None),
         }
     }
 
     /// A digest of what a file holds, or of its size, inode and time of change if it is large.
     pub fn file_digest(&self, file: &NamedFile) -> Result<Digest, PathError> {
+        match self.open_named(file)? {
+            (stat, Some(opened)) if size_of(&stat) <= DIGEST_BYTES_MAX => {
+                content_of(opened, DIGEST_BYTES_MAX.saturating_add(1))
+            }
+            // Nobody but root can set back the time of the last change.
+            (stat, _) => Ok(Digest::of(marks_of(&stat).as_bytes())),
+        }
+    }
+
+    /// A file that was looked up, opened unless it isn't readable before a program changes its mode.
+    fn open_named(&self, file: &NamedFile) -> Result<(Stat, Option<OwnedFd>), PathError> {
         let open = |flags: OFlags| {
             let flags = flags | OFlags::CLOEXEC;
             openat2(self.0.dir.as_fd(), file.spelling.as_slice(), flags, Mode::empty(), INSIDE)
@@ -101,9 +119,8 @@ impl Workspace {
             return Err(PathError::Swapped);
         }
         match open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
-            Ok(opened) if size_of(&stat) <= DIGEST_BYTES_MAX => content_of(opened),
-            // Too large, or not readable before a program changes its mode. Nobody but root can set back the time of the last change.
-            Ok(_) | Err(PathError::NotPermitted) => Ok(Digest::of(marks_of(&stat).as_bytes())),
+            Ok(opened) => Ok((stat, Some(opened))),
+            Err(PathError::NotPermitted) => Ok((stat, None)),
             Err(error) => Err(error),
         }
     }
@@ -238,9 +255,9 @@ fn names_of(folder: &OwnedFd) -> Result<Vec<Vec<u8>>, PathError> {
     Ok(names)
 }
 
-fn content_of(opened: OwnedFd) -> Result<Digest, PathError> {
+fn content_of(opened: OwnedFd, bytes_max: u64) -> Result<Digest, PathError> {
     let mut content = Vec::new();
-    let mut bounded = File::from(opened).take(DIGEST_BYTES_MAX.saturating_add(1));
+    let mut bounded = File::from(opened).take(bytes_max);
     bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
     Ok(Digest::of(&content))
 }

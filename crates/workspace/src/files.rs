@@ -150,12 +150,20 @@ impl Workspace {
     }
 
     /// Adds to the end of a file, which is made if absent. Unlike [`place`](Self::place) this is not all or nothing: a full disk can
-    /// leave a part.
-    pub fn append(&self, spelling: &str, content: &[u8]) -> Result<Written, PathError> {
+    /// leave a part. A file that is there has to hold what was seen, if that is given.
+    pub fn append(
+        &self,
+        spelling: &str,
+        content: &[u8],
+        seen: Option<&Digest>,
+    ) -> Result<Written, PathError> {
         let (folder, name) = self.parent(spelling, Missing::Make)?;
         // A replacement between the open and the write would take the old file, and what is added to it, away.
         let _turn = Turn::take(&folder)?;
         let created = existing(&folder, name, is_inside(spelling))?.is_none();
+        if let Some(seen) = seen.filter(|_| !created) {
+            still(&folder, name, seen)?;
+        }
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat2(folder.as_fd(), name, flags, Mode::from_raw_mode(0o666), INSIDE)?;
         sound(&file, is_inside(spelling))?;
@@ -339,8 +347,11 @@ impl Drop for Turn<'_> {
 fn still(folder: &OwnedFd, name: &str, expected: &Digest) -> Result<(), PathError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat2(folder.as_fd(), name, flags, Mode::empty(), NO_LINKS)?;
+    let bytes = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(u64::MAX);
     let mut content = Vec::new();
-    File::from(file).read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
+    // One that grows meanwhile has changed.
+    let mut bounded = File::from(file).take(bytes.saturating_add(1));
+    bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
     if Digest::of(&content) == *expected { Ok(()) } else { Err(PathError::Changed) }
 }
 

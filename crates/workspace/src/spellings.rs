@@ -146,3 +146,57 @@ impl Workspace {
         Ok(named.and_then(|named| walk::resolve(&self.0, &named).ok()).map(|(folder, _)| folder))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use crate::Workspace;
+
+    #[test]
+    fn c1_a_path_is_known_by_the_links_that_lead_to_it() {
+        let home = tempfile::tempdir().unwrap();
+        for folder in ["config", "scripts", "data", "tools/hooks", ".git/hooks", "a/b"] {
+            std::fs::create_dir_all(home.path().join(folder)).unwrap();
+        }
+        for file in ["config/envrc", "scripts/pre-commit", "data/x", "tools/hooks/post-commit", "a/real"] {
+            std::fs::write(home.path().join(file), "x").unwrap();
+        }
+        std::fs::write(home.path().join(".git/config"), "[core]\n\thooksPath = tools/hooks\n").unwrap();
+        for (target, link) in [
+            ("config/envrc", ".envrc"),
+            ("../../scripts/pre-commit", ".git/hooks/pre-commit"),
+            ("data", "private"),
+            ("config/later", ".npmrc"),
+            ("../real", "a/b/AGENTS.md"),
+            ("real", "a/CLAUDE.md"),
+            ("circle", "circle"),
+        ] {
+            symlink(target, home.path().join(link)).unwrap();
+        }
+        let workspace = Workspace::open(home.path()).unwrap();
+        for (text, real, others) in [
+            (".envrc", "config/envrc", &[".envrc"][..]),
+            ("config/envrc", "config/envrc", &[".envrc"]),
+            ("scripts/../config/envrc", "config/envrc", &[".envrc"]),
+            ("scripts/pre-commit", "scripts/pre-commit", &[".git/hooks/pre-commit"]),
+            ("data/x", "data/x", &["private/x"]),
+            ("private/new/file", "data/new/file", &["private/new/file"]),
+            ("data/new", "data/new", &["private/new"]),
+            ("config/later", "config/later", &[".npmrc"]),
+            ("tools/hooks/post-commit", "tools/hooks/post-commit", &[".git/hooks/post-commit"]),
+            ("tools/hooks/new", "tools/hooks/new", &[".git/hooks/new"]),
+            ("a/real", "a/real", &["a/CLAUDE.md"]),
+            ("a/b/AGENTS.md", "a/real", &["a/CLAUDE.md", "a/b/AGENTS.md"]),
+            ("plain.txt", "plain.txt", &[]),
+            ("/etc/hostname", "/etc/hostname", &[]),
+        ] {
+            let found = workspace.spellings(text).unwrap();
+            assert_eq!(
+                (found.real.as_str(), found.others),
+                (real, others.iter().map(|one| (*one).to_owned()).collect()),
+                "{text}"
+            );
+        }
+    }
+}

@@ -242,7 +242,7 @@ fn adv_019_a_planted_link_does_not_move_a_write() {
         for how in [Placement::Create, Placement::Replace] {
             assert_eq!(workspace.place(path, b"x", how), Err(PathError::Swapped), "{path}");
         }
-        assert_eq!(workspace.append(path, b"x"), Err(PathError::Swapped), "{path}");
+        assert_eq!(workspace.append(path, b"x", None), Err(PathError::Swapped), "{path}");
         assert_eq!(workspace.remove(path), Err(PathError::Swapped), "{path}");
     }
     assert_eq!(fs::read_dir(place.beside("outside")).unwrap().count(), 1);
@@ -254,7 +254,7 @@ fn adv_020_hard_links_magic_links_and_special_files_are_refused() {
     let (workspace, root) = (&place.workspace, place.workspace.root().to_owned());
     fs::hard_link(place.beside("outside/secret"), root.join("twin")).unwrap();
     assert_eq!(place.read("twin"), Err(PathError::HardLink));
-    assert_eq!(workspace.append("twin", b"x"), Err(PathError::HardLink));
+    assert_eq!(workspace.append("twin", b"x", None), Err(PathError::HardLink));
     assert_eq!(workspace.place("twin", b"x", Placement::Replace), Err(PathError::HardLink));
     assert_eq!(fs::read_to_string(place.beside("outside/secret")).unwrap(), "secret");
 
@@ -272,7 +272,7 @@ fn adv_020_hard_links_magic_links_and_special_files_are_refused() {
 
     rustix::fs::mkfifoat(CWD, root.join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
     assert_eq!(place.read("fifo"), Err(PathError::Special));
-    assert_eq!(workspace.append("fifo", b"x"), Err(PathError::Special));
+    assert_eq!(workspace.append("fifo", b"x", None), Err(PathError::Special));
     let _listener = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
     assert_eq!(place.read("socket"), Err(PathError::Special));
     assert_eq!(place.read("sub"), Err(PathError::IsFolder));
@@ -316,7 +316,10 @@ fn a_write_is_whole_keeps_the_mode_and_leaves_no_litter() {
     assert_eq!(workspace.place("file/x", b"x", Placement::Create), Err(PathError::NotFolder));
     assert!(workspace.place("a/b/c", b"made", Placement::Create).unwrap().created);
     assert_eq!(place.read("a/b/c").unwrap(), "made");
-    assert_eq!(workspace.append("a/b/c", b" more").unwrap(), Written { created: false, bytes: 5 });
+    let seen = |content: &[u8]| Some(Digest::of(content));
+    let append = |seen: Option<Digest>| workspace.append("a/b/c", b" more", seen.as_ref());
+    assert_eq!(append(seen(b"other")), Err(PathError::Changed));
+    assert_eq!(append(seen(b"made")), Ok(Written { created: false, bytes: 5 }));
     assert_eq!(place.read("a/b/c").unwrap(), "made more");
     workspace.remove("a/b/c").unwrap();
     assert_eq!(workspace.remove("a/b/c"), Err(PathError::NotFound));
@@ -365,6 +368,20 @@ fn h3_names_and_links_of_any_bytes_lead_to_their_files() {
     assert_eq!(entry(&place.workspace, "a\nb.sh"), Ok(NamedEntry::Absent));
     assert_eq!(place.workspace.resolve("a\tb.sh"), Err(PathError::Control));
     assert_eq!(place.workspace.resolve("deploy.sh"), Err(PathError::NotText));
+}
+
+#[test]
+fn a_large_file_is_the_same_under_another_name_and_mode() {
+    let place = Place::new();
+    let root = place.workspace.root();
+    fs::write(root.join("large"), vec![b'x'; (8 << 20) + 10]).unwrap();
+    let before = digest(&place.workspace, "large");
+    fs::set_permissions(root.join("large"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(root.join("large"), root.join("moved")).unwrap();
+    fs::copy(root.join("moved"), root.join("copied")).unwrap();
+    assert_eq!((digest(&place.workspace, "moved"), digest(&place.workspace, "copied")), (before, before));
+    fs::write(root.join("copied"), vec![b'x'; (8 << 20) + 11]).unwrap();
+    assert_ne!(digest(&place.workspace, "copied"), before);
 }
 
 #[test]
@@ -551,7 +568,7 @@ fn h1_regents_own_folder_is_out_of_reach() {
             workspace.stat(&spelling).err(),
             workspace.list(&spelling, 10).err(),
             workspace.place(&spelling, b"x", Placement::Replace).err(),
-            workspace.append(&spelling, b"x").err(),
+            workspace.append(&spelling, b"x", None).err(),
             workspace.remove(&spelling).err(),
         ];
         assert_eq!(refused, [const { Some(PathError::Reserved) }; 6], "{text}");

@@ -16,6 +16,8 @@ use crate::{endpoint, rules};
 const PATH_BYTES_MAX: usize = 4_095;
 /// Texts of one call that are looked at. A call with more is refused.
 const TEXTS_MAX: usize = 4_096;
+/// Lists of arguments that a program may belong to.
+const LISTS_MAX: usize = 8;
 
 /// All names that a path goes by, if it can be followed.
 fn named(workspace: &Workspace, text: &str) -> Option<Vec<String>> {
@@ -32,13 +34,13 @@ impl Sheet {
             SideEffect::None | SideEffect::Read => &[Access::Read],
             SideEffect::Write | SideEffect::Delete | SideEffect::Network => &[Access::Read, Access::Write],
         };
-        self.mentioned.extend(programs_of(&self.args));
         let texts = texts_of(&self.args);
         if texts.len() > TEXTS_MAX {
             let message = format!("the arguments have more than {TEXTS_MAX} texts, too many to judge");
             self.refuse("args.too_large", message, "split it into several calls");
             return;
         }
+        self.mentioned.extend(programs_of(&self.args));
         for (name, text) in texts {
             if let Some((path, is_file_url)) = path_of(&text) {
                 self.mention_path(workspace, &path, accesses);
@@ -94,16 +96,13 @@ fn programs_of(args: &Value) -> Vec<Target> {
             Value::Object(fields) => {
                 let named: Vec<_> = fields.iter().filter(|(name, _)| names_program(name)).collect();
                 for (name, value) in &named {
-                    programs.extend(
-                        [ArgumentKind::Argv, ArgumentKind::Shell]
-                            .iter()
-                            .filter_map(|kind| Target::program(*kind, value)),
-                    );
+                    let kinds = [ArgumentKind::Argv, ArgumentKind::Shell];
+                    programs.extend(kinds.into_iter().filter_map(|kind| Target::program(kind, value)));
                     let Some(line) = value.as_str() else { continue };
                     let words = || line.split_whitespace().map(str::to_owned);
                     programs.push(Target::Argv(words().collect()));
                     // `{"program": "rm", "args": ["-rf", "x"]}`
-                    let lists = named.iter().filter(|(other, _)| other != name);
+                    let lists = named.iter().filter(|(other, _)| other != name).take(LISTS_MAX);
                     programs.extend(lists.filter_map(|(_, list)| {
                         let list = list.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
                         Some(Target::Argv(words().chain(list).collect()))
@@ -192,41 +191,14 @@ fn is_http(text: &str) -> bool {
     scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
-/// Words of an argument's name that say that it is a program, a line or its arguments.
-const PROGRAM_WORDS: &[&str] = &[
-    "argv",
-    "args",
-    "arguments",
-    "binary",
-    "cmd",
-    "cmdline",
-    "command",
-    "commands",
-    "commandline",
-    "exe",
-    "exec",
-    "executable",
-    "line",
-    "program",
-    "script",
-    "shell",
-];
+/// What is in the name of an argument that is a program, and such names as a whole.
+const PROGRAM_PARTS: &[&str] = &["argv", "cmd", "command", "executable", "program"];
+const PROGRAM_NAMES: &[&str] = &["args", "arguments", "binary", "exe", "exec", "line", "script", "shell"];
 
 /// In whatever case and however its words are put together: `Command`, `shell_command`, `commandLine`.
 fn names_program(argument: &str) -> bool {
-    let is_program = |word: &str| PROGRAM_WORDS.iter().any(|one| one.eq_ignore_ascii_case(word));
-    let is_start = |at: usize| {
-        let before = argument.get(..at).and_then(|before| before.chars().next_back());
-        let next = argument.get(at..).and_then(|rest| rest.chars().next());
-        before.is_some_and(char::is_lowercase) && next.is_some_and(char::is_uppercase)
-    };
-    let mut starts: Vec<usize> =
-        argument.char_indices().map(|(at, _)| at).filter(|at| is_start(*at)).collect();
-    starts.push(argument.len());
-    let mut from = 0;
-    let words = starts.into_iter().filter_map(|end| argument.get(std::mem::replace(&mut from, end)..end));
-    let mut words = words.flat_map(|word| word.split(|letter: char| !letter.is_alphanumeric()));
-    is_program(argument) || words.any(is_program)
+    let name = argument.to_ascii_lowercase();
+    PROGRAM_PARTS.iter().any(|part| name.contains(part)) || PROGRAM_NAMES.contains(&name.as_str())
 }
 
 fn names_host(argument: &str) -> bool {

@@ -74,22 +74,29 @@ pub(super) fn redacted(permit: &Permit<'_, tier::Host>, inference: &Inference) -
 
 /// Takes out base64 whose content would be redacted: `fs.read` gives any file in that form on demand. Says how many places that were.
 fn without_encoded(text: &mut String, findings: impl Fn(&mut Vec<u8>) -> usize) -> usize {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/-_".contains(c);
     let (mut kept, mut places) = (String::new(), 0);
     let mut rest = text.as_str();
     while let Some(start) = rest.find(is_letter) {
-        let (before, from) = rest.split_at(start);
-        let (word, after) = from.split_at(from.find(|c| !is_letter(c)).unwrap_or(from.len()));
+        // The letter of `\n` within JSON belongs to the break.
+        let is_escape = rest.get(..start).is_some_and(|before| before.ends_with('\\'))
+            && rest.get(start..).is_some_and(|from| from.starts_with(['n', 'r', 't']));
+        let (before, from) = rest.split_at(start + usize::from(is_escape));
         kept.push_str(before);
+        if !from.starts_with(is_letter) {
+            rest = from;
+            continue;
+        }
+        let block = Block::first(from);
+        let is_long = block.letters.len() >= ENCODED_CHARS_MIN;
+        let found = if is_long { findings(&mut decoded(&block.letters)) } else { 0 };
+        let (word, after) = from.split_at(block.bytes);
         rest = after;
-        let mut decoded = if word.len() < ENCODED_CHARS_MIN { Vec::new() } else { decoded(word) };
-        match findings(&mut decoded) {
-            0 => kept.push_str(word),
-            found => {
-                places += found;
-                kept.push_str(&format!("[left out: base64 of text with {found} values that are redacted]"));
-                rest = rest.trim_start_matches('=');
-            }
+        if found == 0 {
+            kept.push_str(word);
+        } else {
+            places += found;
+            kept.push_str(&format!("[left out: base64 of text with {found} values that are redacted]"));
+            rest = rest.trim_start_matches('=');
         }
     }
     if places > 0 {
@@ -97,6 +104,48 @@ fn without_encoded(text: &mut String, findings: impl Fn(&mut Vec<u8>) -> usize) 
         *text = kept;
     }
     places
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "+/-_".contains(c)
+}
+
+/// What breaks a line, as it is and within JSON.
+const BREAKS: &[&str] = &["\r\n", "\n", "\\r\\n", "\\n"];
+
+/// Lines of letters of the same length, one after the other; the last one may be shorter. A value may go across the end of a line.
+#[derive(Debug, Default)]
+struct Block {
+    /// How much of the text it takes.
+    bytes: usize,
+    letters: String,
+}
+
+impl Block {
+    /// The block that a text begins with.
+    fn first(text: &str) -> Self {
+        let mut block = Self::default();
+        let (mut from, mut line_bytes) = (text, usize::MAX);
+        loop {
+            let word = from.split(|c| !is_letter(c)).next().unwrap_or_default();
+            if word.is_empty() || word.len() > line_bytes {
+                return block;
+            }
+            block.bytes = text.len() - from.len() + word.len();
+            block.letters.push_str(word);
+            // Four letters are three bytes: lines of another length aren't parts of one text.
+            let goes_on = word.len() >= ENCODED_CHARS_MIN
+                && word.len().is_multiple_of(4)
+                && (line_bytes == usize::MAX || word.len() == line_bytes);
+            line_bytes = word.len();
+            let after = from.get(word.len()..).unwrap_or_default();
+            let next = BREAKS.iter().find_map(|line_break| after.strip_prefix(line_break));
+            match next.filter(|_| goes_on) {
+                Some(next) => from = next,
+                None => return block,
+            }
+        }
+    }
 }
 
 fn decoded(word: &str) -> Vec<u8> {
@@ -124,5 +173,44 @@ fn each_text(value: &mut Value, change: &mut impl FnMut(&mut String)) {
         Value::Array(items) => items.iter_mut().for_each(|item| each_text(item, change)),
         Value::Object(fields) => fields.values_mut().for_each(|field| each_text(field, change)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"AKIA-a-key-that-is-known";
+
+    fn left(text: &str) -> (String, usize) {
+        let mut text = text.to_owned();
+        let holds = |decoded: &mut Vec<u8>| {
+            assert!(decoded.len() >= ENCODED_CHARS_MIN * 3 / 4, "too short to look at");
+            decoded.windows(KEY.len()).filter(|part| *part == KEY).count()
+        };
+        let places = without_encoded(&mut text, holds);
+        (text, places)
+    }
+
+    #[test]
+    fn a_value_across_two_lines_of_base64_is_left_out() {
+        let file = [&[b'x'; 50], KEY, &[b'y'; 100]].concat();
+        let letters = ENCODING.encode(&file);
+        for line_break in BREAKS {
+            let lines: Vec<_> = letters.as_bytes().chunks(76).map(String::from_utf8_lossy).collect();
+            let text = format!("a word{line_break}{}==, and more", lines.join(line_break));
+            let (text, places) = left(&text);
+            assert_eq!(places, 1, "{text}");
+            assert!(text.starts_with("a word") && text.ends_with("redacted], and more"), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_lines_are_left_as_they_are() {
+        let text = "short words\nand-a-line-of-letters-as-long\nand-a-line-of-letters-too-xx\nend\n";
+        assert_eq!(left(text), (text.to_owned(), 0));
+        let one = ENCODING.encode(KEY);
+        let (text, places) = left(&format!("odd-word-of-some-length\n{one}\nlast"));
+        assert_eq!((text.starts_with("odd-word-of-some-length\n[left out"), places), (true, 1), "{text}");
     }
 }

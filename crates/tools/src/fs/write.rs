@@ -29,7 +29,7 @@ pub(crate) fn spec() -> ToolSpec {
                 "mode": {"enum": ["create", "replace", "append"], "description": "`replace` if absent"},
                 "seen": {
                     "type": "string", "pattern": "^[0-9a-f]{64}$", "x-regent-fill": true,
-                    "description": "SHA-256 of the content to replace; fails if the file has another by now",
+                    "description": "SHA-256 of the content to replace or add to; fails if the file has another by now",
                 },
             }),
         ),
@@ -83,6 +83,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
     // Of a file that was added to only the end is known.
     let after = (!matches!(mode, Mode::Append)).then(|| Digest::of(&content));
     let written = blocking(permit, move |_| match (mode, seen) {
+        // A file that is there is refused, whatever it holds.
         (Mode::Create, _) => workspace.place(&place, &content, Placement::Create),
         (Mode::Replace, None) => workspace.place(&place, &content, Placement::Replace),
         (Mode::Replace, Some(seen)) => match workspace.place(&place, &content, Placement::Swap(seen)) {
@@ -90,7 +91,7 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
             Err(PathError::NotFound) => workspace.place(&place, &content, Placement::Create),
             other => other,
         },
-        (Mode::Append, _) => workspace.append(&place, &content),
+        (Mode::Append, seen) => workspace.append(&place, &content, seen.as_ref()),
     })
     .await?
     .map_err(|error| path_failure(path, &error))?;
@@ -116,7 +117,9 @@ pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
     let Ok(content) = decoded(content, encoding) else { return Some(Foreseen::Fails) };
     Some(match (mode, before) {
         (Mode::Create, Some(_)) => Foreseen::Fails,
-        (Mode::Replace, Some(before)) if seen.is_some_and(|seen| seen != Digest::of(before)) => {
+        (Mode::Replace | Mode::Append, Some(before))
+            if seen.is_some_and(|seen| seen != Digest::of(before)) =>
+        {
             Foreseen::Fails
         }
         (Mode::Append, Some(before)) => Foreseen::Holds([before, &content].concat()),
@@ -144,6 +147,8 @@ mod tests {
             (json!({"content": "new", "seen": seen("old")}), Some("old"), Some("new")),
             (json!({"content": "new", "seen": seen("other")}), Some("old"), None),
             (json!({"content": "new", "seen": seen("other")}), None, Some("new")),
+            (json!({"content": "new", "mode": "append", "seen": seen("old")}), Some("old"), Some("oldnew")),
+            (json!({"content": "new", "mode": "append", "seen": seen("other")}), Some("old"), None),
         ];
         for (mut args, before, after) in cases {
             args["path"] = json!("a");

@@ -56,6 +56,97 @@ fn h2_a_stream_waits_where_a_value_may_have_begun() {
     assert_eq!(revealed.open_at(&begun), before.len());
 }
 
+impl Revealed {
+    /// A record of one value as an earlier version wrote it.
+    pub(crate) fn older(form: u32, name: &str, value: &[u8]) -> Vec<u8> {
+        let mut record = Revealed::empty().unwrap();
+        record.add(name, &Secret::new(value.to_vec()));
+        record.form = form;
+        if form == FORM_WITH_SHORT_TAGS {
+            let tag = record.short_tag(value);
+            record.marks.retain(|mark| mark.length() == value.len());
+            record.marks.iter_mut().for_each(|mark| mark.tag = tag);
+        }
+        record.write().unwrap()
+    }
+}
+
+/// A text of random letters, the same in one place.
+fn value_with(part: &[u8], at: usize, length: usize) -> Vec<u8> {
+    let mut value = vec![0; length];
+    getrandom::fill(&mut value).unwrap();
+    value.iter_mut().for_each(|byte| *byte = b'a' + *byte % 26);
+    value[at..at + part.len()].copy_from_slice(part);
+    value
+}
+
+#[test]
+fn h2_eleven_bytes_of_a_value_decide_no_mark() {
+    const PART: &[u8] = b"elevenbytes";
+    for length in 12..200 {
+        let last = length - PART.len();
+        for at in (0..last).step_by(13).chain([last]) {
+            let mut revealed = Revealed::empty().unwrap();
+            let one = value_with(PART, at, length);
+            // Another one in every other byte.
+            let mut two: Vec<u8> = one.iter().map(|byte| b'a' + (byte - b'a' + 1) % 26).collect();
+            two[at..at + PART.len()].copy_from_slice(PART);
+            revealed.add("one", &Secret::new(one));
+            revealed.add("two", &Secret::new(two));
+            let marks = |value: usize| revealed.marks.iter().filter(move |mark| mark.value == value);
+            assert!(marks(0).count() > 5, "{length}");
+            let is_shared = |one: &Mark| {
+                marks(1).any(|two| two.hash == one.hash || (two.tag, two.bytes) == (one.tag, one.bytes))
+            };
+            assert!(!marks(0).any(is_shared), "a part at {at} of {length} can be guessed by itself");
+        }
+    }
+    // Shorter values have marks of the whole only.
+    for length in 8..12 {
+        let mut revealed = Revealed::empty().unwrap();
+        let value = value_with(b"same", 0, length);
+        revealed.add("one", &Secret::new(value.clone()));
+        revealed.add("two", &Secret::new([&value[..length - 1], b"."].concat()));
+        let hashes = |value: usize| revealed.marks.iter().filter(move |mark| mark.value == value);
+        assert!(hashes(0).count() > 2, "{length}");
+        assert!(!hashes(0).any(|one| hashes(1).any(|two| two.hash == one.hash)), "{length}");
+    }
+}
+
+#[test]
+fn h2_escapes_at_the_beginning_make_no_shorter_window() {
+    let mut revealed = Revealed::empty().unwrap();
+    for (name, end) in
+        [("one", "first end, which is long enough"), ("two", "other end, which is long enough")]
+    {
+        revealed
+            .add(name, &Secret::new(format!("\u{1}\u{2}\u{3}\u{4}\u{5}\u{6}\u{7}\u{1}\"{end}").into_bytes()));
+    }
+    let tags = |value: usize| revealed.marks.iter().filter(move |mark| mark.value == value);
+    assert!(!tags(0).any(|one| tags(1).any(|two| (two.tag, two.bytes) == (one.tag, one.bytes))));
+}
+
+#[test]
+fn h2_a_stream_waits_where_an_escaped_value_may_have_begun() {
+    let revealed = knowing(VALUE);
+    let escaped: String = VALUE.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let text = format!("{}{escaped} after", "before ".repeat(12));
+    for size in [1, 3, 7, 20, 50] {
+        let (mut held, mut out) = (Vec::new(), Vec::new());
+        for chunk in text.as_bytes().chunks(size) {
+            held.extend_from_slice(chunk);
+            let waits = held.split_off(revealed.open_at(&held));
+            revealed.scrub(&mut held);
+            out.append(&mut held);
+            held = waits;
+        }
+        revealed.scrub(&mut held);
+        out.append(&mut held);
+        let shown = String::from_utf8(out).unwrap();
+        assert!(shown.contains("[secret:github/token]") && !shown.contains("\\x50"), "{size}: {shown}");
+    }
+}
+
 #[test]
 fn h2_values_that_begin_alike_have_no_tag_in_common() {
     let mut revealed = Revealed::empty().unwrap();

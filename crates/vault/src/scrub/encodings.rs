@@ -16,9 +16,32 @@ const HEX_COLUMNS: usize = 60;
 
 type Pattern = Zeroizing<Vec<u8>>;
 
+/// So much of the beginning of a form is enough to look for it.
+pub(crate) const WINDOW_BYTES_MAX: usize = 48;
+/// What tells fewer bytes of a value than this could be guessed without the rest of it.
+const TOLD_BYTES_MIN: usize = 12;
+
+/// A form of a value.
+pub(crate) struct Form {
+    pub(crate) text: Pattern,
+    /// How many bytes of the value somebody has to know to write down its first [`WINDOW_BYTES_MAX`] bytes.
+    told: usize,
+}
+
+impl Form {
+    fn new(text: Vec<u8>, told: usize) -> Self {
+        Self { text: Zeroizing::new(text), told }
+    }
+
+    /// Whether a hash of it is as hard to guess as twelve bytes of the value, or as all of a shorter value.
+    pub(crate) fn is_safe_to_hash(&self, value: &[u8]) -> bool {
+        self.told >= TOLD_BYTES_MIN.min(value.len())
+    }
+}
+
 /// Every form of a value, itself included.
-pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
-    let mut all: Vec<Pattern> = Vec::new();
+pub(super) fn of(value: &[u8]) -> Vec<Form> {
+    let mut all: Vec<Form> = Vec::new();
     plain(value, &mut all);
     let lines = value.split(|byte| matches!(byte, b'\n' | b'\r'));
     let is_own = |line: &&[u8]| {
@@ -30,27 +53,40 @@ pub(super) fn of(value: &[u8]) -> Vec<Pattern> {
     base64(value, &mut all);
     let (little, big) = wide(value);
     for other in [&little, &big] {
-        cores(other, &mut all);
+        cores(other, |bytes| bytes / 2, &mut all);
     }
     // Of itself: its letters, whatever stood around them in the first.
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         for core in shifted_cores(value, &engine) {
-            cores(&core, &mut all);
+            cores(&core, base64_bytes, &mut all);
         }
     }
     base32(value, &mut all);
     for digits in [HEX_LOWER, HEX_UPPER] {
         hex(value, digits, &mut all);
     }
-    all.retain(|pattern| pattern.len() >= PATTERN_BYTES_MIN);
-    all.sort_unstable_by(|one, other| one.as_slice().cmp(other));
-    all.dedup();
+    all.retain(|form| form.text.len() >= PATTERN_BYTES_MIN);
+    all.sort_unstable_by(|one, other| one.text.cmp(&other.text).then(one.told.cmp(&other.told)));
+    // The same text in two ways is as easy to guess as the easier one.
+    all.dedup_by(|later, first| later.text == first.text);
     all
 }
 
-/// As text: as it is, and escaped for JSON, URLs, HTML and wide characters.
-fn plain(value: &[u8], all: &mut Vec<Pattern>) {
-    all.push(Zeroizing::new(value.to_vec()));
+/// As text: as it is, and escaped. Escapes at the beginning can fill the window with few bytes of the value.
+fn plain(value: &[u8], all: &mut Vec<Form>) {
+    let text = std::str::from_utf8(value).ok();
+    let first = text.map_or(TOLD_BYTES_MIN.min(value.len()), |text| text.ceil_char_boundary(TOLD_BYTES_MIN));
+    let beginnings = escaped(value.get(..first).unwrap_or(value), text.is_some());
+    for (form, beginning) in escaped(value, text.is_some()).into_iter().zip(beginnings) {
+        let is_narrow = form.len() > WINDOW_BYTES_MAX && beginning.len() > WINDOW_BYTES_MAX;
+        let told = if is_narrow { 0 } else { value.len() };
+        all.push(Form { text: form, told });
+    }
+}
+
+/// As it is, and escaped for JSON, URLs, HTML and wide characters: always in this order.
+fn escaped(value: &[u8], is_text: bool) -> Vec<Pattern> {
+    let mut all = vec![Zeroizing::new(value.to_vec())];
     let (little, big) = wide(value);
     all.extend([little, big]);
     for digits in [HEX_LOWER, HEX_UPPER] {
@@ -66,7 +102,7 @@ fn plain(value: &[u8], all: &mut Vec<Pattern>) {
             byte.is_ascii_alphanumeric() || b"*-._ ".contains(&byte)
         })));
     }
-    if let Ok(text) = std::str::from_utf8(value) {
+    if let Some(text) = std::str::from_utf8(value).ok().filter(|_| is_text) {
         for once in json(text) {
             if let Ok(text) = std::str::from_utf8(&once) {
                 // JSON within JSON: a body that a tool quotes.
@@ -80,6 +116,7 @@ fn plain(value: &[u8], all: &mut Vec<Pattern>) {
             all.push(html(value, quote, double));
         }
     }
+    all
 }
 
 fn percent(value: &[u8], digits: &[u8; 16], keeps: impl Fn(u8) -> bool) -> Pattern {
@@ -150,26 +187,36 @@ fn html(value: &[u8], quote: &str, double: &str) -> Pattern {
 
 /// Base64 of anything that the value stands in: three bytes make four letters, so what comes before shifts it in one of three
 /// ways. Of each, the letters that the value alone decides.
-fn base64(value: &[u8], all: &mut Vec<Pattern>) {
-    cores(value, all);
+fn base64(value: &[u8], all: &mut Vec<Form>) {
+    cores(value, |bytes| bytes, all);
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
         // By itself, or with the newline that `echo` adds: its last letter is known as well, and long ones are broken into lines.
         for ending in [&b""[..], b"\n"] {
             let whole = Zeroizing::new([value, ending].concat());
             let text = Zeroizing::new(engine.encode(whole.as_slice()));
+            // The newline tells nothing of the value.
+            let told = |letters: usize| base64_bytes(letters).saturating_sub(ending.len());
             for columns in BASE64_COLUMNS {
-                pieces(text.as_bytes(), columns, all);
+                pieces(text.as_bytes(), columns, told, all);
             }
-            all.push(Zeroizing::new(text.as_bytes().to_vec()));
+            all.push(Form::new(text.as_bytes().to_vec(), value.len()));
         }
     }
 }
 
-/// The letters that the value alone decides, in either alphabet and each shift.
-fn cores(value: &[u8], all: &mut Vec<Pattern>) {
+/// The letters that the value alone decides, in either alphabet and each shift. `told` says how much of the value so many bytes tell.
+fn cores(value: &[u8], told: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
-        all.extend(shifted_cores(value, &engine));
+        all.extend(shifted_cores(value, &engine).into_iter().map(|text| {
+            let told = told(base64_bytes(text.len().min(WINDOW_BYTES_MAX)));
+            Form { text, told }
+        }));
     }
+}
+
+/// Whole bytes in so many letters.
+fn base64_bytes(letters: usize) -> usize {
+    letters.saturating_mul(6) / 8
 }
 
 fn shifted_cores(value: &[u8], engine: &GeneralPurpose) -> Vec<Pattern> {
@@ -201,7 +248,7 @@ fn wide(value: &[u8]) -> (Pattern, Pattern) {
 }
 
 /// Base32 of anything that the value stands in: five bytes make eight letters, so there are five shifts.
-fn base32(value: &[u8], all: &mut Vec<Pattern>) {
+fn base32(value: &[u8], all: &mut Vec<Form>) {
     for letters in [b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"abcdefghijklmnopqrstuvwxyz234567"] {
         for shift in 0..5_usize {
             let before = std::iter::repeat_n(0_u8, shift);
@@ -216,22 +263,24 @@ fn base32(value: &[u8], all: &mut Vec<Pattern>) {
                 let index = five.iter().fold(0_usize, |index, bit| index << 1 | usize::from(*bit));
                 letters.get(index).copied()
             });
-            all.push(Zeroizing::new(text.collect()));
+            let text: Vec<u8> = text.collect();
+            let told = text.len().min(WINDOW_BYTES_MAX).saturating_mul(5) / 8;
+            all.push(Form::new(text, told));
         }
     }
 }
 
-fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<Pattern>) {
+fn hex(value: &[u8], digits: &[u8; 16], all: &mut Vec<Form>) {
     let text: Pattern = Zeroizing::new(value.iter().flat_map(|byte| hex_of(*byte, digits)).collect());
-    pieces(&text, HEX_COLUMNS, all);
-    all.push(text);
+    pieces(&text, HEX_COLUMNS, |digits| digits / 2, all);
+    all.push(Form { text, told: value.len() });
 }
 
 /// What is longer than a line stands in several. A last piece that is too short to tell is left out.
-fn pieces(text: &[u8], columns: usize, all: &mut Vec<Pattern>) {
+fn pieces(text: &[u8], columns: usize, told: impl Fn(usize) -> usize, all: &mut Vec<Form>) {
     if text.len() > columns {
         let long = text.chunks(columns).filter(|piece| piece.len() >= PIECE_BYTES_MIN);
-        all.extend(long.map(|piece| Zeroizing::new(piece.to_vec())));
+        all.extend(long.map(|piece| Form::new(piece.to_vec(), told(piece.len().min(WINDOW_BYTES_MAX)))));
     }
 }
 

@@ -37,11 +37,61 @@ const OFFSET_DIGITS: std::ops::RangeInclusive<usize> = 4..=16;
 pub(super) struct Reading {
     pub(super) bytes: Vec<u8>,
     /// Where each byte comes from.
-    from: Vec<Range<usize>>,
+    from: Sources,
     /// Text columns of a dump: the bytes that each shows, and where it is.
     columns: Vec<(Range<usize>, Range<usize>)>,
     /// Joined lines.
     is_block: bool,
+}
+
+/// Where bytes come from, in runs: 16 MiB of base64 or of a dump are one run a line, not a range a byte.
+#[derive(Debug, Default)]
+struct Sources {
+    runs: Vec<Run>,
+    count: usize,
+}
+
+/// Bytes whose sources are equally long and equally far from each other.
+#[derive(Debug)]
+struct Run {
+    /// The first of these bytes, and where it comes from.
+    byte: usize,
+    start: usize,
+    step: usize,
+    width: usize,
+}
+
+impl Sources {
+    fn push(&mut self, from: Range<usize>) {
+        let at = self.count;
+        self.count += 1;
+        if let Some(run) = self.runs.last_mut().filter(|run| run.width == from.len()) {
+            // The second one sets the distance.
+            if at - run.byte == 1 && from.start >= run.start {
+                run.step = from.start - run.start;
+            }
+            if run.source(at).start == from.start {
+                return;
+            }
+        }
+        self.runs.push(Run { byte: at, start: from.start, step: 0, width: from.len() });
+    }
+
+    fn get(&self, byte: usize) -> Option<Range<usize>> {
+        let run = self.runs.partition_point(|run| run.byte <= byte).checked_sub(1)?;
+        self.runs.get(run).filter(|_| byte < self.count).map(|run| run.source(byte))
+    }
+
+    fn last(&self) -> Option<Range<usize>> {
+        self.get(self.count.checked_sub(1)?)
+    }
+}
+
+impl Run {
+    fn source(&self, byte: usize) -> Range<usize> {
+        let start = self.start + self.step * (byte - self.byte);
+        start..start + self.width
+    }
 }
 
 impl Reading {
@@ -78,6 +128,11 @@ impl Reading {
     /// Where the text goes on from this byte.
     pub(super) fn start_of(&self, byte: usize) -> Option<usize> {
         self.from.get(byte).map(|from| from.start)
+    }
+
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> usize {
+        self.from.runs.len()
     }
 
     /// Where it ends in the text.

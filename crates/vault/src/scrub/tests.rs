@@ -292,3 +292,19 @@ proptest! {
         prop_assert_eq!(scrubbed(&scrubber, text.as_bytes()), (text, false));
     }
 }
+
+#[test]
+fn readings_know_where_each_byte_comes_from_without_a_range_a_byte() {
+    let value: Vec<u8> = (0..40_000_u32).map(|number| b'a' + (number % 23) as u8).collect();
+    let spaced: String = value.iter().map(|byte| format!("{byte:02x} ")).collect();
+    let escaped: String = value.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    for (text, width, step) in [(spaced, 2, 3), (escaped, 4, 4)] {
+        let readings = normal::readings(text.as_bytes(), 100, normal::Least::WHOLE);
+        let reading = readings.iter().find(|reading| reading.bytes == value).unwrap();
+        for byte in [0, 1, 2, 20_000, 39_999] {
+            assert_eq!(reading.start_of(byte), Some(byte * step));
+        }
+        assert_eq!((reading.end(), reading.start_of(40_000)), (39_999 * step + width, None));
+        assert!(reading.runs() < 10, "{}", reading.runs());
+    }
+}

@@ -259,3 +259,52 @@ fn h2_a_record_that_cannot_be_read_refuses() {
     vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
     assert!(vault.reveal("a", &fetch(&[])).is_err(), "nothing is given that nobody could recognise later");
 }
+
+#[test]
+fn h2_a_removed_record_disarms_nobody_after_the_next_reveal() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Vault::new(folder.path(), None);
+    first.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+    first.add("b", secret("second-value-2"), Scope::default(), Short::Refused, 1).unwrap();
+    first.reveal("a", &fetch(&[])).unwrap();
+    let running = Vault::new(folder.path(), None);
+    running.recognise().unwrap();
+    std::fs::remove_file(folder.path().join("vault.revealed")).unwrap();
+    // One that knows nothing begins another record; one that knows goes on with its own.
+    let fresh = Vault::new(folder.path(), None);
+    for revealing in [&fresh, &first] {
+        revealing.reveal("b", &fetch(&[])).unwrap();
+        let mut bytes = b"first-value-1 second-value-2".to_vec();
+        assert!(running.scrub(&mut bytes));
+        assert_eq!(bytes, b"[secret:a] [secret:b]");
+        std::fs::remove_file(folder.path().join("vault.revealed")).ok();
+    }
+    first.add("c", secret("third-value-3"), Scope::default(), Short::Refused, 1).unwrap();
+    first.reveal("c", &fetch(&[])).unwrap();
+    let later = Vault::new(folder.path(), None);
+    later.recognise().unwrap();
+    let mut bytes = b"first-value-1 third-value-3".to_vec();
+    assert!(later.scrub(&mut bytes));
+    assert_eq!(bytes, b"[secret:a] [secret:c]", "the record went on with what was known");
+}
+
+#[test]
+fn h2_a_record_of_an_earlier_version_is_read_and_replaced_when_the_vault_is_open() {
+    for form in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("vault.revealed");
+        let vault = Vault::new(folder.path(), None);
+        vault.add("a", secret("first-value-1"), Scope::default(), Short::Refused, 1).unwrap();
+        std::fs::write(&file, crate::revealed::Revealed::older(form, "a", b"first-value-1")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        vault.recognise().unwrap();
+        let mut bytes = b"x first-value-1 y".to_vec();
+        assert!(vault.scrub(&mut bytes), "{form}");
+        assert_eq!(bytes, b"x [secret:a] y", "{form}");
+        vault.reveal("a", &fetch(&[])).unwrap();
+        assert!(std::fs::read_to_string(&file).unwrap().starts_with("{\"form\":3,"), "{form}");
+        let later = Vault::new(folder.path(), None);
+        later.recognise().unwrap();
+        assert!(later.scrub(&mut b"first-value-1".to_vec()), "{form}");
+    }
+}

@@ -104,7 +104,12 @@ fn joined(args: &[Value]) -> Option<u64> {
     let count = match elements {
         Value::Array(items) => items.len() as u64,
         Value::Set(items) => items.len() as u64,
-        _no_list => return None,
+        Value::Object(_)
+        | Value::String(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Undefined => return None,
     };
     Some(delimiter.saturating_mul(count).saturating_add(weight(elements)))
 }
