@@ -5,6 +5,7 @@
 //! can read, or yes after yes, is slowed down ([`Attention`]). No clock in here: the kernel says what time it is.
 
 mod attention;
+mod plain;
 mod posed;
 mod questions;
 mod shell;

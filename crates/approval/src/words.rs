@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::plain::{is_plain_argv, is_plain_line};
 use crate::shell::{ShellLine, is_assignment};
 
 /// Candidates that one call may have. More than this can't be bound.
@@ -24,6 +25,8 @@ const NESTED_MAX: u8 = 6;
 pub struct Words {
     /// Everything that may be a path.
     pub all: BTreeSet<String>,
+    /// It isn't one plain command, so it may run what no word of it names.
+    is_unplain: bool,
     /// A shell makes further names of it, or there is more than was read.
     expands: bool,
     /// A word of it would be expanded if a program took it for a shell line.
@@ -234,6 +237,7 @@ impl Words {
             self.add_word(word, 0);
         }
         self.has_code_option |= has_code_option(argv);
+        self.is_unplain |= !is_plain_argv(argv);
         self.add_implied();
     }
 
@@ -250,6 +254,7 @@ impl Words {
     /// A line for a shell.
     pub fn add_line(&mut self, line: &str) {
         self.expands |= self.read(line, 0);
+        self.is_unplain |= !is_plain_line(line);
         self.add_implied();
     }
 
@@ -274,6 +279,11 @@ impl Words {
 
     /// Whether the call can reach files by names that are made at run time, which nobody can know before.
     pub fn is_open(&self) -> bool {
+        self.is_unplain || self.makes_names()
+    }
+
+    /// Whether a word of it, or what it is given to read, is known to make names.
+    fn makes_names(&self) -> bool {
         let names = || self.all.iter().chain(&self.programs);
         let runs = |programs: &[&str]| names().any(|word| is_one_of(base_name(word), programs));
         let has_shell = || self.sources || self.runs_own || runs(SHELLS);
@@ -491,7 +501,7 @@ mod tests {
         }
         let mut argv = Words::default();
         argv.add_argv(&["env", "bash", "-lc", "sh ./deploy.sh; true"].map(str::to_owned));
-        assert!(argv.all.contains("./deploy.sh") && !argv.is_open());
+        assert!(argv.all.contains("./deploy.sh") && !argv.makes_names());
     }
 
     #[test]
@@ -521,7 +531,7 @@ mod tests {
             let mut words = Words::default();
             words.add_argv(&argv.map(str::to_owned));
             assert!(words.all.contains("deploy.sh"), "{argv:?}: {:?}", words.all);
-            assert!(!words.is_open(), "{argv:?}");
+            assert!(!words.makes_names(), "{argv:?}");
         }
         let mut quoted = Words::default();
         quoted.add_argv(&["sh", "-c", "sh 'my script.sh'"].map(str::to_owned));
@@ -529,7 +539,7 @@ mod tests {
         let mut input = Words::default();
         input.add_argv(&["sh".to_owned()]);
         input.add_input("sh dep''loy.sh\n");
-        assert!(input.all.contains("deploy.sh") && !input.is_open());
+        assert!(input.all.contains("deploy.sh") && !input.makes_names());
     }
 
     #[test]
@@ -565,7 +575,7 @@ mod tests {
             "perl -I . -edo+evil",
             "python3 -m unittest",
         ] {
-            assert!(line(text).is_open(), "{text}");
+            assert!(line(text).makes_names(), "{text}");
         }
         for text in [
             "sh deploy.sh; echo done",
@@ -578,19 +588,19 @@ mod tests {
             "make > log 2>&1",
             "cargo test > /dev/null && sh deploy.sh",
         ] {
-            assert!(!line(text).is_open(), "{text}");
+            assert!(!line(text).makes_names(), "{text}");
         }
         let mut argv = Words::default();
         argv.add_argv(&["curl", "https://example.org/?a=1"].map(str::to_owned));
-        assert!(!argv.is_open());
+        assert!(!argv.makes_names());
         let mut input = Words::default();
         input.add_argv(&["python3".to_owned()]);
         input.add_input("exec(open('x').read())");
-        assert!(input.is_open());
+        assert!(input.makes_names());
         let mut data = Words::default();
         data.add_argv(&["jq".to_owned()]);
         data.add_input(&(0..100_000).map(|number| format!("w{number} ")).collect::<String>());
-        assert!(data.is_open() && data.all.len() < 10, "what is too much to read is unknown");
+        assert!(data.makes_names() && data.all.len() < 10, "what is too much to read is unknown");
     }
 
     #[test]
@@ -613,17 +623,17 @@ mod tests {
         let mut words = Words::default();
         words.add_argv(&["./run", "-c", ". ./dep*"].map(str::to_owned));
         // The line sources a script, whoever runs it.
-        assert!(words.is_open());
+        assert!(words.makes_names());
         let argv = || {
             let mut words = Words::default();
             words.add_argv(&["./run", "-c", "./dep*"].map(str::to_owned));
             words
         };
-        assert!(!argv().is_open());
+        assert!(!argv().makes_names());
         let (mut linked, mut copied) = (argv(), argv());
         linked.add_program("dash");
         copied.add_own_program();
-        assert!(linked.is_open() && copied.is_open());
+        assert!(linked.makes_names() && copied.makes_names());
     }
 
     #[test]

@@ -18,6 +18,8 @@ struct Table {
     exceptions: Vec<(GuardKind, Pattern)>,
     /// Patterns whose first component is a plain name, by that name.
     named: HashMap<String, Vec<usize>>,
+    /// The same by the 8.3 alias of that name.
+    aliased: HashMap<(String, String), Vec<usize>>,
     /// Patterns of one component that has a `*`.
     starred: Vec<usize>,
 }
@@ -112,13 +114,17 @@ impl Table {
         let places: Vec<Pattern> = PLACES.iter().map(|place| Pattern::new(place.pattern)).collect();
         let exceptions = EXCEPTIONS.iter().map(|(kind, pattern)| (*kind, Pattern::new(pattern))).collect();
         let (mut named, mut starred) = (HashMap::<String, Vec<usize>>::new(), Vec::new());
+        let mut aliased = HashMap::<_, Vec<usize>>::new();
         for (at, pattern) in places.iter().enumerate() {
             match pattern.components.first() {
-                Some(first) if !first.contains('*') => named.entry(first.clone()).or_default().push(at),
+                Some(first) if !first.contains('*') => {
+                    named.entry(first.clone()).or_default().push(at);
+                    aliased.entry(short_form(first)).or_default().push(at);
+                }
                 Some(_) | None => starred.push(at),
             }
         }
-        Self { places, exceptions, named, starred }
+        Self { places, exceptions, named, aliased, starred }
     }
 
     /// Calls `visit` with each pattern that the path fits, at whatever depth.
@@ -131,10 +137,10 @@ impl Table {
                     visit(at, fit);
                 }
             };
-            if first.contains('~') {
-                // Perhaps a short name (`GIT~1`), which stands for any of them.
-                (0..self.places.len()).for_each(attempt);
-                continue;
+            // Looked up and not tried one by one: a path can have hundreds of names with a `~`.
+            if let Some((stem, extension)) = short_parts(first) {
+                let alias = (stem.to_owned(), extension.to_owned());
+                self.aliased.get(&alias).into_iter().flatten().for_each(|at| attempt(*at));
             }
             self.named.get(&**first).into_iter().flatten().for_each(|at| attempt(*at));
             // Patterns with a star are all one name long: only the last component can be meant.
@@ -214,16 +220,26 @@ fn name_fits(pattern: &str, name: &str) -> bool {
 
 /// Whether a folded name is the 8.3 alias (`GIT~1`, `MCP~1.JSO`) that FAT and NTFS make of `long`.
 fn is_short_name(name: &str, long: &str) -> bool {
-    let Some((stem, number)) = name.split_once('~') else { return false };
+    short_parts(name).is_some_and(|(stem, extension)| {
+        let short = short_form(long);
+        stem == short.0 && extension == short.1
+    })
+}
+
+/// Stem and extension of a name that looks like an 8.3 alias.
+fn short_parts(name: &str) -> Option<(&str, &str)> {
+    let (stem, number) = name.split_once('~')?;
     let (number, extension) = number.split_once('.').unwrap_or((number, ""));
-    let (long_stem, long_extension) = match long.trim_start_matches('.').rsplit_once('.') {
-        Some((stem, extension)) => (stem, extension),
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (digits && !stem.is_empty()).then_some((stem, extension))
+}
+
+/// Stem and extension that the 8.3 alias of a long name has.
+fn short_form(long: &str) -> (String, String) {
+    let (stem, extension) = match long.trim_start_matches('.').rsplit_once('.') {
+        Some(parts) => parts,
         None => (long.trim_start_matches('.'), ""),
     };
-    let short: String = long_stem.chars().filter(|c| !matches!(c, '.' | ' ')).take(6).collect();
-    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    digits
-        && !stem.is_empty()
-        && stem == short
-        && extension == long_extension.get(..3).unwrap_or(long_extension)
+    let stem = stem.chars().filter(|c| !matches!(c, '.' | ' ')).take(6).collect();
+    (stem, extension.get(..3).unwrap_or(extension).to_owned())
 }

@@ -253,6 +253,21 @@ fn every_character_folds_once() {
 }
 
 #[test]
+fn names_with_a_tilde_cost_no_more_than_others() {
+    let deep = |name: &str| format!("{name}/").repeat(120) + "file";
+    let time = |path: &str| {
+        let began = std::time::Instant::now();
+        (0..200).for_each(|_| assert!(kinds_of(path).is_empty()));
+        began.elapsed()
+    };
+    let (plain, tilde) = (deep("abcdef1"), deep("abcde~1"));
+    time(&plain);
+    let (one, other) = (time(&plain), time(&tilde));
+    assert!(other < one * 20, "{one:?} and {other:?}");
+    assert!(is_kind(&(deep("a~1") + "/GIT~1/hooks/x"), GuardKind::Control));
+}
+
+#[test]
 fn kinds_are_sets_with_names() {
     for kind in GuardKind::ALL {
         assert_eq!(GuardKind::from_name(kind.name()), Some(kind));

@@ -33,7 +33,7 @@ use crate::rules;
 use crate::syscall::Fault;
 use crate::within;
 pub(crate) use bound::{Binding, Bound, TreeState};
-use regent_workspace::{PathError, Workspace};
+use regent_workspace::{PathError, Spellings, Workspace};
 pub(crate) use target::Target;
 
 /// What a call may carry.
@@ -49,7 +49,8 @@ pub(crate) struct Sheet {
     /// The arguments as policy judges them and the executor gets them.
     pub(crate) args: Value,
     pub(crate) resources: Vec<Target>,
-    /// What the arguments of a tool elsewhere may reach for: nobody has declared it, so only policy looks at it.
+    /// What only policy looks at: what the arguments of a tool elsewhere may reach for, which nobody has declared, and the names of links
+    /// by which a path was given.
     pub(crate) mentioned: Vec<Target>,
     pub(crate) labels: ArgLabels,
     pub(crate) tool: Option<Arc<Tool>>,
@@ -330,7 +331,8 @@ impl Core {
             if rate::take(&*self.state, charge, call.principal().rate_name(), now_ms)? {
                 sheet.charges.rate(*charge, now_ms);
             } else {
-                let message = format!("the rate of {} in {} ms is used up", charge.limit, charge.window_ms);
+                let window_s = charge.window_ms.div_ceil(1_000);
+                let message = format!("the rate of {} in {window_s} s is used up", charge.limit);
                 return Ok(Some(refusal("rate.exceeded", message, "wait, or raise the rule's `rate`")));
             }
         }
@@ -397,15 +399,19 @@ impl Sheet {
     }
 
     fn resolve_path(&mut self, workspace: &Workspace, pointer: &str, text: &str, access: Access) {
-        match workspace.resolve(text) {
-            Ok(path) => {
+        match workspace.spellings(text) {
+            Ok(Spellings { real, others }) => {
                 if let Some(slot) = self.args.pointer_mut(pointer) {
-                    *slot = Value::String(path.clone());
+                    *slot = Value::String(real.clone());
                 }
-                if let Some(reason) = rules::guarded_path(workspace, &path, access) {
-                    self.refusal = Some(reason);
+                // A rule about a link is one about where it leads.
+                for path in others.iter().chain([&real]) {
+                    if let Some(reason) = rules::guarded_path(workspace, path, access) {
+                        self.refusal = Some(reason);
+                    }
                 }
-                self.resources.push(Target::Path { path, access });
+                self.resources.push(Target::Path { path: real, access });
+                self.mentioned.extend(others.into_iter().map(|path| Target::Path { path, access }));
             }
             Err(error @ PathError::NotText) => self.refuse("path.invalid", error.to_string(), ""),
             Err(error) => {

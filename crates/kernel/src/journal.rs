@@ -239,12 +239,12 @@ impl Core {
                 Ok(Known::Answer(Box::new(Reply::Denied(Denial { reason: *reason, intent: made.intent }))))
             }
             How::Ended(receipt, body) => {
-                self.retold(made.intent, receipt, *body).map(|reply| Known::Answer(Box::new(reply)))
+                self.replayed(made.intent, receipt, *body).map(|reply| Known::Answer(Box::new(reply)))
             }
         }
     }
 
-    fn retold(&self, intent: Receipt, receipt: Receipt, body: OutcomeBody) -> Result<Reply, Fault> {
+    fn replayed(&self, intent: Receipt, receipt: Receipt, body: OutcomeBody) -> Result<Reply, Fault> {
         let bytes = match body.output {
             Some(Stored { sha256 }) => self.ledger.payload(&sha256)?.ok_or(Fault::Erased(sha256))?,
             None => Vec::new(),
@@ -253,7 +253,7 @@ impl Core {
             return Err(Fault::Executor { intent: intent.seq, message });
         }
         Ok(Reply::Done(Outcome {
-            output: Labelled::retold(bytes, body.label),
+            output: Labelled::replayed(bytes, body.label),
             status: body.status,
             intent,
             receipt,

@@ -121,8 +121,8 @@ pub enum Fault {
     /// The intent could not be written, so nothing was done.
     #[error("the ledger can't be written: {0}")]
     Ledger(#[from] AppendError),
-    /// The call took effect, and what came of it could not be recorded. To repeat it would do it twice. The ledger has its intent.
-    #[error("call {}/{} took effect, but its outcome can't be recorded: {why}", .intent.lane, .intent.seq)]
+    /// The call was made, and what came of it could not be recorded. To repeat it would do it twice. The ledger has its intent.
+    #[error("call {}/{} was made, but its outcome can't be recorded: {why}", .intent.lane, .intent.seq)]
     Unrecorded {
         /// Where the intent is.
         intent: Receipt,
@@ -382,7 +382,13 @@ impl Core {
             truncated,
         };
         // From here on the effect has happened: whatever fails is never reported as "nothing was done".
-        let unrecorded = |why: String| Fault::Unrecorded { intent: frame.intent, why };
+        let unrecorded = |why: String| {
+            let reported = match &performed {
+                Status::Failed(failure) => format!("; the tool reported: {}", failure.message),
+                Status::Ok | Status::TimedOut | Status::Cancelled | Status::Faulted(_) => String::new(),
+            };
+            Fault::Unrecorded { intent: frame.intent, why: format!("{why}{reported}") }
+        };
         let draft = record::outcome(&self.stamp(), &frame, &ending).inspect_err(|error| self.seal(error));
         let draft = draft.map_err(|error| unrecorded(error.to_string()))?;
         let receipt = self.record_outcome(draft, frame.intent).await;

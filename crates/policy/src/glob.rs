@@ -313,16 +313,7 @@ impl PathGlob {
 
     /// A path that matches.
     pub(crate) fn sample(&self) -> String {
-        let parts: Vec<String> = self
-            .parts
-            .iter()
-            .map(|part| match part {
-                Part::One(glob) => glob.sample(),
-                Part::Depth => "some".to_owned(),
-                Part::Caller => "agent".to_owned(),
-            })
-            .collect();
-        let below = parts.join("/");
+        let below = sample_of(&self.parts);
         match self.root {
             Root::Relative => below,
             Root::Absolute => format!("/{below}"),
@@ -359,22 +350,42 @@ impl PathGlob {
     /// Matches a resolved path; `caller` is what `${agent}` stands for.
     pub(crate) fn matches(&self, path: &str, caller: &str) -> bool {
         let (root, below) = rooted(path);
-        if root != self.root {
-            return false;
-        }
-        let components = below.split('/').filter(|part| !part.is_empty());
-        gapped(
-            &self.parts,
-            components,
-            |part| matches!(part, Part::Depth),
-            |part, component| match part {
-                Part::Depth => false,
-                // A caller without a name, or with a slash in it, owns nothing.
-                Part::Caller => !caller.is_empty() && component == caller,
-                Part::One(glob) => glob.matches(component),
-            },
-        )
+        root == self.root && parts_match(&self.parts, below, caller)
     }
+
+    /// Paths below `path` that match because `path` matches the beginning of the pattern. A leading `**` alone says nothing of it.
+    pub(crate) fn examples_below(&self, path: &str, caller: &str) -> Vec<String> {
+        let (root, below) = rooted(path);
+        let splits = (1..self.parts.len()).filter_map(|at| self.parts.split_at_checked(at));
+        let on_the_way = splits.filter(|(before, _)| {
+            root == self.root && !matches!(before, [Part::Depth]) && parts_match(before, below, caller)
+        });
+        on_the_way.map(|(_, after)| format!("{path}/{}", sample_of(after))).collect()
+    }
+}
+
+fn parts_match(parts: &[Part], below: &str, caller: &str) -> bool {
+    gapped(
+        parts,
+        below.split('/').filter(|part| !part.is_empty()),
+        |part| matches!(part, Part::Depth),
+        |part, component| match part {
+            Part::Depth => false,
+            // A caller without a name, or with a slash in it, owns nothing.
+            Part::Caller => !caller.is_empty() && component == caller,
+            Part::One(glob) => glob.matches(component),
+        },
+    )
+}
+
+/// A path that matches these parts.
+fn sample_of(parts: &[Part]) -> String {
+    let name = |part: &Part| match part {
+        Part::One(glob) => glob.sample(),
+        Part::Depth => "some".to_owned(),
+        Part::Caller => "agent".to_owned(),
+    };
+    parts.iter().map(name).collect::<Vec<_>>().join("/")
 }
 
 /// Matches a sequence against patterns, some of which are gaps of any length; goes back to the last gap only.

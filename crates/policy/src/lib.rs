@@ -5,6 +5,7 @@
 //! network and no lock in here. [`Policy::explain`] says why.
 
 pub mod acs;
+mod below;
 mod body;
 mod cases;
 mod condition;

@@ -83,9 +83,9 @@ impl Policy {
         said
     }
 
-    /// Whether a file must be kept from a program, by the facts of a call that would read it. Each file of the policy is asked on its
-    /// own: one that asks, denies, or has rules about reading of which none allows this one, hides it, whatever the others say. Only a
-    /// file without any rule about reading says nothing.
+    /// Whether a file must be kept from a program, by the facts of a call that would read or write it. Each file of the policy is asked
+    /// on its own: one that asks, denies, or has rules about this access of which none allows this one, hides it, whatever the others
+    /// say. Only a file without any rule about this access says nothing.
     pub fn hides(&self, facts: &Facts<'_>) -> bool {
         let mut about = self.sets.iter().filter(|set| set.is_about(facts)).peekable();
         about.peek().is_none() || about.any(|set| set.hides(facts))

@@ -35,7 +35,7 @@ pub(crate) async fn call_on(
         Reply::Denied(denial) => return Err(denial.into()),
         Reply::Pending(ticket) => {
             if !context.screen.can_ask {
-                return Err(pending(&ticket));
+                return Err(pending_for(caller, &ticket));
             }
             ask(context, host, &ticket).await?;
             match interruptible(host, caller, op).await? {
@@ -100,6 +100,16 @@ pub(crate) async fn interrupt() {
         // Without handlers the system's own take effect: the process ends, and recovery finds the call in doubt.
         _unavailable => std::future::pending().await,
     }
+}
+
+/// The same as [`pending`], where the caller may be gone before anyone can answer.
+fn pending_for(caller: &Principal, ticket: &Ticket) -> Failure {
+    let failure = pending(ticket);
+    if caller.agent_id().is_none() {
+        return failure;
+    }
+    // An approval is for one agent with its key, and the next command starts another one.
+    failure.help("this agent has ended with the command, so an approval for it would be of no use: give the command at a terminal, without `--agent`, or in a task")
 }
 
 /// What a call that waits for a person says where nobody can be asked.

@@ -103,8 +103,9 @@ async fn remove_group(
     let group = json!({"what": what, "rule": rule, "items": items, "sha256": sha256});
     let (removing, by) = (Arc::clone(removing), context.call().principal().sponsor().to_owned());
     let removed = tokio::task::spawn_blocking(move || removing.remove(&group, &by));
-    let removed = removed.await.map_err(|error| ToolError::failed("gc.not_removed", error.to_string()))?;
-    let removed = removed.map_err(|failure| ToolError::failed("gc.not_removed", failure.message))?;
+    let removed =
+        removed.await.map_err(|error| ToolError::failed(codes::GC_NOT_REMOVED.id, error.to_string()))?;
+    let removed = removed.map_err(|failure| ToolError::failed(codes::GC_NOT_REMOVED.id, failure.message))?;
     Ok(json!({"removed": removed}))
 }
 

@@ -135,6 +135,8 @@ codes! {
     INTERNAL = "internal", exit::ERROR, "A defect in Regent. Nothing that was acknowledged is lost: the ledger is written before anything happens. Please report it with the \
         message; `RUST_BACKTRACE=1` adds where it happened.";
     INTERRUPTED = "interrupted", exit::INTERRUPTED, "You interrupted the call. It was stopped, and the ledger says so.";
+    GC_NOT_REMOVED = "gc.not_removed", exit::ERROR, "`regent gc` could not remove something; the message says what and why. What it removed before that is recorded, and \
+        the next `regent gc` goes on with the rest.";
     IO = "io", exit::ERROR, "A file or folder can't be read or written; the message says which and why.";
     KERNEL_SEALED = "kernel.sealed", exit::LEDGER, "The kernel takes no calls because its ledger can't be relied on. `regent audit verify` says what is wrong with it.";
     KERNEL_FAULT = "kernel.fault", exit::ERROR, "The kernel could not do its own part of the call. If an effect had begun, the ledger has its outcome.";

@@ -299,7 +299,7 @@ fn recall(context: &Context, hub: &Hub, project: &Project) {
 
 /// The same without a kernel.
 pub(crate) fn recall_from(context: &Context, hub: &Hub, project: &Project) {
-    let Ok(lookup) = past::refreshed(context, &project.audit()) else { return };
+    let Ok(lookup) = past::refreshed_some(context, &project.audit(), index::REFRESHED_MAX) else { return };
     let reader = Reader::new(&project.audit());
     for Span { lane, first, last } in lookup.outcomes_of("model.infer", RECALLED_MAX).unwrap_or_default() {
         let Ok(piece) = reader.lane_since(lane, first) else { continue };

@@ -5,12 +5,12 @@
 //! may write.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use regent_ledger::Digest;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::codes;
@@ -42,7 +42,7 @@ impl Controls {
             let text = read_own(path)?;
             // A manifest that can't be read refers to nothing here; loading it reports its mistakes.
             for (_, file) in manifests::referred(path, &text).unwrap_or_default() {
-                texts.insert(file.clone(), read_file(&file)?);
+                texts.insert(file.clone(), read_own(&file)?);
             }
             texts.insert(path.clone(), text);
         }
@@ -96,7 +96,7 @@ pub(crate) fn demand_folders(project: &Project) -> Result<(), Failure> {
         match rustix::fs::open(&path, flags, Mode::empty()) {
             Ok(_) | Err(Errno::NOENT) => {}
             // A plain file leads nowhere; whoever needs the folder reports it.
-            Err(Errno::NOTDIR) if !path.is_symlink() => return Ok(()),
+            Err(Errno::NOTDIR) if !path.is_symlink() => {}
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let message = format!("`{}` is a link; Regent keeps its own files there", path.display());
                 return Err(Failure::new(codes::FOLDER_LINKED, message).help(format!(
@@ -111,7 +111,7 @@ pub(crate) fn demand_folders(project: &Project) -> Result<(), Failure> {
 
 /// Reads a policy or settings file of the user's own: text, in a regular file, and of a size that such files have. A link is followed.
 pub(crate) fn read_file(path: &Path) -> Result<String, Failure> {
-    read_text(path, OFlags::empty())
+    read_text(path, Links::Followed)
 }
 
 /// The same, if there is one. Only "does not exist" means absent.
@@ -119,22 +119,35 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, Failure> {
     if paths::may_exist(path) { read_file(path).map(Some) } else { Ok(None) }
 }
 
-/// The same of a project, where no link is followed.
+/// The same of a project, where no link is followed, neither the file's own name nor a folder above it.
 fn read_own(path: &Path) -> Result<String, Failure> {
-    match std::fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_symlink() => {
-            let message =
-                format!("`{}` is a link; a control file of a project has to be a plain file", path.display());
+    match read_text(path, Links::Refused) {
+        Err(failure) if failure.code == codes::FOLDER_LINKED.id => {
+            let message = format!(
+                "`{}` is or lies behind a link; a project's control files have to be plain files",
+                path.display()
+            );
             Err(Failure::new(codes::FOLDER_LINKED, message)
-                .help("replace the link by a copy of the file, or remove it"))
+                .help("replace the link by a copy of what it leads to, or remove it"))
         }
-        Ok(_) | Err(_) => read_text(path, OFlags::NOFOLLOW),
+        read => read,
     }
 }
 
-fn read_text(path: &Path, flags: OFlags) -> Result<String, Failure> {
-    let bytes = read_bounded(path, flags, FILE_BYTES_MAX).map_err(|error| {
-        if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) {
+/// What becomes of links on the way to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// The user's own files may be anywhere.
+    Followed,
+    /// A project's may not: a clone brings its links along.
+    Refused,
+}
+
+fn read_text(path: &Path, links: Links) -> Result<String, Failure> {
+    let bytes = read_bounded(path, links, FILE_BYTES_MAX).map_err(|error| {
+        if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+            Failure::new(codes::FOLDER_LINKED, format!("`{}`: {error}", path.display()))
+        } else if matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput) {
             Failure::new(codes::POLICY_INVALID, format!("`{}` {error}", path.display()))
         } else {
             Failure::io("read", path, &error)
@@ -150,9 +163,13 @@ fn read_text(path: &Path, flags: OFlags) -> Result<String, Failure> {
 }
 
 /// Reads a regular file up to a size. Devices and pipes have no size, and reading them may never end.
-pub(crate) fn read_bounded(path: &Path, flags: OFlags, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+pub(crate) fn read_bounded(path: &Path, links: Links, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = match links {
+        Links::Followed => ResolveFlags::empty(),
+        Links::Refused => ResolveFlags::NO_SYMLINKS,
+    };
+    let file = File::from(rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
     }

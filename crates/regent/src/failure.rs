@@ -162,7 +162,7 @@ impl From<Fault> for Failure {
             }
             Fault::Unrecorded { intent, .. } => {
                 let help = format!(
-                    "don't repeat it: it was done; check the result yourself. `regent audit show {}/{}` shows what it was, and the next start settles the record",
+                    "don't repeat it before you have checked what it did. `regent audit show {}/{}` shows what it was, and the next start settles the record",
                     intent.lane, intent.seq
                 );
                 Self::new(codes::OUTCOME_UNRECORDED, message)
@@ -300,7 +300,7 @@ mod tests {
         let intent = regent_ledger::Receipt { lane, seq: 7, hash: Digest::of(b"") };
         let happened = Failure::from(Fault::Unrecorded { intent, why: "no room".to_owned() });
         assert_eq!((happened.code.as_ref(), happened.exit), ("outcome.unrecorded", 16));
-        assert!(happened.message.contains("took effect"), "{}", happened.message);
+        assert!(happened.message.contains("was made"), "{}", happened.message);
         let help = happened.help.as_deref().unwrap();
         assert!(help.contains("don't repeat") && help.contains("/7"), "{help}");
         assert!(!help.contains("nothing was done"), "{help}");

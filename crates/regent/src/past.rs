@@ -149,11 +149,16 @@ fn meant(id: &str, alike: &[String]) -> Result<TaskId, Failure> {
 
 /// A ledger's index, up to date.
 pub(crate) fn refreshed(context: &Context, folder: &Path) -> Result<Lookup, Failure> {
+    refreshed_some(context, folder, u64::MAX)
+}
+
+/// The same where it is enough to be nearly up to date: so many entries are indexed at most.
+pub(crate) fn refreshed_some(context: &Context, folder: &Path, count_max: u64) -> Result<Lookup, Failure> {
     let folder = folder.canonicalize().map_err(|error| Failure::io("enter", folder, &error))?;
     let path = context.paths.lookup(&folder);
     make_private(path.parent().unwrap_or(Path::new(".")))?;
     let mut lookup = Lookup::open(&path).map_err(|error| failed(&error))?;
-    lookup.refresh(&Reader::new(&folder)).map_err(|error| failed(&error))?;
+    lookup.refresh_some(&Reader::new(&folder), count_max).map_err(|error| failed(&error))?;
     Ok(lookup)
 }
 

@@ -74,7 +74,7 @@ impl Paths {
         };
         let own = [&self.config, &self.data, &self.state, &self.runtime].map(PathBuf::clone);
         // The environment can name any home; the system's own record names the one that has the user's files.
-        if let Some(home) = recorded_home().filter(|home| may_exist(home)) {
+        if let Some(home) = recorded_home()?.filter(|home| may_exist(home)) {
             OwnFolders::resolve([], Some(home))
                 .and_then(|homes| homes.check(&project.root))
                 .map_err(refused)?;
@@ -240,15 +240,19 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> Result<(), Failure> 
 }
 
 /// The home folder that `/etc/passwd` has for this user, if it is one of their own.
-fn recorded_home() -> Option<PathBuf> {
-    let uid = rustix::process::getuid().as_raw();
-    let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-    let home = passwd.lines().find_map(|line| {
+fn recorded_home() -> Result<Option<PathBuf>, Failure> {
+    let (uid, path) = (rustix::process::getuid().as_raw(), Path::new("/etc/passwd"));
+    let passwd = match std::fs::read(path) {
+        Ok(passwd) => passwd,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Failure::io("read", path, &error)),
+    };
+    let home = String::from_utf8_lossy(&passwd).lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
         let [_, _, id, _, _, home, ..] = fields.as_slice() else { return None };
         (id.parse() == Ok(uid)).then(|| PathBuf::from(home))
     });
-    home.filter(|home| home.is_absolute() && home.parent().is_some())
+    Ok(home.filter(|home| home.is_absolute() && home.parent().is_some()))
 }
 
 fn absolute(name: &str) -> Option<PathBuf> {

@@ -204,7 +204,7 @@ impl<'a> Agent<'a> {
     async fn turn(&mut self, turn: u32) -> Result<Option<String>, Stop> {
         let step = format!("{turn}/think");
         self.door.events().tell(Event::Turn { step: self.door.name_of(&step) });
-        let (mut completion, retold) = self.think(&step).await?;
+        let (mut completion, replayed) = self.think(&step).await?;
         name_calls(&mut completion.message.calls, turn);
         let (table, asked) = (completion.redacted, completion.message.calls.clone());
         let message = restored_message(completion.message, &table);
@@ -225,7 +225,7 @@ impl<'a> Agent<'a> {
             return Ok(Some(answer_in(&only.args)));
         }
         self.stuck = false;
-        self.look_for_circles(&message.calls, retold).await?;
+        self.look_for_circles(&message.calls, replayed).await?;
         let (answers, changed) = self.act(turn, (&asked, &message.calls), &table).await?;
         if changed {
             self.door.milestone(&format!("{turn}")).await;
@@ -268,12 +268,12 @@ impl<'a> Agent<'a> {
     }
 
     /// The first circle brings the signal and a word to the model; a second one is the end.
-    async fn look_for_circles(&mut self, uses: &[ToolUse], retold: bool) -> Result<(), Stop> {
+    async fn look_for_circles(&mut self, uses: &[ToolUse], replayed: bool) -> Result<(), Stop> {
         let calls: Vec<ToolCall> = uses.iter().map(call_of).collect();
         let times = usize::try_from(self.work.limits.circles_max).unwrap_or(usize::MAX);
         let Some(length) = self.circles.turn(&calls, times) else { return Ok(()) };
         let why = format!("the same {length} turns, {times} times over");
-        if !retold && let Some(agent) = self.door.who().agent_id() {
+        if !replayed && let Some(agent) = self.door.who().agent_id() {
             self.door.kernel().raise(self.door.owner(), agent, Signal::Loop, &why).await?;
         }
         if self.warned {
@@ -333,7 +333,7 @@ pub(crate) async fn infer(
     inference: Inference,
     tries_max: u32,
 ) -> Result<(Completion, bool), Stop> {
-    let (heard, retold) = door.persist(step, Op::Infer(inference), Patience::Failures(tries_max)).await?;
+    let (heard, replayed) = door.persist(step, Op::Infer(inference), Patience::Failures(tries_max)).await?;
     let outcome = match heard {
         Heard::Done(outcome) => outcome,
         Heard::Denied(denial) if denial.reason.code == "agent.ended" => return Err(Stop::Ended),
@@ -359,7 +359,7 @@ pub(crate) async fn infer(
         return Err(Stop::Model("it was cut by the limit on output".to_owned()));
     }
     let completion = serde_json::from_slice(outcome.output.bytes());
-    completion.map(|completion| (completion, retold)).map_err(|error| Stop::Model(error.to_string()))
+    completion.map(|completion| (completion, replayed)).map_err(|error| Stop::Model(error.to_string()))
 }
 
 fn finish_offer() -> Offer {

@@ -121,7 +121,7 @@ pub(crate) struct Run {
     pub(crate) wish: watch::Receiver<Wish>,
     pub(crate) events: Events,
     pub(crate) budget: Budget,
-    /// Where the ledger stood when the run began: what is older is retold.
+    /// Where the ledger stood when the run began: what is older is replayed.
     pub(crate) began: (String, u64),
     /// What the task has used: what the ledger said when the run began, and what was done since.
     pub(crate) used: Mutex<Used>,
@@ -269,7 +269,7 @@ impl Door {
         }
     }
 
-    /// Whether calls are only retold.
+    /// Whether calls are only replayed.
     pub fn is_replay(&self) -> bool {
         self.run.recorded.is_some()
     }
@@ -280,7 +280,7 @@ impl Door {
     }
 
     /// The same for what may pass: a "not now" of an earlier run is tried again under the step's next name, and one of now as often
-    /// as there is patience for it, after a pause. Says also whether the answer was only retold.
+    /// as there is patience for it, after a pause. Says also whether the answer was only replayed.
     pub async fn persist(&self, step: &str, op: Op, patience: Patience) -> Result<(Heard, bool), Stop> {
         let mut now = 0_u32;
         let mut last = None;
@@ -292,10 +292,10 @@ impl Door {
             {
                 break;
             }
-            let (heard, retold) = self.call_and_tell(&name, op.clone()).await?;
-            let Some(passing) = passing(&heard, patience) else { return Ok((heard, retold)) };
-            last = Some((heard, retold));
-            if retold {
+            let (heard, replayed) = self.call_and_tell(&name, op.clone()).await?;
+            let Some(passing) = passing(&heard, patience) else { return Ok((heard, replayed)) };
+            last = Some((heard, replayed));
+            if replayed {
                 continue;
             }
             now = now.saturating_add(1);
@@ -327,14 +327,14 @@ impl Door {
 
     async fn call_and_tell(&self, step: &str, op: Op) -> Result<(Heard, bool), Stop> {
         let name = self.name_of(step);
-        let (heard, retold) = self.make(&name, op).await?;
-        // What is retold was counted when the run began, or is another task's.
-        if let (Heard::Done(outcome), false) = (&heard, retold) {
+        let (heard, replayed) = self.make(&name, op).await?;
+        // What is replayed was counted when the run began, or is another task's.
+        if let (Heard::Done(outcome), false) = (&heard, replayed) {
             self.run.charge(Used { spent: outcome.spent, calls: 1, questions: 0 });
         }
         let (word, text) = told(&heard);
-        self.run.events.tell(Event::Verdict { step: name, word, text, retold });
-        Ok((heard, retold))
+        self.run.events.tell(Event::Verdict { step: name, word, text, replayed });
+        Ok((heard, replayed))
     }
 
     async fn make(&self, name: &str, op: Op) -> Result<(Heard, bool), Stop> {
@@ -349,15 +349,15 @@ impl Door {
         for _ in 0..ASKED_TIMES_MAX {
             let ticket = match self.run.kernel.syscall(&who, op.clone()).await {
                 Ok(Reply::Done(outcome)) => {
-                    let retold = self.is_older(&outcome.intent.lane.to_string(), outcome.intent.seq);
-                    return Ok((Heard::Done(outcome), retold));
+                    let replayed = self.is_older(&outcome.intent.lane.to_string(), outcome.intent.seq);
+                    return Ok((Heard::Done(outcome), replayed));
                 }
                 Ok(Reply::Denied(denial)) => {
-                    let retold = self.is_older(&denial.intent.lane.to_string(), denial.intent.seq);
-                    if !retold {
+                    let replayed = self.is_older(&denial.intent.lane.to_string(), denial.intent.seq);
+                    if !replayed {
                         self.carry_on(&denial.reason).await?;
                     }
-                    return Ok((Heard::Denied(denial), retold));
+                    return Ok((Heard::Denied(denial), replayed));
                 }
                 Err(fault) => return broke(fault).map(|message| (Heard::Broke(message), false)),
                 Ok(Reply::Pending(ticket)) => ticket,

@@ -61,7 +61,7 @@ pub enum Event {
         /// The reason or the output, shortened.
         text: String,
         /// It was answered from the ledger.
-        retold: bool,
+        replayed: bool,
     },
     /// A person is asked.
     Asked {

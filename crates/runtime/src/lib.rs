@@ -17,7 +17,7 @@
 //! ```
 //!
 //! When [`Runtime::run`] returns, the task is in the ledger. Kill the process at any moment; [`Runtime::resume`] goes on, and nothing with an
-//! effect is done twice: the program runs again from the start, and calls that have an end in the ledger are retold, not made.
+//! effect is done twice: the program runs again from the start, and calls that have an end in the ledger are replayed, not made.
 //! [`Runtime::fork`] shares the steps before a turn and goes on with another model, [`Runtime::replay`] runs a task from the ledger
 //! alone, [`Runtime::diff`] shows where two runs part.
 //!

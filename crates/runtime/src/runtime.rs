@@ -183,7 +183,7 @@ impl TaskHandle {
 pub struct Replayed {
     /// The answer that it led to.
     pub answer: Answer,
-    /// How many steps were retold.
+    /// How many steps were replayed.
     pub steps: usize,
     /// The answer is the recorded one. That each prompt and call is, byte for byte, is what the kernel checks at every step.
     pub same: bool,
@@ -237,7 +237,7 @@ impl Runtime {
         Ok(first_question(&self.0.options.craft, &self.0.work(&record), &model)?)
     }
 
-    /// Goes on with a task: what was done is retold, the rest is done.
+    /// Goes on with a task: what was done is replayed, the rest is done.
     pub async fn resume(&self, task: &TaskId) -> Result<TaskHandle, TaskError> {
         let view = self.task(task)?;
         if view.state.is_over() {

@@ -2,7 +2,7 @@
 //!
 //! A task is a program over system calls. Everything about it is in the ledger: what it is (its *record*), each call it made with
 //! what came of it, and each state it was in. There is no other file: resuming a task reads the ledger and runs the program again,
-//! and calls that have an end are retold instead of made.
+//! and calls that have an end are replayed instead of made.
 
 mod diff;
 mod spec;

@@ -1,7 +1,7 @@
 //! Sub-agents: work that is given to a child, which has no more power than its parent and answers through a pipe.
 //!
 //! Starting the child, the pipe and its end belong to one run of the program and are no steps: a resumed task starts the child anew, and
-//! the child's own steps, which lie below its prefix, are retold.
+//! the child's own steps, which lie below its prefix, are replayed.
 
 use regent_kernel::{AgentId, Budget, Op, Outcome, PipeId, PipeSpec, SpawnSpec, Status};
 use serde_json::{Value, json};

@@ -25,8 +25,12 @@ pub struct Ended {
     pub refused: Vec<PathBuf>,
     /// Names that policy asks about or denies to `fs.write`, which it tried to make or write: relative to the workspace, the first few.
     pub refused_by_policy: Vec<PathBuf>,
+    /// Folders that it could not move in one piece because they could not be searched: the first few.
+    pub refused_unsearched: Vec<PathBuf>,
     /// How many more there were.
     pub refused_more: u64,
+    /// How long its calls waited for other sandboxes of this user, in whole seconds of each wait.
+    pub waited_ms: u64,
     /// Processor time of the whole run.
     pub cpu_ms: u64,
     /// Largest resident size of any one of its processes.

@@ -26,6 +26,7 @@ use crate::run::run_payload;
 use crate::spec::{
     DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount, git_environment,
 };
+use crate::supervise::{SEARCH_TIME_MAX, SEARCHED_MAX};
 use crate::terminal::Terminal;
 
 /// How often a launch is begun again when the workspace changes while it is looked at.
@@ -363,7 +364,9 @@ fn receipt(ended: &Ended) -> Value {
             "planted": ended.planted,
             "refused": ended.refused,
             "refused_by_policy": ended.refused_by_policy,
+            "refused_unsearched": ended.refused_unsearched,
             "refused_more": ended.refused_more,
+            "waited_ms": ended.waited_ms,
             "cpu_ms": ended.cpu_ms,
             "rss_bytes_peak": ended.rss_bytes_peak,
             "wall_ms": ended.wall_ms,
@@ -376,7 +379,9 @@ fn receipt(ended: &Ended) -> Value {
 
 fn failure(ended: &Ended) -> Option<(&'static str, String)> {
     match (ended.why, ended.status) {
-        (EndedBy::WallClock, _) => Some(("process.timeout", "it was killed: its time was over".to_owned())),
+        (EndedBy::WallClock, _) => {
+            Some(("process.timeout", format!("it was killed: its time was over{}", waited(ended))))
+        }
         (EndedBy::OutputCap, _) => Some(("process.output", "it was killed: it wrote too much".to_owned())),
         (EndedBy::Killed, _) => Some(("process.killed", "it was killed: the call was cancelled".to_owned())),
         (EndedBy::Memory, _) => Some(("process.memory", "it ran out of memory".to_owned())),
@@ -403,10 +408,26 @@ fn refused(ended: &Ended) -> String {
             "; policy asks about or denies writing {files}: programs can't write these, call `fs.write` for each"
         );
     }
+    if !ended.refused_unsearched.is_empty() {
+        let (files, time_s) = (list(&ended.refused_unsearched), SEARCH_TIME_MAX.as_secs());
+        text += &format!(
+            "; {files} could not be moved in one piece, because it could not be searched for guarded files within {SEARCHED_MAX} entries and {time_s} s: copy it and remove the original"
+        );
+    }
     if ended.refused_more > 0 {
         text += &format!("; and {} more", ended.refused_more);
     }
-    text
+    text + &waited(ended)
+}
+
+/// That a program was slow because others were at work.
+fn waited(ended: &Ended) -> String {
+    match ended.waited_ms / 1000 {
+        0 => String::new(),
+        waited_s => format!(
+            "; it waited {waited_s} s for another Regent process of yours that looks at a large workspace or is stopped"
+        ),
+    }
 }
 
 fn names<'a>(paths: impl Iterator<Item = &'a Path>) -> String {

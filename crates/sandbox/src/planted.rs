@@ -206,6 +206,35 @@ mod tests {
         found.iter().map(|one| one.path.strip_prefix(host).unwrap().to_path_buf()).collect()
     }
 
+    /// Root can list every folder, so the thread that looks gives up what makes it root. Only root can make such a folder.
+    #[test]
+    fn somebody_elses_closed_folder_is_no_breach() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let host = folder.path().canonicalize().unwrap();
+        let theirs = host.join("pgdata");
+        std::fs::create_dir(&theirs).unwrap();
+        std::fs::set_permissions(&theirs, PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(999), Some(999)).unwrap();
+        let look = move || {
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            assert!(std::fs::read_dir(host.join("pgdata")).is_err());
+            let mount = WorkspaceMount::new(&host, true);
+            let mut survey = Survey::by_list(&mount).unwrap();
+            assert_eq!(survey.blanks.len(), 1, "it is blank as a whole");
+            std::fs::write(host.join("made"), "").unwrap();
+            assert!(after(&mount, &survey).is_empty());
+            // As if it had been made during the run.
+            survey.opaque.clear();
+            assert!(after(&mount, &survey).is_empty());
+        };
+        std::thread::spawn(look).join().unwrap();
+    }
+
     #[test]
     fn c1_what_appears_is_moved_aside_at_any_depth_also_out_of_closed_folders() {
         let folder = tempfile::tempdir().unwrap();

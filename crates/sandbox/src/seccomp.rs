@@ -187,6 +187,9 @@ const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 /// `fcntl` commands with which a descriptor signals, watches or delays other processes of the host: `F_SETOWN`, `F_SETSIG`,
 /// `F_SETOWN_EX`, `F_SETLEASE`, `F_NOTIFY`.
 const REACHES_OTHERS: &[u32] = &[8, 10, 15, 1024, 1026];
+/// Of these, the ones that work across namespaces: `F_SETLEASE` and `F_NOTIFY`. With a lease on a file of the workspace a program delays
+/// whoever opens it, the user's editor and Regent included, by up to 45 s each time.
+const DELAYS_OTHERS: &[u32] = &[1024, 1026];
 /// As [`TERMINAL_INJECTION`]; `FIOSETOWN` and `SIOCSPGRP`, which do what `F_SETOWN` does; and `FS_IOC_SETFLAGS` (64-bit and 32-bit),
 /// `FS_IOC_FSSETXATTR` and `FS_IOC_SETVERSION`, which change a file's attributes by a descriptor that is open for reading.
 const REFUSED_REQUESTS_BARE: &[u32] =
@@ -217,10 +220,12 @@ fn checked(profile: Profile) -> Vec<(c_long, Answer)> {
         Check::OneOf { argument: 1, mask: SOCKET_TYPE_MASK, values: SOCKET_TYPES },
         Check::OneOf { argument: 2, mask: ALL_BITS, values: PROTOCOLS },
     ]);
+    let fcntl = Answer::Checked(vec![Check::NoneOf { argument: 1, values: DELAYS_OTHERS }]);
     match profile {
-        Profile::Full => rules.push((libc::SYS_socket, socket)),
+        Profile::Full => rules.extend([(libc::SYS_socket, socket), (libc::SYS_fcntl, fcntl)]),
         Profile::Watched => rules.extend([
             (libc::SYS_socket, socket),
+            (libc::SYS_fcntl, fcntl),
             (libc::SYS_memfd_create, Answer::Errno(EPERM)),
             (
                 libc::SYS_shmget,

@@ -111,8 +111,6 @@ pub struct WorkspaceMount {
     pub host: PathBuf,
     /// Whether the program may change it.
     pub writable: bool,
-    /// Further paths, relative to `host`, whose contents are not shown inside.
-    pub hidden: Vec<PathBuf>,
     /// What was found in it by whoever knows what the program may read. `None`: it is looked at when the program starts, and what
     /// the list of guarded places calls secret is hidden.
     pub survey: Option<Arc<Survey>>,
@@ -121,7 +119,7 @@ pub struct WorkspaceMount {
 impl WorkspaceMount {
     /// A folder in which the guarded places ([`regent_guard`]) can't be written or made, and secrets aren't shown.
     pub fn new(host: impl Into<PathBuf>, writable: bool) -> Self {
-        Self { host: host.into(), writable, hidden: Vec::new(), survey: None }
+        Self { host: host.into(), writable, survey: None }
     }
 }
 

@@ -17,6 +17,7 @@ mod order;
 mod perform;
 mod policy;
 mod request;
+mod search;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,6 +40,7 @@ use crate::sys::notify::{self, Notice};
 use crate::writes::WriteRule;
 pub(crate) use order::order;
 use policy::Refusal;
+pub(crate) use search::{SEARCH_TIME_MAX, SEARCHED_MAX};
 
 /// How often calls that would block us are tried again, and how many of them at once.
 const RETRY: Duration = Duration::from_millis(2);
@@ -47,6 +49,10 @@ const RETRIES_MAX: usize = 16;
 const RETRY_SHARE: u32 = 9;
 /// Refused names that the receipt lists.
 const REFUSED_MAX: usize = 16;
+/// How long a call waits for other sandboxes before it is looked whether its caller is still there.
+const TURN_WAIT: Duration = Duration::from_secs(1);
+/// After a turn that took longer, a run leaves the lock to others for as long as it had it.
+const LONG_TURN: Duration = Duration::from_millis(2);
 const STACK_BYTES: usize = 256 * 1024;
 
 /// What the supervisor of a run has to know about it.
@@ -71,8 +77,12 @@ pub(crate) struct Refused {
     pub paths: Vec<PathBuf>,
     /// Those that policy asks about or denies to `fs.write`, relative to the workspace.
     pub by_policy: Vec<PathBuf>,
+    /// Folders that were too large to be searched before they were moved.
+    pub unsearched: Vec<PathBuf>,
     /// Those beyond the ones listed.
     pub more: u64,
+    /// How long calls waited for other sandboxes, if one waited longer than usual.
+    pub waited: Duration,
 }
 
 /// The running supervisor. It ends by itself when the last process of the sandbox is gone.
@@ -115,8 +125,15 @@ fn serve(channel: UnixStream, ground: Ground, refused: Arc<Mutex<Refused>>) {
         return;
     }
     notify::take_turns(listener.as_fd());
-    let desk =
-        Desk { listener, ground, refused, root: None, mounts: HashMap::new(), waiting: VecDeque::new() };
+    let desk = Desk {
+        listener,
+        ground,
+        refused,
+        root: None,
+        mounts: HashMap::new(),
+        waiting: VecDeque::new(),
+        rests_until: Instant::now(),
+    };
     desk.run();
 }
 
@@ -153,6 +170,8 @@ struct Desk {
     mounts: HashMap<u64, bool>,
     /// Calls that would block.
     waiting: VecDeque<Notice>,
+    /// Until then others have the lock to themselves.
+    rests_until: Instant,
 }
 
 impl Desk {
@@ -195,12 +214,7 @@ impl Desk {
     }
 
     fn take(&mut self, notice: Notice) {
-        let done = {
-            match order() {
-                Ok(_one_at_a_time) => self.perform(&notice),
-                Err(_) => Err(Errno::ACCESS),
-            }
-        };
+        let Some(done) = self.in_order(&notice) else { return };
         let listener = self.listener.as_fd();
         let result = match done {
             Ok(Done::Value(value)) => Ok(value),
@@ -221,13 +235,42 @@ impl Desk {
         notify::answer(listener, notice.id, result).ok();
     }
 
+    /// Performs a call when it is its turn. `None`: whoever called has died meanwhile.
+    fn in_order(&mut self, notice: &Notice) -> Option<Result<Done, Errno>> {
+        // The lock has no queue: a program that has folders searched all the time would leave nothing to others.
+        std::thread::sleep(self.rests_until.saturating_duration_since(Instant::now()));
+        loop {
+            match order(TURN_WAIT) {
+                Ok(_one_at_a_time) => {
+                    let began = Instant::now();
+                    let done = self.perform(notice);
+                    if began.elapsed() > LONG_TURN {
+                        self.rests_until = Instant::now() + began.elapsed();
+                    }
+                    return Some(done);
+                }
+                // Another process looks at a large workspace, or was stopped. To refuse would break a program that has done nothing
+                // wrong; the run's own time limit ends the wait, and its failure says what was waited for.
+                Err(Errno::WOULDBLOCK) => {
+                    self.refused.lock().unwrap_or_else(PoisonError::into_inner).waited += TURN_WAIT;
+                }
+                Err(_) => return Some(Err(Errno::ACCESS)),
+            }
+            if !notify::is_waiting(self.listener.as_fd(), notice.id) {
+                return None;
+            }
+        }
+    }
+
     /// Keeps a refused name for the receipt.
     fn note(&self, refusal: Refusal) -> Errno {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let Refused { paths, by_policy, more } = &mut *refused;
-        let (list, path) = match refusal {
-            Refusal::Guarded(path) => (paths, path),
-            Refusal::Policy(path) => (by_policy, path),
+        let Refused { paths, by_policy, unsearched, more, .. } = &mut *refused;
+        let (list, path, errno) = match refusal {
+            Refusal::Guarded(path) => (paths, path, Errno::ACCESS),
+            Refusal::Policy(path) => (by_policy, path, Errno::ACCESS),
+            // As overlay file systems answer for a folder that can't be renamed as one: `mv` copies it then, file by file.
+            Refusal::Unsearched(path) => (unsearched, path, Errno::XDEV),
         };
         if !list.contains(&path) {
             if list.len() < REFUSED_MAX {
@@ -236,6 +279,6 @@ impl Desk {
                 *more = more.saturating_add(1);
             }
         }
-        Errno::ACCESS
+        errno
     }
 }

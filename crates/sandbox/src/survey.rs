@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use regent_guard::{Kinds, kinds_of};
 use rustix::io::Errno;
@@ -29,6 +30,12 @@ pub(crate) use walk::alternates;
 
 /// Pins and blanks together: each is a few system calls of a launch.
 const MOUNTS_MAX: usize = 8192;
+/// How long files are judged while every other sandbox of this user waits.
+const JUDGED_LOCKED_MAX: Duration = Duration::from_millis(200);
+/// Looks at a workspace whose files keep changing. In the last one everything is judged under the lock.
+const ROUNDS_MAX: u32 = 5;
+/// As long as another process may take to list a very large workspace.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What was found in a workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,6 +54,22 @@ pub struct Survey {
     pub(crate) opaque: HashSet<PathBuf>,
     /// Links in git directories, which git would write through.
     pub(crate) git_links: HashSet<PathBuf>,
+    /// Policy lets nothing in it be written.
+    pub(crate) is_read_only: bool,
+}
+
+/// What a program may do with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileUse {
+    /// Whether it may be read.
+    pub read: bool,
+    /// Whether it may be written.
+    pub write: bool,
+}
+
+impl FileUse {
+    /// Both.
+    pub const ALL: Self = Self { read: true, write: true };
 }
 
 /// A path that can't be renamed or removed, and if `read_only` not be written either.
@@ -89,32 +112,68 @@ pub(crate) struct Folder {
 }
 
 impl Survey {
-    /// Looks at a workspace. `may_read` says of a file, by its path in the workspace, whether the program may have it.
+    /// Looks at a workspace. `judge` says of a file, by its path in the workspace, what the program may do with it.
     ///
     /// # Errors
     /// When a folder can't be looked at, or more has to be mounted than can be.
     pub fn take(
         mount: &WorkspaceMount,
-        may_read: &mut dyn FnMut(&str) -> bool,
+        judge: &mut dyn FnMut(&str) -> FileUse,
     ) -> Result<Self, SandboxError> {
         view::mountable(&mount.host)?;
-        // No program moves a folder meanwhile from where we look later to where we have looked already.
-        let _order = supervise::order().map_err(SandboxError::host("waiting for other sandboxes"))?;
-        let (root, mut survey) = match walk::walk(mount, may_read)? {
+        let mut known = HashMap::new();
+        for round in 1.. {
+            // No program moves a folder meanwhile from where we look later to where we have looked already.
+            let order = supervise::order(LOCK_WAIT_MAX).map_err(SandboxError::host(
+                "waiting 2 min for another Regent process that looks at a workspace",
+            ))?;
+            let began = Instant::now();
+            let mut unknown = Vec::new();
+            let survey = Self::take_once(mount, &mut |path| {
+                if let Some(said) = known.get(path) {
+                    return *said;
+                }
+                // Everybody waits for the lock. What can't be judged at once is judged without it, and then everything is listed again.
+                if round < ROUNDS_MAX && began.elapsed() > JUDGED_LOCKED_MAX {
+                    unknown.push(path.to_owned());
+                    return FileUse::ALL;
+                }
+                let said = judge(path);
+                known.insert(path.to_owned(), said);
+                said
+            })?;
+            drop(order);
+            if unknown.is_empty() {
+                return Ok(survey);
+            }
+            for path in unknown {
+                let said = judge(&path);
+                known.insert(path, said);
+            }
+        }
+        Err(SandboxError::Spec("the workspace can't be looked at".to_owned()))
+    }
+
+    fn take_once(
+        mount: &WorkspaceMount,
+        judge: &mut dyn FnMut(&str) -> FileUse,
+    ) -> Result<Self, SandboxError> {
+        let (root, mut survey, judged) = match walk::walk(mount, judge)? {
             Some(found) => found,
             // A file can be shown too; there is nothing in it.
             None => return Ok(Self::default()),
         };
-        survey.blanks.extend(links::named(mount)?);
         survey.tidy();
         survey.darken_to(MOUNTS_MAX);
+        survey.is_read_only = !judged.pin(&mut survey);
+        survey.tidy();
         survey.check_count(&mount.host)?;
         survey.settle(&mount.host, &root)?;
         Ok(survey)
     }
 
     /// Refuses more pins and blanks than can be mounted.
-    pub(crate) fn check_count(&self, host: &Path) -> Result<(), SandboxError> {
+    fn check_count(&self, host: &Path) -> Result<(), SandboxError> {
         let count = self.pins.len() + self.blanks.len();
         if count > MOUNTS_MAX {
             return Err(SandboxError::Spec(format!(
@@ -174,11 +233,14 @@ impl Survey {
 
     /// The same where no policy says what may be read: secrets by the list of guarded places are hidden.
     pub(crate) fn by_list(mount: &WorkspaceMount) -> Result<Self, SandboxError> {
-        Self::take(mount, &mut |path| !kinds_of(path).intersects(Kinds::UNREADABLE))
+        Self::take(mount, &mut |path| FileUse {
+            read: !kinds_of(path).intersects(Kinds::UNREADABLE),
+            write: true,
+        })
     }
 
     /// Every path once, outer paths before inner ones, and nothing below what is blank as a whole.
-    fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) {
         let depth = |path: &Path| path.components().count();
         self.pins.sort_by(|one, other| (depth(&one.path), &one.path).cmp(&(depth(&other.path), &other.path)));
         // Of two pins for one path the stricter one stays.

@@ -8,29 +8,49 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use regent_guard::{Creation, Kinds, creation};
+use regent_guard::is_git_folder;
+use regent_kernel::FileJudge;
 
 use crate::survey::{Pin, Survey};
 
 /// From so many files on, a folder that holds no file that may be written is pinned as a whole.
 const PINS_MAX: usize = 1024;
 
-type Judge = dyn FnMut(&str) -> bool + Send;
-
 /// Says of a path, relative to the workspace, whether the program may write it.
 #[derive(Clone)]
-pub struct WriteRule(Arc<Mutex<Option<Box<Judge>>>>);
+pub struct WriteRule(Arc<Mutex<Option<Rule>>>);
+
+struct Rule {
+    judge: FileJudge,
+    /// The way from the root that policy speaks of to the folder that the program works in.
+    prefix: String,
+}
 
 impl WriteRule {
-    /// A rule that asks `may_write`.
-    pub fn new(may_write: impl FnMut(&str) -> bool + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(may_write)))))
+    /// The rule of policy. `prefix` is the way from the workspace to the folder that the program works in.
+    pub(crate) fn new(judge: FileJudge, prefix: String) -> Self {
+        Self(Arc::new(Mutex::new(Some(Rule { judge, prefix }))))
     }
 
     /// Whether the program may write this. Never, once the rule is revoked.
     pub(crate) fn allows(&self, path: &Path) -> bool {
-        let mut judge = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        judge.as_mut().is_some_and(|judge| judge(&path.to_string_lossy()))
+        let mut rule = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Rule { judge, prefix }) = rule.as_mut() else { return false };
+        judge.allows(&format!("{prefix}{}", path.to_string_lossy()))
+    }
+
+    /// Whether there is anything that the program may not write.
+    pub(crate) fn may_refuse(&self) -> bool {
+        let rule = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rule.as_ref().is_none_or(|rule| rule.judge.may_refuse())
+    }
+
+    /// Paths below this one that a rule may be about because of where this one lies.
+    pub(crate) fn examples_below(&self, path: &Path) -> Vec<PathBuf> {
+        let rule = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Rule { judge, prefix }) = rule.as_ref() else { return Vec::new() };
+        let whole = judge.examples_below(&format!("{prefix}{}", path.to_string_lossy()));
+        whole.iter().filter_map(|path| path.strip_prefix(prefix.as_str())).map(PathBuf::from).collect()
     }
 
     /// The supervisor may live a little longer than its run, and must not keep the kernel alive by what the rule refers to.
@@ -58,10 +78,7 @@ impl Drop for Revoked {
 /// Whether a path is, or lies in, a `.git` folder. There the list of guarded places decides what programs write, not policy: a rule that
 /// denies the folder to `fs.write` must not keep git from working.
 pub(crate) fn is_in_git(path: &Path) -> bool {
-    path.components().any(|part| {
-        matches!(creation("", &part.as_os_str().to_string_lossy(), Kinds::UNWRITABLE),
-            Creation::Guarded(place) if place.pattern == "**/.git/**")
-    })
+    path.components().any(|part| is_git_folder(&part.as_os_str().to_string_lossy()))
 }
 
 /// The files of a workspace by what policy says to writing them.
@@ -85,8 +102,8 @@ impl Judged {
         }
     }
 
-    /// Pins what must not be written. `false`: nothing in the workspace may be.
-    pub(crate) fn pin(self, survey: &mut Survey, host: &Path) -> bool {
+    /// Pins what must not be written, and keeps it where it is. `false`: nothing in the workspace may be written.
+    pub(crate) fn pin(self, survey: &mut Survey) -> bool {
         let fold = self.refused.len() > PINS_MAX;
         let blank: HashSet<&Path> = survey.blanks.iter().map(|blank| blank.path.as_path()).collect();
         let known: HashSet<&Path> =
@@ -94,20 +111,19 @@ impl Judged {
         let covered =
             |path: &Path| path.ancestors().any(|above| blank.contains(above) || known.contains(above));
         let mut found = HashSet::new();
-        for path in self.refused.iter().filter(|path| !covered(path)) {
+        for path in &self.refused {
+            survey.guards.keep_for_policy(path);
+            if covered(path) {
+                continue;
+            }
             let closed = path.ancestors().take_while(|above| !self.open.contains(*above)).last();
             let pin = if fold { closed.unwrap_or(path) } else { path };
             if pin.as_os_str().is_empty() {
                 return false;
             }
-            // A link is no mount point; the file that it leads to is judged by its own name.
-            if !host.join(pin).is_symlink() {
-                found.insert(pin.to_path_buf());
-            }
+            found.insert(pin.to_path_buf());
         }
         survey.pins.extend(found.into_iter().map(|path| Pin::new(path, true)));
-        // Outer ones first.
-        survey.pins.sort_by_cached_key(|pin| (pin.path.components().count(), pin.path.clone()));
         true
     }
 }
@@ -121,7 +137,8 @@ mod tests {
         refused.iter().for_each(|path| judged.add(Path::new(path), false));
         allowed.iter().for_each(|path| judged.add(Path::new(path), true));
         let mut survey = Survey::default();
-        let writable = judged.pin(&mut survey, Path::new("/nowhere"));
+        let writable = judged.pin(&mut survey);
+        survey.tidy();
         writable.then(|| survey.pins.iter().map(|pin| pin.path.display().to_string()).collect())
     }
 
@@ -137,9 +154,7 @@ mod tests {
 
     #[test]
     fn a_revoked_rule_allows_nothing() {
-        let rule = WriteRule::new(|_| true);
-        assert!(rule.allows(Path::new("a")));
-        drop(rule.revoke_when_dropped());
-        assert!(!rule.allows(Path::new("a")));
+        let revoked = WriteRule(Arc::new(Mutex::new(None)));
+        assert!(!revoked.allows(Path::new("a")) && revoked.may_refuse());
     }
 }

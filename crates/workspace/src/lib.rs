@@ -15,6 +15,7 @@ mod content;
 mod error;
 mod files;
 mod own;
+mod spellings;
 mod walk;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,6 +30,7 @@ pub use content::{NamedEntry, NamedFile, TreeError};
 pub use error::PathError;
 pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
 pub use own::{Overlap, OwnFolders};
+pub use spellings::Spellings;
 
 /// The spelling of the workspace's own root.
 const ROOT: &str = ".";
@@ -124,9 +126,14 @@ impl Workspace {
     /// What is inside: relative, `/` between names, no dots, no links (`.` is the root itself). What is outside: absolute, no dots, no
     /// links. Names that don't exist yet are kept as they are. `~` and `%2e` mean nothing special.
     pub fn resolve(&self, text: &str) -> Result<String, PathError> {
+        self.resolved(text).map(|(spelling, _)| spelling)
+    }
+
+    /// The same, with the names that it had before each link on the way was followed.
+    fn resolved(&self, text: &str) -> Result<(String, Vec<String>), PathError> {
         check_text(text)?;
         match self.without_links(text) {
-            Some(spelling) => Ok(spelling),
+            Some(spelling) => Ok((spelling, Vec::new())),
             None => walk::resolve(&self.0, text),
         }
     }

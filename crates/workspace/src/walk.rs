@@ -30,6 +30,8 @@ struct Walk<'a> {
     /// The folder there.
     dir: OwnedFd,
     links: u8,
+    /// The spelling of the whole path at each link in the workspace, as if that were no link.
+    passed: Vec<Vec<u8>>,
     /// Names that may still be looked at.
     steps_left: usize,
 }
@@ -42,12 +44,16 @@ enum Step {
     Missing,
 }
 
-/// The spelling of a path, with every link followed. It is text without control characters.
-pub(super) fn resolve(held: &Held, text: &str) -> Result<String, PathError> {
+/// The spelling of a path, with every link followed, and what it was called before each of them was. Text without control characters.
+pub(super) fn resolve(held: &Held, text: &str) -> Result<(String, Vec<String>), PathError> {
     let mut walk = Walk::new(held, true, usize::MAX)?;
     walk.follow(text.as_bytes())?;
-    let spelling = String::from_utf8(walk.spelling()).map_err(|_| PathError::NotText)?;
-    check_text(&spelling).map(|()| spelling)
+    let text_of = |bytes: Vec<u8>| {
+        let spelling = String::from_utf8(bytes).map_err(|_| PathError::NotText)?;
+        check_text(&spelling).map(|()| spelling)
+    };
+    let passed = std::mem::take(&mut walk.passed);
+    Ok((text_of(walk.spelling())?, passed.into_iter().map(text_of).collect::<Result<_, _>>()?))
 }
 
 /// What a name leads to.
@@ -90,7 +96,8 @@ pub(super) fn locate(held: &Held, name: &[u8], steps_left: &mut usize) -> Result
 impl<'a> Walk<'a> {
     fn new(held: &'a Held, text_only: bool, steps_left: usize) -> Result<Self, PathError> {
         let dir = held.dir.try_clone().map_err(|error| PathError::of_io(&error))?;
-        Ok(Self { held, text_only, inside: true, names: Vec::new(), dir, links: 0, steps_left })
+        let (names, passed) = (Vec::new(), Vec::new());
+        Ok(Self { held, text_only, inside: true, names, dir, links: 0, passed, steps_left })
     }
 
     fn follow(&mut self, path: &[u8]) -> Result<(), PathError> {
@@ -113,6 +120,10 @@ impl<'a> Walk<'a> {
                     self.links += 1;
                     if self.links > LINKS_MAX {
                         return Err(PathError::Links);
+                    }
+                    // Outside, links are the machine's own and no rule's.
+                    if self.inside {
+                        self.passed.push(self.spelling_through(name, &left));
                     }
                     self.queue(&mut left, &target)?;
                 }
@@ -235,8 +246,26 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// The spelling of the path if this name, with the rest still to go, were no link.
+    fn spelling_through(&self, name: Vec<u8>, left: &[Vec<u8>]) -> Vec<u8> {
+        let mut names = self.names.clone();
+        names.push(name);
+        for next in left.iter().rev() {
+            match next.as_slice() {
+                b"." => {}
+                b".." => drop(names.pop()),
+                _name => names.push(next.clone()),
+            }
+        }
+        self.spelling_of(&names)
+    }
+
     fn spelling(&self) -> Vec<u8> {
-        let joined = self.names.join(&b'/');
+        self.spelling_of(&self.names)
+    }
+
+    fn spelling_of(&self, names: &[Vec<u8>]) -> Vec<u8> {
+        let joined = names.join(&b'/');
         match (self.inside, joined.is_empty()) {
             (true, true) => ROOT.into(),
             (true, false) => joined,

@@ -1,8 +1,8 @@
 //! What signals do to agents, and how agents end.
 //!
 //! An agent ends in two steps. It is marked first: from then on its calls are refused, and those that run are told to stop. It is
-//! over when the last of them has ended, process trees included; only then does `Wait` return. STOP holds back new calls only:
-//! what runs already, runs on.
+//! over when the last of them has ended, process trees included; only then does `Wait` return. STOP holds back new calls,
+//! and programs that run pause until CONT; guests of other tiers run on until their call ends.
 
 use std::sync::Arc;
 use std::time::Duration;

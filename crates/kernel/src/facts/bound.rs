@@ -3,6 +3,7 @@
 //! Where names are made at run time (`sh $X`) no list of files is complete. Such an approval is bound to the whole workspace as well: it is
 //! for one run, and any change before that run is another call.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use super::{Sheet, Target, refusal};
 use crate::call::{Call, CallDigest};
 use crate::catalogue::{ArgumentKind, Tool};
+use crate::principal::Principal;
 use crate::recovery::InDoubt;
 use crate::syscall::Fault;
 
@@ -115,6 +117,16 @@ impl Binding {
     }
 }
 
+/// Whom an approval is for: one agent with its key. An agent that resumes a task is a new one; there the task counts.
+fn standing(who: &Principal) -> Cow<'_, [String]> {
+    match who.step() {
+        Some(step) => {
+            Cow::Owned(vec![who.sponsor().to_owned(), format!("task:{}", step.task), who.name().to_owned()])
+        }
+        None => Cow::Borrowed(who.chain()),
+    }
+}
+
 impl Sheet {
     /// What has to be looked up to bind the final call.
     pub(crate) fn binding(&self) -> Binding {
@@ -128,19 +140,7 @@ impl Sheet {
         workspace: &Workspace,
         bound: &Bound,
     ) -> Result<CallDigest, Fault> {
-        let task: Vec<String>;
-        // An agent that resumes a task is a new one; what a person agreed to holds for the task.
-        let chain = match call.principal.step() {
-            Some(step) => {
-                task = vec![
-                    call.principal.sponsor().to_owned(),
-                    format!("task:{}", step.task),
-                    call.principal.name().to_owned(),
-                ];
-                &task
-            }
-            None => call.principal.chain(),
-        };
+        let chain = standing(&call.principal);
         let whole = json!({
             "args": self.args,
             "chain": chain,

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use regent_policy::Access;
-use regent_workspace::Workspace;
+use regent_workspace::{Spellings, Workspace};
 use serde_json::Value;
 use url::{Host, Url};
 
@@ -18,6 +18,13 @@ const PATH_BYTES_MAX: usize = 4_095;
 const TEXTS_MAX: usize = 4_096;
 /// Lists of arguments that a program may belong to.
 const LISTS_MAX: usize = 8;
+
+/// All names that a path goes by, if it can be followed.
+fn named(workspace: &Workspace, text: &str) -> Option<Vec<String>> {
+    let Spellings { real, mut others } = workspace.spellings(text).ok()?;
+    others.push(real);
+    Some(others)
+}
 
 impl Sheet {
     pub(super) fn mention(&mut self, workspace: &Workspace, tool: &Tool) {
@@ -49,11 +56,12 @@ impl Sheet {
 
     fn mention_path(&mut self, workspace: &Workspace, text: &str, accesses: &[Access]) {
         // A name that we can't follow is judged as it is written, and as a host spells it that takes `..` out before it looks.
-        let plain = || {
+        let paths = named(workspace, text).unwrap_or_else(|| {
             let plain = without_dots(workspace, text);
-            vec![text.to_owned(), workspace.resolve(&plain).unwrap_or(plain)]
-        };
-        let paths = workspace.resolve(text).map_or_else(|_| plain(), |path| vec![path]);
+            let mut paths = named(workspace, &plain).unwrap_or_else(|| vec![plain]);
+            paths.push(text.to_owned());
+            paths
+        });
         for path in paths {
             for access in accesses {
                 if let Some(reason) = rules::guarded_path(workspace, &path, *access) {

@@ -1,4 +1,4 @@
-//! Resuming a task is running it again: what was made is retold, what wasn't is made, what is in doubt is asked about.
+//! Resuming a task is running it again: what was made is replayed, what wasn't is made, what is in doubt is asked about.
 
 use regent_ledger::{CanonicalJson, Draft, Ledger, LedgerKey, Options};
 use regent_store::MemoryState;
@@ -66,7 +66,7 @@ fn done(reply: Result<Reply, Fault>) -> Outcome {
 }
 
 #[tokio::test]
-async fn what_was_made_is_retold_and_never_made_again() {
+async fn what_was_made_is_replayed_and_never_made_again() {
     let site = Site::new();
     let first = site.boot(OPEN, "one").await;
     let (a, b) = (done(site.call(&first, "0", "a").await), done(site.call(&first, "1", "b").await));
@@ -100,7 +100,7 @@ async fn another_call_at_a_step_is_a_fault() {
 }
 
 #[tokio::test]
-async fn a_no_is_retold_too_and_a_question_is_not() {
+async fn a_no_is_replayed_too_and_a_question_is_not() {
     let site = Site::new();
     let denied = "version: 1\nmode: permissive\nrules:\n  - { id: no-work, effect: deny, match: { tool: work }, reason: no work today, help: rest }\n";
     let first = site.boot(denied, "one").await;
@@ -235,7 +235,7 @@ async fn adv_097_a_person_can_say_no_to_a_repeat() {
 }
 
 #[tokio::test]
-async fn what_is_retold_is_seen_by_whoever_hears_it() {
+async fn what_is_replayed_is_seen_by_whoever_hears_it() {
     let site = Site::new();
     let mut seen = Vec::new();
     for session in ["one", "two"] {

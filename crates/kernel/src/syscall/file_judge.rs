@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regent_policy::{Access, Facts};
+use regent_policy::{Access, Facts, Policy};
 use serde_json::{Value, json};
 
 use super::Fault;
@@ -58,6 +58,7 @@ impl FileJudge {
         let session = sheet.slot.session;
         sheet.slot = Slot::default();
         sheet.slot.session = session;
+        sheet.resources = vec![Target::Path { path: ".".to_owned(), access }];
         Ok(Self { core: Arc::clone(core), call, sheet, access })
     }
 
@@ -72,14 +73,31 @@ impl FileJudge {
             self.sheet.args = json!({"path": path});
         }
         self.sheet.resources = vec![Target::Path { path: path.to_owned(), access: self.access }];
+        !self.each(|policy, facts| policy.hides(facts)).any(|hides| hides)
+    }
+
+    /// Whether there could be a path that isn't allowed.
+    pub fn may_refuse(&self) -> bool {
+        self.each(|policy, facts| policy.may_hide(facts)).any(|hides| hides)
+    }
+
+    /// Paths below this one that rules may be about because of where it lies. Whether they are allowed is a question of its own.
+    pub fn examples_below(&self, path: &str) -> Vec<String> {
+        self.each(|policy, facts| policy.examples_below(facts, path)).flatten().collect()
+    }
+
+    /// What policy says for the caller, and for every agent above it.
+    fn each<R>(&self, ask: impl Fn(&Policy, &Facts<'_>) -> R) -> impl Iterator<Item = R> {
         let Self { core, call, sheet, .. } = self;
-        !core.with_facts(call, sheet, |policy, facts| {
+        let said = core.with_facts(call, sheet, |policy, facts| {
             let above = call.principal.agents_above();
-            let hides_above = |above: &Principal| {
-                policy.hides(&Facts { caller: above.as_caller(core.agents.trust(above)), ..facts })
+            let of_above = |above: &Principal| {
+                ask(policy, &Facts { caller: above.as_caller(core.agents.trust(above)), ..facts })
             };
-            policy.hides(&facts) || above.into_iter().any(hides_above)
-        })
+            let said: Vec<R> = [ask(policy, &facts)].into_iter().chain(above.map(of_above)).collect();
+            said
+        });
+        said.into_iter()
     }
 }
 

@@ -38,7 +38,7 @@ impl Labelled {
     }
 
     /// What the ledger has kept, with the label that it was recorded under.
-    pub(crate) fn retold(bytes: Vec<u8>, label: Label) -> Self {
+    pub(crate) fn replayed(bytes: Vec<u8>, label: Label) -> Self {
         Self { bytes: Arc::new(bytes), label }
     }
 

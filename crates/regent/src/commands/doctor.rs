@@ -68,19 +68,19 @@ impl Check {
 
 pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
     let mut checks = checks::all(context).await;
-    let mut mended = Vec::new();
+    let mut fixed = Vec::new();
     if args.fix {
         let wanted: Vec<fix::Fix> = checks.iter().filter_map(|check| check.fix.clone()).collect();
         for fix in wanted {
-            mended.push(fix::apply(context, &fix)?);
+            fixed.push(fix::apply(context, &fix)?);
         }
-        if !mended.is_empty() {
+        if !fixed.is_empty() {
             checks = checks::all(context).await;
         }
     }
     let count = |health: Health| checks.iter().filter(|check| check.health == health).count();
     let (bad, less) = (count(Health::Bad), count(Health::Less));
-    let text = shown(context, &checks, &mended);
+    let text = shown(context, &checks, &fixed);
     let rows: Vec<_> = checks
         .iter()
         .map(|check| {
@@ -93,7 +93,7 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
         })
         .collect();
     let data =
-        json!({"checks": rows, "ok": count(Health::Good), "less": less, "failed": bad, "mended": mended});
+        json!({"checks": rows, "ok": count(Health::Good), "less": less, "failed": bad, "fixed": fixed});
     if bad == 0 {
         return Ok(Done::new(data, text));
     }
@@ -114,17 +114,17 @@ pub(crate) async fn run(context: &Context, args: &DoctorArgs) -> CommandResult {
             .data(data);
     let fixable = checks.iter().any(|check| check.fix.is_some());
     Err(if fixable {
-        failure.help("`regent doctor --fix` mends what can be mended without risk")
+        failure.help("`regent doctor --fix` fixes what can be fixed without risk")
     } else {
         failure
     })
 }
 
-fn shown(context: &Context, checks: &[Check], mended: &[String]) -> String {
+fn shown(context: &Context, checks: &[Check], fixed: &[String]) -> String {
     let screen = &context.screen;
     let mut text = String::new();
-    for line in mended {
-        text.push_str(&format!("{} {}\n", screen.good("mended"), term::inline(line)));
+    for line in fixed {
+        text.push_str(&format!("{} {}\n", screen.good("fixed"), term::inline(line)));
     }
     for check in checks {
         let mark = match check.health {

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use regent_policy::DEFAULT_POLICY;
-use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
-use crate::controls::{self, Controls};
+use crate::controls::{self, Controls, Links};
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done};
 use crate::paths::{self, Project};
@@ -209,7 +208,7 @@ fn local_servers() -> Vec<(&'static str, u16)> {
 
 /// The names of servers in an `.mcp.json`; nothing of it is started.
 fn mcp_servers(path: &Path) -> Option<Vec<String>> {
-    let bytes = controls::read_bounded(path, OFlags::NOFOLLOW, MCP_FILE_BYTES_MAX).ok()?;
+    let bytes = controls::read_bounded(path, Links::Refused, MCP_FILE_BYTES_MAX).ok()?;
     let value = regent_ledger::canonical::parse(&bytes).ok();
     let servers = value.as_ref().and_then(|value| value.get("mcpServers")).and_then(Value::as_object);
     Some(servers.map(|servers| servers.keys().cloned().collect()).unwrap_or_default())

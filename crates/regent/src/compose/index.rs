@@ -14,7 +14,7 @@ use regent_runtime::task::TaskIndex;
 use serde_json::Value;
 
 /// As many entries are indexed before a search; where the index lags behind, each use brings it that much further.
-const REFRESHED_MAX: u64 = 2_000;
+pub(crate) const REFRESHED_MAX: u64 = 2_000;
 
 /// The index of one ledger.
 #[derive(Debug)]
@@ -134,8 +134,8 @@ struct Steps {
     /// What lines to look for: those that name a task, and the outcomes of calls that have none yet.
     texts: Vec<String>,
     found: BTreeMap<(LaneId, u64), Entry>,
-    /// The places of the intents among them. An outcome nearly always lies in the lane of its intent, but need not.
-    intents: BTreeSet<u64>,
+    /// The places of the intents among them. An outcome nearly always lies in the lane of its intent; if not, it names the lane.
+    intents: BTreeSet<(LaneId, u64)>,
 }
 
 impl Steps {
@@ -161,18 +161,22 @@ impl Steps {
         if entry.kind == Kind::Intent && task_of(entry).is_some_and(|id| self.ids.contains(id)) {
             // What was denied or asked about has no outcome.
             if self.found.insert(place, entry.clone()).is_none() && word("/verdict/effect") == Some("allow") {
-                self.intents.insert(entry.seq);
+                self.intents.insert(place);
                 texts.push(outcome_of(entry.seq));
             }
         } else if entry.kind == Kind::Outcome
             && let Some(seq) = entry.body.get("intent").and_then(Value::as_u64)
-            && self.intents.contains(&seq)
+            && let lane = word("/lane").and_then(|lane| lane.parse().ok()).unwrap_or(entry.lane)
+            && self.intents.contains(&(lane, seq))
         {
             self.found.insert(place, entry.clone());
             // A note that a call is in doubt stands in the place of an outcome that may yet come.
-            let is_over = word("/status") != Some("in_doubt");
-            if let Some(at) = texts.iter().position(|text| is_over && *text == outcome_of(seq)) {
-                texts.swap_remove(at);
+            if word("/status") != Some("in_doubt") {
+                let ended = outcome_of(seq);
+                // From the end: what was looked for last is nearly always what is found first.
+                if let Some(at) = texts.iter().rposition(|text| *text == ended) {
+                    texts.swap_remove(at);
+                }
             }
         }
     }

@@ -59,6 +59,16 @@ fn policies_of_other_systems_narrow_as_they_are() {
 }
 
 #[test]
+fn what_an_agent_of_one_command_asks_for_says_that_no_later_one_can_use_it() {
+    let world = World::ready();
+    world.write(".env", "KEY=1\n");
+    let ended = world.run(&["--json", "tool", "call", "--agent", "ada", "fs.read", r#"{"path": ".env"}"#]);
+    assert_eq!(ended.code, 11, "{ended:?}");
+    assert!(ended.stdout.contains("without `--agent`"), "{ended:?}");
+    assert!(!ended.stdout.contains("regent approve"), "{ended:?}");
+}
+
+#[test]
 fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
     let world = World::ready();
     world.write(".env", "KEY=1\n");

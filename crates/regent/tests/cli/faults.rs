@@ -40,7 +40,7 @@ fn f11_a_damaged_state_database_is_moved_away_by_doctor() {
         assert_eq!(ended.json()["error"]["message"].as_str().unwrap().matches(&path).count(), 1, "{ended:?}");
         assert_eq!(check(&world, "state.database", &["--json", "doctor"])["health"], "failed");
         let fixed = world.run(&["--json", "doctor", "--fix"]).json();
-        assert!(fixed["data"]["mended"].to_string().contains("begin anew"), "{fixed}");
+        assert!(fixed["data"]["fixed"].to_string().contains("begin anew"), "{fixed}");
         assert_eq!(found(&fixed, "state.database")["health"], "ok");
         assert_eq!(world.run(LIST).code, 0);
     }
@@ -496,4 +496,22 @@ fn f11_an_unreadable_witness_is_named_and_can_be_replaced() {
     assert_eq!(accepted.code, 0, "{accepted:?}");
     assert_eq!(world.run(LIST).code, 0);
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn f3_a_ledger_that_goes_while_a_program_runs_is_no_success() {
+    for script in ["rm -rf .regent/audit", "mv .regent/audit aside"] {
+        let world = World::ready();
+        let child = world.start(&["run", "--", "sh", "-c", "touch started; sleep 2; touch finished"]);
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !world.project("started").exists() {
+            assert!(std::time::Instant::now() < limit, "it never started");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(world.host(script));
+        let ended = crate::world::ended(&child.wait_with_output().unwrap());
+        assert!(world.project("finished").exists(), "{script}: {ended:?}");
+        assert_eq!(ended.code, 16, "{script}: {ended:?}");
+        assert!(!ended.stderr.contains("nothing was done"), "{script}: {ended:?}");
+    }
 }

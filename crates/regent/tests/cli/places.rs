@@ -169,6 +169,31 @@ fn b2_a_link_in_the_place_of_a_folder_of_regents_own_is_refused() {
 }
 
 #[test]
+fn b2_a_plain_file_in_the_place_of_one_folder_hides_no_link_in_the_place_of_another() {
+    for (file, link) in [(".regent/audit", ".regent/skills"), (".regent/skills", ".regent/tools")] {
+        let world = World::bare();
+        std::fs::create_dir_all(world.project("logs")).unwrap();
+        world.write(file, "");
+        symlink("../logs", world.project(link)).unwrap();
+        let ended = world.run(&["--json", "trust", "--yes"]);
+        assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.linked"), "{link}: {ended:?}");
+    }
+}
+
+#[test]
+fn b3_a_control_file_behind_a_link_is_refused() {
+    for (link, file) in [(".agentzero", "src/policy.yml"), (".agents", "src/security.md")] {
+        let world = World::bare();
+        world.write(file, "version: 1\nrules: []\n");
+        symlink("src", world.project(link)).unwrap();
+        for args in [&["--json", "init"][..], &["--json", "trust", "--yes"]] {
+            let ended = world.run(args);
+            assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.linked"), "{link}: {ended:?}");
+        }
+    }
+}
+
+#[test]
 fn b2_every_start_looks_for_links() {
     let world = World::ready();
     world.write("notes.txt", "hello\n");

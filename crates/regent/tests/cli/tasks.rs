@@ -184,7 +184,7 @@ fn a_task_that_is_asked_about_waits_and_goes_on_after_the_answer() {
     assert_eq!(world.run(&["approve", question]).code, 0);
     let resumed = world.run(&["task", "resume", &task[..6]]);
     assert_eq!((resumed.code, resumed.stdout.as_str()), (0, "written\n"), "{resumed:?}");
-    assert_eq!(marks(&world), "one\n", "what was done is retold");
+    assert_eq!(marks(&world), "one\n", "what was done is replayed");
     assert!(world.project("asked/a.txt").exists());
     let over = world.run(&["--json", "task", "resume", task]);
     assert_eq!((over.code, over.error_code().as_str()), (6, "task.over"), "{over:?}");

@@ -31,7 +31,7 @@ struct Acting {
 #[derive(Debug)]
 struct Acted {
     text: String,
-    retold: bool,
+    replayed: bool,
     holds: Option<(String, Option<String>)>,
 }
 
@@ -103,9 +103,9 @@ impl Agent<'_> {
             let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
             door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
             let heard = door.persist(&step, Op::RunTool(call.clone()), Patience::Refusals).await;
-            let acted = heard.and_then(|(heard, retold)| {
+            let acted = heard.and_then(|(heard, replayed)| {
                 let text = observe::told(&heard, &nonce)?;
-                Ok(Acted { text, retold, holds: holds(&call, &heard) })
+                Ok(Acted { text, replayed, holds: holds(&call, &heard) })
             });
             (index, acted)
         });
@@ -117,7 +117,7 @@ impl Agent<'_> {
             match ended {
                 Ok((index, Ok(acted))) => {
                     let changes = uses.get(index).is_some_and(|used| self.changes_something(used));
-                    acting.changed |= !acted.retold && changes;
+                    acting.changed |= !acted.replayed && changes;
                     acting.texts.insert(index, acted.text);
                     match acted.holds {
                         Some((path, Some(sha256))) => drop(self.seen.insert(path, sha256)),

@@ -11,8 +11,8 @@ use regent_kernel::{Fault, FileJudge, Permit, tier};
 use crate::error::SandboxError;
 use crate::run::blocking;
 use crate::spec::{Bind, Cover, Spec, WorkspaceMount};
-use crate::survey::Survey;
-use crate::writes::{Judged, Revoked, WriteRule, is_in_git};
+use crate::survey::{FileUse, Survey};
+use crate::writes::{Revoked, WriteRule};
 
 /// Looks at all that the program would see, and puts what was found into the specification. The rule about writing holds as long as
 /// what is returned.
@@ -56,18 +56,12 @@ impl Looking {
             return Err(SandboxError::Spec(format!("`{}` is not a folder", mount.host.display())));
         }
         let prefix = prefix(&self.root, &mount.host);
-        let mut judged = Judged::default();
-        let mut survey = Survey::take(&mount, &mut |path| {
+        let survey = Survey::take(&mount, &mut |path| {
             let whole = format!("{prefix}{path}");
-            let may_read = self.may_read(&whole);
-            if may_read && mount.writable {
-                let path = Path::new(path);
-                judged.add(path, is_in_git(path) || self.writes.allows(&whole));
-            }
-            may_read
+            let read = self.may_read(&whole);
+            FileUse { read, write: !mount.writable || read && self.writes.allows(&whole) }
         })?;
-        let writable = mount.writable && judged.pin(&mut survey, &mount.host);
-        survey.check_count(&mount.host)?;
+        let writable = mount.writable && !survey.is_read_only;
         Ok(WorkspaceMount { writable, survey: Some(Arc::new(survey)), ..mount })
     }
 
@@ -83,7 +77,10 @@ impl Looking {
                     }
                 } else {
                     let mount = WorkspaceMount::new(&bind.host, false);
-                    let found = Survey::take(&mount, &mut |path| self.may_read(&format!("{prefix}{path}")))?;
+                    let found = Survey::take(&mount, &mut |path| FileUse {
+                        read: self.may_read(&format!("{prefix}{path}")),
+                        write: true,
+                    })?;
                     covers.extend(found.blanks.into_iter().map(|blank| Cover {
                         at: bind.at.clone(),
                         below: blank.path,
@@ -102,8 +99,7 @@ impl Looking {
 
     fn into_rule(self, workspace: Option<&WorkspaceMount>) -> WriteRule {
         let prefix = workspace.map(|mount| prefix(&self.root, &mount.host)).unwrap_or_default();
-        let mut writes = self.writes;
-        WriteRule::new(move |path| writes.allows(&format!("{prefix}{path}")))
+        WriteRule::new(self.writes, prefix)
     }
 }
 

@@ -1,27 +1,18 @@
-//! Whether a name may be made, by the list of guarded places and by what the survey found.
+//! Whether a name may be made or moved, by the list of guarded places, by policy and by what the survey found.
 
 use std::ffi::OsStr;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use regent_guard::{Creation, completes_repository};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::Desk;
 use super::locate::Place;
-use crate::survey::Guards;
-
-/// Entries of a folder that are looked at before it is moved to where its content may be guarded.
-const SEARCHED_MAX: usize = 100_000;
-/// Folders within each other that are looked at for the same reason. What lies deeper is not searched, so it isn't moved.
-const DEPTH_MAX: usize = 128;
-/// How long it may take: every other call waits meanwhile.
-const SEARCH_TIME_MAX: Duration = Duration::from_millis(500);
-const LISTING_BYTES: usize = 16 * 1024;
+use super::policy::{Refusal, Writing};
+use super::search::{Brought, Search};
 
 /// What is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -35,42 +26,72 @@ pub(super) enum Made<'a> {
 }
 
 impl Desk {
-    /// Whether a name must not be made in the workspace. Outside of it there is nothing to guard.
-    pub(super) fn is_guarded(&self, place: &Place, made: Made<'_>) -> bool {
-        let Some(inside) = &place.inside else { return false };
+    /// Why a name must not be made or written, if it must not. Outside the workspace there is nothing to guard.
+    pub(super) fn refusal(&self, place: &Place, made: Made<'_>) -> Option<Refusal> {
+        let path = inside(place)?;
         if place.is_dots() {
-            return false;
+            return None;
         }
-        let name = place.plain_name();
-        if would_complete_repository(place.folder.as_fd(), name) {
-            return true;
+        if self.is_guarded(place, &path, made) {
+            return Some(Refusal::Guarded(place.full()));
         }
-        let (guards, path) = (&self.ground.guards, inside.join(name));
-        let replaces = !matches!(made, Made::Entry);
-        if guards.is_link(&path) || replaces && guards.is_held(&path) {
-            return true;
+        let writing = self.writing();
+        if writing.is_some_and(|writing| writing.refuses(&path)) {
+            return Some(Refusal::Policy(path));
         }
-        guards.spellings(path).iter().any(|path| {
-            // Git would write through a link, to wherever it leads.
-            let is_gits = guards.git_dirs.is_written_by_git(path);
-            match (guards.git_dirs.judged(path), made) {
-                (Creation::Guarded(_), _) | (Creation::OnTheWay(_), Made::Link) => true,
-                (Creation::Free, Made::Link) => is_gits,
-                (Creation::OnTheWay(_), Made::Moved(from)) => brings_guarded(guards, from, path, is_gits),
-                (Creation::Free, Made::Moved(from)) => is_gits && brings_guarded(guards, from, path, is_gits),
-                (Creation::OnTheWay(_) | Creation::Free, Made::Entry) => false,
-            }
-        })
+        match made {
+            Made::Entry => None,
+            Made::Link => writing
+                .is_some_and(|writing| writing.is_refused_below(&path))
+                .then_some(Refusal::Policy(path)),
+            Made::Moved(from) => match Search::new(&self.ground.guards, writing, from, &path).brought() {
+                Brought::Nothing => None,
+                Brought::Guarded => Some(Refusal::Guarded(place.full())),
+                Brought::Refused => Some(Refusal::Policy(path)),
+                Brought::Unknown => Some(Refusal::Unsearched(from.full())),
+            },
+        }
     }
 
-    /// Whether what is at a place has to stay there: something guarded or hidden depends on the path, or would be free at the other one.
-    pub(super) fn must_stay(&self, from: &Place, to: &Place) -> bool {
-        let whole = |place: &Place| place.inside.as_ref().map(|inside| inside.join(place.plain_name()));
+    /// Why what is at a place has to stay there, if it has to: something guarded, hidden or refused depends on the path, or would be
+    /// free at the other one.
+    pub(super) fn must_stay(&self, from: &Place, to: &Place) -> Option<Refusal> {
         // Nothing is moved out of the workspace: it is a mount of its own, or all that can be written.
-        let (Some(old), Some(new)) = (whole(from), whole(to)) else { return false };
+        let (old, new) = (inside(from)?, inside(to)?);
         let guards = &self.ground.guards;
-        guards.is_link(&old) || guards.is_held(&old) || guards.unguards(&old, &new)
+        if guards.is_link(&old) || guards.is_held(&old) || guards.unguards(&old, &new) {
+            return Some(Refusal::Guarded(from.full()));
+        }
+        guards.is_kept_by_policy(&old).then_some(Refusal::Policy(old))
     }
+
+    fn writing(&self) -> Option<Writing<'_>> {
+        let guards = &self.ground.guards;
+        self.ground.writes.as_ref().map(|rule| Writing { rule, guards })
+    }
+
+    /// Whether the list refuses a name, apart from what a folder that is moved there would bring.
+    fn is_guarded(&self, place: &Place, path: &Path, made: Made<'_>) -> bool {
+        if would_complete_repository(place.folder.as_fd(), place.plain_name()) {
+            return true;
+        }
+        let guards = &self.ground.guards;
+        let replaces = !matches!(made, Made::Entry);
+        if guards.is_link(path) || replaces && (guards.is_held(path) || guards.is_kept_by_policy(path)) {
+            return true;
+        }
+        guards.spellings(path.to_path_buf()).iter().any(|path| match (guards.git_dirs.judged(path), made) {
+            (Creation::Guarded(_), _) | (Creation::OnTheWay(_), Made::Link) => true,
+            // Git would write through a link, to wherever it leads.
+            (Creation::Free, Made::Link) => guards.git_dirs.is_written_by_git(path),
+            (Creation::OnTheWay(_) | Creation::Free, Made::Entry | Made::Moved(_)) => false,
+        })
+    }
+}
+
+/// The path of a place relative to the workspace, if it lies in there.
+fn inside(place: &Place) -> Option<PathBuf> {
+    place.inside.as_ref().map(|inside| inside.join(place.plain_name()))
 }
 
 /// Whether the name makes a repository out of the folder, or steers one that it is.
@@ -86,101 +107,4 @@ fn would_complete_repository(folder: BorrowedFd<'_>, name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     let plain = OsStr::from_bytes(bytes.strip_suffix(b".lock").unwrap_or(bytes));
     !(["HEAD", "objects", "refs"].iter().any(|part| plain == *part) && has(plain))
-}
-
-/// Whether what is at `from` would be guarded at `to`, or something in it, that isn't guarded where it is now. What can't be searched
-/// would. In a git directory the same holds for links and pipes.
-fn brings_guarded(guards: &Guards, from: &Place, to: &Path, is_gits: bool) -> bool {
-    let found = rustix::fs::statat(&from.folder, from.plain_name(), AtFlags::SYMLINK_NOFOLLOW);
-    match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
-        Ok(FileType::Directory) => {}
-        // A link may stand for a folder with anything in it. A file brings nothing but itself.
-        Ok(FileType::Symlink) => {
-            return is_gits || matches!(guards.git_dirs.judged(to), Creation::OnTheWay(_));
-        }
-        Ok(FileType::RegularFile) | Err(Errno::NOENT) => return false,
-        Ok(_) => return is_gits,
-        Err(_) => return true,
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(root) = rustix::fs::openat(&from.folder, from.plain_name(), flags, Mode::empty()) else {
-        return true;
-    };
-    let here = from.inside.as_ref().map(|inside| inside.join(from.plain_name()));
-    let search = Search { guards, root: root.as_fd(), here: here.as_deref(), to, is_gits };
-    search.finds().unwrap_or(true)
-}
-
-/// A search of a folder that is to be moved. One folder is open at a time, whatever the depth.
-struct Search<'a> {
-    guards: &'a Guards,
-    root: BorrowedFd<'a>,
-    /// Where it is now, if that is in the workspace.
-    here: Option<&'a Path>,
-    to: &'a Path,
-    is_gits: bool,
-}
-
-impl Search<'_> {
-    fn finds(&self) -> Result<bool, Errno> {
-        let mut left = vec![(PathBuf::new(), 0)];
-        let (mut searched, began) = (0, Instant::now());
-        while let Some((folder, depth)) = left.pop() {
-            if depth > DEPTH_MAX || began.elapsed() > SEARCH_TIME_MAX {
-                return Ok(true);
-            }
-            for (name, kind) in self.list(&folder, SEARCHED_MAX - searched)? {
-                searched += 1;
-                let below = folder.join(&name);
-                if self.is_brought(&below, kind) {
-                    return Ok(true);
-                }
-                if kind == FileType::Directory {
-                    left.push((below, depth + 1));
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    fn is_brought(&self, below: &Path, kind: FileType) -> bool {
-        let judged = |path: &Path| self.guards.git_dirs.judged(path);
-        let (new, old) = (self.to.join(below), self.here.map(|here| here.join(below)));
-        let said = judged(&new);
-        let was_guarded = || old.as_deref().is_some_and(|old| matches!(judged(old), Creation::Guarded(_)));
-        let is_plain = matches!(kind, FileType::Directory | FileType::RegularFile);
-        let leads_there = kind == FileType::Symlink && matches!(said, Creation::OnTheWay(_));
-        if leads_there || self.is_gits && !is_plain {
-            return true;
-        }
-        matches!(said, Creation::Guarded(_)) && !was_guarded()
-    }
-
-    /// The entries of a folder, if there are no more than `max`.
-    fn list(&self, below: &Path, max: usize) -> Result<Vec<(std::ffi::OsString, FileType)>, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let path = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        let folder = rustix::fs::openat2(self.root, path, flags, Mode::empty(), resolve)?;
-        let mut buffer = vec![MaybeUninit::uninit(); LISTING_BYTES];
-        let mut listing = RawDir::new(&folder, &mut buffer);
-        let mut entries = Vec::new();
-        while let Some(entry) = listing.next() {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            if entries.len() >= max {
-                return Err(Errno::TOOBIG);
-            }
-            let mut kind = entry.file_type();
-            if kind == FileType::Unknown {
-                let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                kind = FileType::from_raw_mode(found.st_mode);
-            }
-            entries.push((name.to_owned(), kind));
-        }
-        Ok(entries)
-    }
 }

@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// As long as a survey of a very large workspace may take. A process that was stopped while it had the lock must not stop everybody.
-const WAIT_MAX: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_micros(500);
+const PAUSE: Duration = Duration::from_micros(300);
 
 /// The lock file, once it is open.
 static ORDER: Mutex<Option<OwnedFd>> = Mutex::new(None);
@@ -34,20 +32,24 @@ impl Drop for Order {
     }
 }
 
-/// Waits for its turn.
-pub(crate) fn order() -> Result<Order, Errno> {
-    let mut file = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
-    if file.is_none() {
-        *file = Some(open()?);
-    }
-    let fd = file.as_ref().ok_or(Errno::NOENT)?;
+/// Waits for its turn. `EAGAIN`: it did not come within `wait_max`; a process that was stopped while it had the lock must not stop
+/// everybody without a word.
+pub(crate) fn order(wait_max: Duration) -> Result<Order, Errno> {
     let began = Instant::now();
     loop {
+        // Let go of between two tries, so that the threads of this process wait for the file alone.
+        let mut file = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_none() {
+            *file = Some(open()?);
+        }
+        let fd = file.as_ref().ok_or(Errno::NOENT)?;
         match rustix::fs::flock(fd.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Order(file)),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if began.elapsed() < WAIT_MAX => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if began.elapsed() < wait_max => {}
             Err(errno) => return Err(errno),
         }
+        drop(file);
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 
 use super::judge::Made;
 use super::locate::{LINKS_MAX, Place, Spot, real_path};
-use super::policy::Refusal;
 use super::request::{self, Named, Request};
 use super::{Desk, Done};
 use crate::ended::Confinement;
@@ -115,8 +114,8 @@ impl Desk {
         let exchanges = flags.contains(RenameFlags::EXCHANGE);
         self.may_make(&old, if exchanges { Made::Moved(&new) } else { Made::Entry })?;
         for (from, to) in [(&old, &new), (&new, &old)].into_iter().take(if exchanges { 2 } else { 1 }) {
-            if self.must_stay(from, to) {
-                self.note(Refusal::Guarded(from.full()));
+            if let Some(refusal) = self.must_stay(from, to) {
+                self.note(refusal);
                 return Err(Errno::PERM);
             }
         }
@@ -254,10 +253,20 @@ impl Desk {
         Ok(self.rights(&place.path).1)
     }
 
-    /// Opens anew what a descriptor of the caller's own leads to: a pipe as it is, anything else by its path.
+    /// Opens anew what a descriptor of the caller's own leads to: a pipe, or a file that was removed, as it is, anything else by its path.
     fn reopen(&mut self, notice: &Notice, number: i32, wanted: Opening) -> Result<Reopened, Errno> {
         let file = self.open_of(notice, &format!("fd/{number}"), OFlags::empty())?;
-        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Fifo {
+        let found = rustix::fs::fstat(&file)?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        let is_removed = kind == FileType::RegularFile && found.st_nlink == 0;
+        if is_removed {
+            // Its path ends in ` (deleted)`, which would be made as a new name.
+            let (reads, writes) = self.rights(&real_path(file.as_fd())?);
+            if !reads || wanted.writes() && !writes {
+                return Err(Errno::ACCESS);
+            }
+        }
+        if is_removed || kind == FileType::Fifo {
             return reopened(&file, wanted).map(Reopened::Done);
         }
         match self.locate_path(notice, &real_path(file.as_fd())?)? {
@@ -310,7 +319,7 @@ fn is_pipe(place: &Place) -> bool {
 
 /// Opens anew what a descriptor of ours leads to.
 fn reopened(file: &OwnedFd, wanted: Opening) -> Result<Done, Errno> {
-    let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC);
+    let kept = wanted.flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW);
     let flags = kept | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
     let again = rustix::fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty())?;

@@ -29,15 +29,74 @@ const HARMLESS_KEYS: &[&str] =
 const PATH_KEYS: &[&str] =
     &["hookspath", "attributesfile", "templatedir", "template", "allowedsignersfile", "worktree"];
 
+/// A word of a value that may name a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Word {
+    pub text: String,
+    /// Put together from what a shell would make of the value: it means something only if there is such a file.
+    pub is_guess: bool,
+}
+
 /// The words of a value that may name a file.
-pub(super) fn words(setting: &Setting) -> Vec<&str> {
+pub(super) fn words(setting: &Setting) -> Vec<Word> {
+    let value = setting.value.as_str();
     match setting.used_as {
-        Use::Path | Use::Include => vec![setting.value.as_str()],
+        Use::Path | Use::Include => vec![Word { text: value.to_owned(), is_guess: false }],
         Use::Command => {
-            let breaks = |c: char| c.is_whitespace() || "!'\"`;&|<>(){}$=,".contains(c);
-            setting.value.split(breaks).filter(|word| !matches!(*word, "" | "." | ".." | "/")).collect()
+            let mut words: Vec<Word> =
+                plain_words(value).map(|(_, word)| Word { text: word.to_owned(), is_guess: false }).collect();
+            let guesses: Vec<String> = quoted(value).chain(after_expansions(value)).collect();
+            let folders = changed_to(value);
+            let below = folders.iter().flat_map(|folder| {
+                let words = words.iter().map(|word| &word.text).chain(&guesses);
+                words.map(move |word| format!("{folder}/{word}"))
+            });
+            let below: Vec<String> = below.collect();
+            words.extend(guesses.into_iter().chain(below).map(|text| Word { text, is_guess: true }));
+            words
         }
     }
+}
+
+/// Words between white space and what means something to a shell, each with the character before it.
+fn plain_words(value: &str) -> impl Iterator<Item = (Option<char>, &str)> {
+    let breaks = |c: char| c.is_whitespace() || "!'\"`;&|<>(){}$=,".contains(c);
+    let words = value.split(breaks).filter(|word| !matches!(*word, "" | "." | ".." | "/"));
+    words.map(move |word| {
+        let at = word.as_ptr().addr() - value.as_ptr().addr();
+        (value.get(..at).and_then(|before| before.chars().next_back()), word)
+    })
+}
+
+/// What stands in quotes, white space and all.
+fn quoted(value: &str) -> impl Iterator<Item = String> {
+    let inside = |quote: char| value.split(quote).skip(1).step_by(2).map(str::trim).map(str::to_owned);
+    inside('\'').chain(inside('"')).filter(|text| text.contains(char::is_whitespace))
+}
+
+/// What follows a variable or the output of a command (`$HOME/x`, `$(git rev-parse --show-toplevel)/x`): it may be the home folder or the
+/// root of the working tree.
+fn after_expansions(value: &str) -> impl Iterator<Item = String> {
+    let rest = plain_words(value).filter_map(|(before, word)| {
+        let (name, rest) = word.split_once('/')?;
+        let follows = match before? {
+            '$' => true,
+            ')' | '}' | '`' | '"' | '\'' => name.is_empty(),
+            _ => false,
+        };
+        Some(rest.trim_start_matches('/')).filter(|rest| follows && !rest.is_empty())
+    });
+    rest.flat_map(|rest| [rest.to_owned(), format!("~/{rest}")])
+}
+
+/// The folders that a command line changes to.
+fn changed_to(value: &str) -> Vec<String> {
+    let words: Vec<&str> = plain_words(value).map(|(_, word)| word).collect();
+    let pairs = words.windows(2).filter_map(|pair| match pair {
+        ["cd" | "-C", folder] => Some((*folder).to_owned()),
+        _ => None,
+    });
+    pairs.collect()
 }
 
 /// Every setting of a configuration file. What git could not parse either is skipped.
@@ -148,13 +207,32 @@ mod tests {
         );
         let alias =
             Setting { value: "!sh 'tools/st.sh' . && x".to_owned(), used_as: Use::Command, is_root: false };
-        assert_eq!(words(&alias), ["sh", "tools/st.sh", "x"]);
+        assert_eq!(texts(&alias), ["sh", "tools/st.sh", "x"]);
+    }
+
+    fn texts(setting: &Setting) -> Vec<String> {
+        words(setting).into_iter().map(|word| word.text).collect()
+    }
+
+    #[test]
+    fn words_that_a_shell_would_put_together_are_found() {
+        let has = |value: &str, word: &str| {
+            let setting = Setting { value: value.to_owned(), used_as: Use::Command, is_root: false };
+            assert!(texts(&setting).iter().any(|text| text == word), "{value}: {:?}", texts(&setting));
+        };
+        has("\"$HOME/p/fsm.sh\"", "~/p/fsm.sh");
+        has("${HOME}/p/fsm.sh", "~/p/fsm.sh");
+        has("!$(git rev-parse --show-toplevel)/scripts/st.sh", "scripts/st.sh");
+        has("!cd scripts && ./x.sh", "scripts/./x.sh");
+        has("!git -C tools ls && sh y.sh", "tools/y.sh");
+        has("!'my tools/y.sh' a", "my tools/y.sh");
+        has("!~/p/x.sh", "~/p/x.sh");
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_parsed_to_its_end(text in "(\\[|\\]|=|\"|\\\\|\n|#|\\PC){0,60}") {
-            settings(&text);
+            settings(&text).iter().for_each(|setting| drop(words(setting)));
         }
     }
 }

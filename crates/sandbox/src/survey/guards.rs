@@ -22,6 +22,8 @@ pub(crate) struct Guards {
     pub aliases: Vec<Alias>,
     /// Folders that something depends on by path: what is hidden in them, or where a guarded link leads. Folded.
     held: HashSet<String>,
+    /// What policy doesn't let be written, and every folder above it. Folded.
+    kept_by_policy: HashSet<String>,
     /// Links on the way to something guarded or hidden. Folded.
     links: HashSet<String>,
     /// Guarded entries that are pinned, and every folder above one.
@@ -35,6 +37,15 @@ impl Guards {
         for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
             if !self.held.insert(folded(above)) {
                 // What lies above it is held already.
+                break;
+            }
+        }
+    }
+
+    /// Keeps what policy refuses, and every folder above it, where it is: elsewhere another rule would hold, or none.
+    pub(crate) fn keep_for_policy(&mut self, path: &Path) {
+        for above in path.ancestors().filter(|above| !above.as_os_str().is_empty()) {
+            if !self.kept_by_policy.insert(folded(above)) {
                 break;
             }
         }
@@ -61,6 +72,11 @@ impl Guards {
         !self.held.is_empty() && self.held.contains(&folded(path))
     }
 
+    /// Whether policy refuses to write what is at this path, or something below it.
+    pub(crate) fn is_kept_by_policy(&self, path: &Path) -> bool {
+        !self.kept_by_policy.is_empty() && self.kept_by_policy.contains(&folded(path))
+    }
+
     /// Whether moving a folder would take a guarded entry to a place where it is no longer guarded.
     pub(crate) fn unguards(&self, from: &Path, to: &Path) -> bool {
         if !self.above_pins.contains(from) {
@@ -75,13 +91,15 @@ impl Guards {
 
     /// A path of the workspace, and every path by which a guarded link leads there.
     pub(crate) fn spellings(&self, path: PathBuf) -> Vec<PathBuf> {
-        let by_link = self.aliases.iter().filter_map(|alias| {
+        self.by_links(&path).chain([path.clone()]).collect()
+    }
+
+    /// Every path by which a guarded link leads to a path of the workspace.
+    pub(crate) fn by_links(&self, path: &Path) -> impl Iterator<Item = PathBuf> {
+        self.aliases.iter().filter_map(move |alias| {
             let rest = path.strip_prefix(&alias.target).ok()?;
             Some(if rest.as_os_str().is_empty() { alias.link.clone() } else { alias.link.join(rest) })
-        });
-        let mut all: Vec<PathBuf> = by_link.collect();
-        all.push(path);
-        all
+        })
     }
 }
 

@@ -4,10 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Blank, unreadable};
+use super::unreadable;
 use crate::error::SandboxError;
-use crate::spec::WorkspaceMount;
-use crate::view::beneath;
 
 const LINKS_MAX: usize = 40;
 
@@ -83,19 +81,6 @@ fn names(path: &Path) -> Vec<OsString> {
         Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
     };
     path.components().rev().filter_map(name).collect()
-}
-
-/// What the specification hides by name, wherever it really is.
-pub(super) fn named(mount: &WorkspaceMount) -> Result<Vec<Blank>, SandboxError> {
-    let mut blanks = Vec::new();
-    for path in &mount.hidden {
-        beneath(path)?;
-        if let Some(End { path, folder: Some(folder) }) = landing(&mount.host, path)?.end {
-            not_the_workspace(&path)?;
-            blanks.push(Blank::new(path, folder));
-        }
-    }
-    Ok(blanks)
 }
 
 /// Refuses to hide or pin the workspace itself.

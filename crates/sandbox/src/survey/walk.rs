@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use super::guards::Alias;
 use super::links::{End, Landing, landing, not_the_workspace};
 use super::list::{BENEATH, list, name_or_dot};
-use super::{Blank, Folder, Pin, Survey, text, unreadable};
+use super::{Blank, FileUse, Folder, Pin, Survey, text, unreadable};
 use crate::error::SandboxError;
 use crate::spec::WorkspaceMount;
+use crate::writes::{Judged, is_in_git};
 
 /// The longest guarded place has so many names; behind a link to a folder on the way, no more have to be looked at.
 const PLACE_NAMES_MAX: usize = 4;
@@ -59,7 +60,9 @@ pub(super) struct Walk<'a> {
     pub(super) host: &'a Path,
     pub(super) root: OwnedFd,
     writable: bool,
-    may_read: &'a mut dyn FnMut(&str) -> bool,
+    judge: &'a mut dyn FnMut(&str) -> FileUse,
+    /// What policy says to writing each file.
+    judged: Judged,
     pub(super) survey: Survey,
     left: Vec<Step>,
     /// Folders that guarded links lead to, each with the path that it stands for: links in them are guarded too.
@@ -73,8 +76,8 @@ pub(super) struct Walk<'a> {
 /// Looks at every folder. `None`: the mount is a file.
 pub(super) fn walk(
     mount: &WorkspaceMount,
-    may_read: &mut dyn FnMut(&str) -> bool,
-) -> Result<Option<(OwnedFd, Survey)>, SandboxError> {
+    judge: &mut dyn FnMut(&str) -> FileUse,
+) -> Result<Option<(OwnedFd, Survey, Judged)>, SandboxError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match rustix::fs::openat(CWD, &mount.host, flags, Mode::empty()) {
         Ok(root) => root,
@@ -85,7 +88,8 @@ pub(super) fn walk(
         host: &mount.host,
         root,
         writable: mount.writable,
-        may_read,
+        judge,
+        judged: Judged::default(),
         survey: Survey::default(),
         left: vec![Step { path: PathBuf::new(), within: Within::Plain, above: usize::MAX }],
         linked: Vec::new(),
@@ -96,11 +100,12 @@ pub(super) fn walk(
     while let Some(step) = walk.left.pop() {
         walk.folder(step)?;
     }
+    walk.repositories_around()?;
     while let Some((folder, link)) = walk.linked.pop() {
         walk.links_in(&folder, &link)?;
     }
     walk.darken();
-    Ok(Some((walk.root, walk.survey)))
+    Ok(Some((walk.root, walk.survey, walk.judged)))
 }
 
 impl Walk<'_> {
@@ -201,12 +206,14 @@ impl Walk<'_> {
         }
         match kind {
             FileType::Directory => self.descend(path, below, at),
-            FileType::Symlink => self.hidden_link(&path),
+            FileType::Symlink => self.judged_link(&path),
             FileType::RegularFile => {
-                let hidden = !(self.may_read)(&path.to_string_lossy());
-                self.shade(at, hidden);
-                if hidden {
+                let may = (self.judge)(&path.to_string_lossy());
+                self.shade(at, !may.read);
+                if !may.read {
                     self.survey.blanks.push(Blank::new(path, false));
+                } else if self.writable {
+                    self.judged.add(&path, may.write || is_in_git(&path));
                 }
                 Ok(())
             }
@@ -236,6 +243,9 @@ impl Walk<'_> {
         }
         if self.writable {
             self.survey.pins.push(Pin::new(path, true));
+        }
+        if kind == FileType::RegularFile && is_dot_git(path) {
+            self.pointer(path)?;
         }
         Ok(Within::Pinned)
     }
@@ -327,13 +337,22 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn hidden_link(&mut self, path: &Path) -> Result<(), SandboxError> {
-        if (self.may_read)(&path.to_string_lossy()) {
+    /// A link by whose own name policy hides what it leads to, or refuses to write it.
+    fn judged_link(&mut self, path: &Path) -> Result<(), SandboxError> {
+        let may = (self.judge)(&path.to_string_lossy());
+        if may.read && (may.write || !self.writable || is_in_git(path)) {
             return Ok(());
         }
-        let Landing { end, links } = landing(self.host, path)?;
-        links.iter().for_each(|link| self.survey.guards.hold_link(link));
-        if let Some(End { path, folder: Some(folder) }) = end {
+        let mut found = landing(self.host, path)?;
+        if may.read {
+            // One that leads up to a folder around it stands for nothing of its own.
+            found.end = found.end.filter(|end| !path.starts_with(&end.path));
+            found.links.iter().for_each(|link| self.survey.guards.keep_for_policy(link));
+            self.guard_landing(found, path);
+            return Ok(());
+        }
+        found.links.iter().for_each(|link| self.survey.guards.hold_link(link));
+        if let Some(End { path, folder: Some(folder) }) = found.end {
             not_the_workspace(&path)?;
             self.survey.blanks.push(Blank::new(path, folder));
         }
@@ -377,7 +396,7 @@ impl Walk<'_> {
             }
         }
         self.survey.opaque.insert(path.clone());
-        if !(self.may_read)(&format!("{}/00/0", path.to_string_lossy())) {
+        if !(self.judge)(&format!("{}/00/0", path.to_string_lossy())).read {
             self.survey.blanks.push(Blank::new(path, true));
         }
         Ok(())

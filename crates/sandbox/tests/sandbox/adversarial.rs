@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::kit::{Work, failed, host_has_process, ok, out, probes_hold, sh, sh_in};
-use regent_sandbox::{EndedBy, Exit, Limits, Spec, TMP_FILES_MAX, run};
+use regent_sandbox::{EndedBy, Exit, FileUse, Limits, Spec, Survey, TMP_FILES_MAX, run};
 
 #[tokio::test]
 async fn adv_016_paths_lead_nowhere_outside() {
@@ -91,9 +92,14 @@ async fn adv_021_home_is_empty_and_hidden_paths_are_blank() {
     fs::create_dir(work.path().join("secrets")).unwrap();
     fs::write(work.path().join("secrets/key"), "hunter2").unwrap();
     symlink("secrets/key", work.path().join("alias")).unwrap();
-    let mut spec =
-        work.spec(["/bin/sh", "-c", "ls -A ~; cat .env; cat secrets/key; cat alias; ls -A secrets; exit 0"]);
-    spec.workspace.as_mut().unwrap().hidden = vec![".env".into(), "secrets".into(), "absent".into()];
+    let mut spec = work.spec(["/bin/sh", "-c", "ls -A ~; cat .env; cat secrets/key; cat alias; exit 0"]);
+    let mount = spec.workspace.as_mut().unwrap();
+    let survey = Survey::take(mount, &mut |path| FileUse {
+        read: path != ".env" && !path.starts_with("secrets/"),
+        write: true,
+    });
+    let survey = survey.unwrap();
+    mount.survey = Some(Arc::new(survey));
     let ended = run(spec, std::future::pending()).await.unwrap();
     assert_eq!(ok(&ended), "", "nothing was read, and home is empty");
     let gone = sh_in(&work, "test -e /root || test -e /home/user").await;

@@ -59,6 +59,15 @@ async fn h4_archives_temporary_files_and_renames() {
 }
 
 #[tokio::test]
+async fn a_removed_file_is_reopened_by_its_descriptor() {
+    let work = Work::new();
+    let script = "exec 3>f; echo longer >&3; rm f; echo x > /proc/self/fd/3; echo y >> /dev/fd/3
+        python3 -c \"print(open('/proc/self/fd/3').read(), end='')\"; ls";
+    assert_eq!(works(&work, script).await, "x\ny\n");
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "no file is called `f (deleted)`");
+}
+
+#[tokio::test]
 async fn h4_pipes_wait_and_modes_follow_the_mask() {
     let work = Work::new();
     let said = works(

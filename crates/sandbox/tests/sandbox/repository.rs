@@ -169,6 +169,62 @@ async fn what_a_repositorys_configuration_names_is_guarded() {
 }
 
 #[tokio::test]
+async fn what_the_configuration_of_a_repository_around_the_workspace_names_is_guarded() {
+    let work = Work::new();
+    let root = work.path();
+    let main = root.parent().unwrap().join("main");
+    repository(&main);
+    git(&main, "config core.hooksPath tools/hooks");
+    fs::remove_dir(&root).unwrap();
+    git(&main, &format!("worktree add -q {} -b linked", root.display()));
+    fs::create_dir_all(root.join("tools/hooks")).unwrap();
+    assert!(failed(&sh_in(&work, "echo evil > tools/hooks/pre-commit").await), "a linked worktree");
+    ok(&sh_in(&work, "echo fine > tools/other").await);
+
+    let work = Work::new();
+    let (root, above) = (work.path(), work.path().parent().unwrap().to_path_buf());
+    git(&above, "init -q");
+    git(&above, "config core.hooksPath work/hooks");
+    fs::create_dir_all(root.join("hooks")).unwrap();
+    assert!(failed(&sh_in(&work, "echo evil > hooks/pre-commit").await), "a folder of a repository");
+    ok(&sh_in(&work, "echo fine > other").await);
+}
+
+#[tokio::test]
+async fn settings_that_a_shell_or_git_expands_are_guarded() {
+    let work = Work::new();
+    let root = work.path();
+    repository(&root);
+    let user = std::env::var("HOME").unwrap();
+    let up = "../".repeat(Path::new(&user).components().count() - 1);
+    let here = format!("{up}{}", root.strip_prefix("/").unwrap().display());
+    for folder in ["tools/hooks", "scripts", "my tools"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for file in ["scripts/fsm.sh", "scripts/st.sh", "scripts/x.sh", "my tools/y.sh", "inc", "scripts/in.sh"] {
+        fs::write(root.join(file), "mine").unwrap();
+    }
+    fs::write(root.join("inc"), "[core]\n\teditor = scripts/in.sh\n").unwrap();
+    let config = format!(
+        "[core]\n\thooksPath = ~/{here}/tools/hooks\n\tfsmonitor = \"$HOME/{here}/scripts/fsm.sh\"\n[include]\n\tpath = ~/{here}/inc\n\
+         [alias]\n\tst = !$(git rev-parse --show-toplevel)/scripts/st.sh\n\ta = !cd scripts && ./x.sh\n\tb = !'my tools/y.sh'\n"
+    );
+    fs::write(root.join(".git/config"), config).unwrap();
+    for file in [
+        "tools/hooks/new",
+        "scripts/fsm.sh",
+        "inc",
+        "scripts/in.sh",
+        "scripts/st.sh",
+        "scripts/x.sh",
+        "my tools/y.sh",
+    ] {
+        assert!(failed(&sh_in(&work, &format!("echo evil > '{file}'")).await), "`{file}`");
+    }
+    ok(&sh_in(&work, "echo fine > scripts/other; echo fine > tools/other").await);
+}
+
+#[tokio::test]
 async fn no_link_is_made_where_git_writes() {
     let work = Work::new();
     let root = work.path();

@@ -52,6 +52,110 @@ async fn m10_no_program_writes_what_policy_asks_about_for_fs_write() {
 }
 
 #[tokio::test]
+async fn a_moved_folder_takes_nothing_to_or_from_where_policy_refuses_it() {
+    let world = World::with(DEFAULT_POLICY).await;
+    put(
+        &world,
+        &[
+            (".github/workflows/ci.yml", "ours"),
+            ("third/x/.github/workflows/ci.yml", "theirs"),
+            ("third/y/.circleci/config.yml", "theirs"),
+            ("app/AGENTS.md", "ours"),
+            ("third/z/.cargo/config.toml", "theirs"),
+        ],
+    );
+    let is = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
+    for line in ["mv .github gh2", "mv third/y y2", "mv app app2", "mv third t2"] {
+        world.sh(&format!("{line}; exit 0")).await;
+    }
+    // What the first run moved would be nobody's file in the second one.
+    world.sh("for f in gh2/workflows/ci.yml y2/.circleci/config.yml app2/AGENTS.md; do echo evil > $f; done; exit 0").await;
+    assert_eq!((is(".github/workflows/ci.yml").as_str(), is("app/AGENTS.md").as_str()), ("ours", "ours"));
+    fs::remove_dir_all(world.path().join(".github")).unwrap();
+    let swap = "python3 -c 'import ctypes; ctypes.CDLL(None).renameat2(-100, b\"third/x/.github\", -100, b\".github\", 2)'";
+    for line in [
+        "mv third/x/.github .github",
+        "mv third/x x",
+        &format!("mkdir .github; {swap}; rmdir .github"),
+        "mv third/z/.cargo .cargo",
+    ] {
+        let said = world.sh(&format!("{line}; exit 3")).await;
+        assert!(!world.path().join(".github/workflows").exists(), "{line}: {said:?}");
+        assert!(!world.path().join("x").exists() && !world.path().join(".cargo").exists(), "{line}");
+    }
+    assert_eq!(is("third/x/.github/workflows/ci.yml"), "theirs");
+}
+
+#[tokio::test]
+async fn links_that_policy_refuses_to_write_guard_what_they_lead_to() {
+    let world = World::with(DEFAULT_POLICY).await;
+    put(&world, &[("docs/instr.md", "ours"), ("scripts/pc", "ours"), (".husky/keep", "ours")]);
+    std::os::unix::fs::symlink("docs/instr.md", world.path().join("CLAUDE.md")).unwrap();
+    std::os::unix::fs::symlink("docs/absent.md", world.path().join("GEMINI.md")).unwrap();
+    std::os::unix::fs::symlink("../scripts/pc", world.path().join(".husky/pre-commit")).unwrap();
+    let line = "echo evil > docs/instr.md; echo evil > docs/absent.md; echo evil > scripts/pc; mv docs d2; mv scripts s2; \
+                rm -f CLAUDE.md; echo evil > CLAUDE.md; ln -s /tmp CLAUDE.md; echo fine > docs/other; exit 0";
+    world.sh(line).await;
+    let is = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
+    assert_eq!((is("docs/instr.md").as_str(), is("scripts/pc").as_str()), ("ours", "ours"));
+    assert_eq!((is("docs/absent.md").as_str(), is("docs/other").as_str()), ("", "fine\n"));
+    assert!(!world.path().join("CLAUDE.md").exists());
+}
+
+#[tokio::test]
+async fn no_link_stands_for_a_folder_that_a_rule_of_the_users_speaks_of() {
+    let world = World::with(
+        "\
+version: 1
+rules:
+  - { id: everything, effect: allow }
+  - { id: prod, effect: deny, match: { tool: fs.write, path: [\"deploy/prod.yml\", \"infra/*/live/**\", \"**/keys/*.txt\"] } }
+",
+    )
+    .await;
+    put(&world, &[("deploy/prod.yml", "ours"), ("evil/prod.yml", "evil"), ("evil/a.txt", "evil")]);
+    let lines = [
+        "mv deploy d2; ln -s evil deploy",
+        "ln -s evil infra",
+        "mkdir infra; ln -s ../evil infra/a",
+        "ln -s evil keys",
+        "ln -s evil l; mv l keys",
+        "mkdir f; ln -s ../evil f/keys; mv f g",
+        "mkdir h; ln -s ../evil h/live; mv h infra/b",
+    ];
+    for line in lines {
+        world.sh(&format!("{line}; exit 0")).await;
+    }
+    let is = |file: &str| fs::read_to_string(world.path().join(file)).unwrap_or_default();
+    assert_eq!(is("deploy/prod.yml"), "ours");
+    for absent in ["infra/a", "keys", "f/keys", "g/keys", "infra/b"] {
+        assert!(!world.path().join(absent).is_symlink() && !world.path().join(absent).exists(), "{absent}");
+    }
+    assert_eq!(world.sh("ln -s evil free; cat free/prod.yml").await.output.text(), "evil");
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_searched_is_not_called_policys() {
+    let world = World::with(DEFAULT_POLICY).await;
+    let deep = "import os\nfor i in range(140): os.mkdir('d'); os.chdir('d')\n";
+    world.sh(&format!("python3 -c \"{deep}\"")).await;
+    let outcome = world.sh("python3 -c \"import os; os.rename('d', 'e')\"; mv d f && ls").await;
+    assert!(outcome.output.text().contains("Invalid cross-device link"), "{outcome:?}");
+    assert!(world.path().join("f").exists() && !world.path().join("d").exists(), "`mv` copied it");
+    let receipt = outcome.obtained.unwrap();
+    assert_eq!(receipt["ended"]["refused_by_policy"], json!([]));
+    assert_eq!(receipt["ended"]["refused_unsearched"], json!([world.path().join("d")]));
+}
+
+#[tokio::test]
+async fn where_no_rule_is_about_writing_no_folder_is_searched() {
+    let world = World::with("version: 1\nrules:\n  - { id: everything, effect: allow }\n").await;
+    let deep = "import os\nfor i in range(140): os.mkdir('d'); os.chdir('d')\n";
+    let line = format!("python3 -c \"{deep}\"; python3 -c \"import os; os.rename('d', 'e')\" && ls");
+    assert_eq!(world.sh(&line).await.output.text(), "e\nsub\n");
+}
+
+#[tokio::test]
 async fn m10_the_receipt_says_which_call_to_make_instead() {
     let world = World::with(DEFAULT_POLICY).await;
     let outcome = world.sh("mkdir -p ci && cd ci && echo evil > Jenkinsfile; exit 3").await;

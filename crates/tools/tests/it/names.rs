@@ -64,6 +64,47 @@ async fn adv_007_what_does_not_fit_is_not_repeated_in_the_ledger() {
 }
 
 #[tokio::test]
+async fn c1_a_rule_about_a_name_holds_for_a_link_of_that_name() {
+    let world = World::new(regent_policy::DEFAULT_POLICY).await;
+    for (link, target) in [
+        (".envrc", "config/envrc"),
+        (".env", "sec/real"),
+        (".vscode", "cfg"),
+        (".ssh", "keys"),
+        ("CLAUDE.md", "docs/agents.md"),
+        ("chain", ".env"),
+    ] {
+        if target.contains('/') {
+            world.put(target, "mine");
+        }
+        std::os::unix::fs::symlink(target, world.path(link)).unwrap();
+    }
+    world.put("cfg/tasks.json", "mine");
+    world.put("keys/k", "mine");
+    let written = |path: &str| ("fs.write", json!({"path": path, "content": "evil"}));
+    let read = |path: &str| ("fs.read", json!({"path": path}));
+    for ((tool, args), how) in [
+        (written(".envrc"), "denied policy.denied"),
+        (written(".vscode/tasks.json"), "denied policy.denied"),
+        (written("cfg/../.vscode/new.json"), "denied policy.denied"),
+        (read(".ssh/k"), "denied policy.denied"),
+        (read(".env"), "pending"),
+        (read("chain"), "pending"),
+        (written("CLAUDE.md"), "pending"),
+        (read("sec/real"), "ok"),
+        (written("docs/other.md"), "ok"),
+    ] {
+        let heard = world.call(tool, args.clone()).await;
+        assert_eq!(heard.how, how, "{tool} {args}: {}", heard.message);
+    }
+    let world = World::new(crate::world::ALLOW_INSIDE).await;
+    world.put("data/x", "mine");
+    std::os::unix::fs::symlink("data", world.path("private")).unwrap();
+    let (tool, args) = read("private/x");
+    assert_eq!(world.call(tool, args).await.how, "denied policy.denied");
+}
+
+#[tokio::test]
 async fn adv_008_names_that_look_like_a_tool_are_denied() {
     let world = World::new(ALLOW_ALL).await;
     let names = [

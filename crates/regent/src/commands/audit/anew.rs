@@ -158,7 +158,8 @@ fn ignore(project: &Project) -> Result<(), Failure> {
     if text.lines().any(|line| line.trim() == paths::IGNORED.trim()) {
         return Ok(());
     }
-    paths::write_private(&path, format!("{text}{}", paths::IGNORED).as_bytes())
+    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    paths::write_private(&path, format!("{text}{newline}{}", paths::IGNORED).as_bytes())
 }
 
 /// Removes what was derived from the ledger that was here: marks of what recovery has examined, and the look-up index. They would say of the

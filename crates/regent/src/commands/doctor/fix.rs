@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::paths;
 
-/// One thing that can be mended.
+/// One thing that can be fixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fix {
     /// Close a file or folder of ours to others.

@@ -50,7 +50,7 @@ impl Watched {
         screen: &Screen,
         step: &str,
         (word, text): (&str, &str),
-        retold: bool,
+        replayed: bool,
     ) -> Vec<String> {
         let name = step.split('~').next().unwrap_or_default();
         let Some((tool, args)) = self.calls.remove(name) else {
@@ -64,7 +64,7 @@ impl Watched {
             "denied" => screen.bad("denied"),
             other => screen.warn(other),
         };
-        let again = if retold { " (from the ledger)" } else { "" };
+        let again = if replayed { " (from the ledger)" } else { "" };
         let room = screen.width.saturating_sub(tool.len() + step.len() + 8);
         let (tool, args) = (screen.strong(&term::inline(&tool)), term::short(&args, room));
         let text = term::short(text.trim(), screen.width.saturating_sub(16));
@@ -170,7 +170,9 @@ impl Live {
                 one.calls.insert(step, (tool, args));
                 Vec::new()
             }
-            Event::Verdict { step, word, text, retold } => one.ended(screen, &step, (word, &text), retold),
+            Event::Verdict { step, word, text, replayed } => {
+                one.ended(screen, &step, (word, &text), replayed)
+            }
             Event::Asked { .. } if asks_here => Vec::new(),
             Event::Asked { ticket, summary, reason } => {
                 vec![format!(

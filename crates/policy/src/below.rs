@@ -1,0 +1,70 @@
+//! What policy could say to paths that nobody has named yet: for a sandbox that has to judge a folder before anything is in it.
+
+use crate::condition::{Clause, Condition, Quantifier, could_hold};
+use crate::facts::Facts;
+use crate::policy::{Mode, Policy, RuleSet};
+use crate::rule::{Effect, Rule};
+
+impl Policy {
+    /// Whether a call like this one could be asked about or denied for any path at all. `true` where that isn't plain to see.
+    pub fn may_hide(&self, facts: &Facts<'_>) -> bool {
+        let mut about = self.sets().iter().filter(|set| set.is_about(facts)).peekable();
+        about.peek().is_none() || about.any(|set| set.may_hide(facts))
+    }
+
+    /// Paths below `path` that rules may be about because of where `path` lies: for `db`, `db/x/x.sql` of the pattern `db/*/*.sql`. What
+    /// a pattern catches in any folder (`**/x`) isn't among them. Whether a rule holds for one is for [`hides`](Self::hides) to say.
+    pub fn examples_below(&self, facts: &Facts<'_>, path: &str) -> Vec<String> {
+        let mut examples = vec![format!("{path}/x")];
+        for rule in self.sets().iter().filter(|set| set.is_about(facts)).flat_map(|set| &set.rules) {
+            if rule.may_refuse() && could_hold(&rule.when, facts) {
+                add_examples(&rule.when, path, facts.caller.agent, &mut examples);
+            }
+        }
+        examples
+    }
+}
+
+impl RuleSet {
+    fn may_hide(&self, facts: &Facts<'_>) -> bool {
+        let refuses = |rule: &Rule| rule.may_refuse() && could_hold(&rule.when, facts);
+        let allows_all = |rule: &Rule| {
+            rule.effect == Effect::Allow
+                && rule.rate.is_none()
+                && rule.unless.is_empty()
+                && covers(&rule.when, facts)
+        };
+        !self.is_loaded
+            || self.control.is_some()
+            || self.graph.is_some()
+            || self.governance.breach(facts).is_some()
+            || self.rules.iter().any(refuses)
+            || self.mode == Mode::Strict && !self.rules.iter().any(allows_all)
+    }
+}
+
+impl Rule {
+    fn may_refuse(&self) -> bool {
+        matches!(self.effect, Effect::Deny | Effect::Ask)
+    }
+}
+
+/// Whether every clause holds for a call like this one, whichever path it has.
+fn covers(clauses: &[Clause], facts: &Facts<'_>) -> bool {
+    clauses.iter().all(|Clause { condition, .. }| match condition {
+        Condition::Path(test) if test.globs.is_some() => false,
+        other if other.looks_at_args() || !other.branches().is_empty() => false,
+        other => other.holds(facts, Quantifier::Every),
+    })
+}
+
+fn add_examples(clauses: &[Clause], path: &str, caller: &str, examples: &mut Vec<String>) {
+    for Clause { condition, .. } in clauses {
+        if let Condition::Path(test) = condition
+            && let Some(globs) = &test.globs
+        {
+            examples.extend(globs.globs().iter().flat_map(|glob| glob.examples_below(path, caller)));
+        }
+        condition.branches().iter().for_each(|branch| add_examples(branch, path, caller, examples));
+    }
+}
