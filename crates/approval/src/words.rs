@@ -48,174 +48,47 @@ pub struct Words {
 }
 
 /// Programs and builtins that take words, or what they read, for shell lines. A loader runs any file as a program.
-const SHELLS: &[&str] = &[
-    "sh",
-    "ash",
-    "bash",
-    "busybox",
-    "csh",
-    "dash",
-    "elvish",
-    "fish",
-    "ksh",
-    "mksh",
-    "nu",
-    "oksh",
-    "osh",
-    "posh",
-    "pwsh",
-    "rbash",
-    "tcsh",
-    "toybox",
-    "xonsh",
-    "yash",
-    "zsh",
-    "at",
-    "batch",
-    "crontab",
-    "ed",
-    "emacs",
-    "env",
-    "ex",
-    "expect",
-    "flock",
-    "gdb",
-    "git",
-    "less",
-    "make",
-    "gmake",
-    "nvim",
-    "rsync",
-    "script",
-    "ssh",
-    "su",
-    "sudo",
-    "tar",
-    "vi",
-    "vim",
-    "watch",
-    "alias",
-    "bind",
-    "complete",
-    "fc",
-    "mapfile",
-    "readarray",
-    "trap",
-    "ld.so",
-    "ld-linux.so.2",
-    "ld-linux-x86-64.so.2",
-    "ld-linux-aarch64.so.1",
-    "ld-musl-x86_64.so.1",
-    "ld-musl-aarch64.so.1",
-];
+const SHELLS: &str = "sh ash bash busybox csh dash elvish fish ksh mksh nu oksh osh posh pwsh rbash tcsh toybox xonsh yash \
+    zsh at batch crontab ed emacs env ex expect flock gdb git less make gmake nvim rsync script ssh su \
+    sudo tar vi vim watch alias bind complete fc mapfile readarray trap ld.so ld-linux.so.2 \
+    ld-linux-x86-64.so.2 ld-linux-aarch64.so.1 ld-musl-x86_64.so.1 ld-musl-aarch64.so.1";
 /// Programs that take words, or what they read, for code in a language of their own.
-const INTERPRETERS: &[&str] = &[
-    "python", "node", "bun", "deno", "ruby", "perl", "php", "lua", "luajit", "tclsh", "wish", "R", "Rscript",
-    "guile",
-];
+const INTERPRETERS: &str = "python node bun deno ruby perl php lua luajit tclsh wish R Rscript guile";
 /// Programs that make names of what they find or read, whatever their words look like.
-const NAME_MAKERS: &[&str] = &[
-    "awk",
-    "gawk",
-    "mawk",
-    "nawk",
-    "entr",
-    "eval",
-    "fd",
-    "fdfind",
-    "find",
-    "parallel",
-    "run-parts",
-    "sed",
-    "gsed",
-    "xargs",
-    "pytest",
-    "unittest",
-    "nose2",
-    "doctest",
-    "runpy",
-];
+const NAME_MAKERS: &str = "awk gawk mawk nawk entr eval fd fdfind find parallel run-parts sed gsed xargs pytest unittest nose2 \
+    doctest runpy";
 /// Programs, and commands of git, that put files under other names or bring new ones. A later command of the same line can run those.
-const FILE_MAKERS: &[&str] = &[
-    "cp",
-    "mv",
-    "ln",
-    "link",
-    "install",
-    "rsync",
-    "dd",
-    "tee",
-    "patch",
-    "tar",
-    "bsdtar",
-    "cpio",
-    "unzip",
-    "7z",
-    "gunzip",
-    "bunzip2",
-    "unxz",
-    "unzstd",
-    "curl",
-    "wget",
-    "mount",
-    "split",
-    "csplit",
-    "sponge",
-    "checkout",
-    "switch",
-    "restore",
-    "stash",
-    "pull",
-    "merge",
-    "rebase",
-    "apply",
-    "cherry-pick",
-    "revert",
-    "reset",
-    "clone",
-    "worktree",
-];
+const FILE_MAKERS: &str = "cp mv ln link install rsync dd tee patch tar bsdtar cpio unzip 7z gunzip bunzip2 unxz unzstd curl \
+    wget mount split csplit sponge checkout switch restore stash pull merge rebase apply cherry-pick \
+    revert reset clone worktree";
 
 /// Files that a program reads as its script without being told, from the folder it runs in.
-const IMPLIED: &[(&str, &[&str])] = &[
-    ("make", &["GNUmakefile", "makefile", "Makefile"]),
-    ("gmake", &["GNUmakefile", "makefile", "Makefile"]),
-    ("npm", &["package.json", ".npmrc"]),
-    ("npx", &["package.json", ".npmrc"]),
-    ("yarn", &["package.json", ".yarnrc", ".yarnrc.yml"]),
-    ("pnpm", &["package.json", ".npmrc", "pnpm-workspace.yaml", ".pnpmfile.cjs"]),
-    ("bun", &["package.json", "bunfig.toml"]),
-    ("deno", &["deno.json", "deno.jsonc"]),
-    (
-        "cargo",
-        &[
-            "Cargo.toml",
-            "build.rs",
-            ".cargo/config.toml",
-            ".cargo/config",
-            "rust-toolchain.toml",
-            "rust-toolchain",
-        ],
-    ),
-    ("just", &["justfile", "Justfile", ".justfile"]),
-    ("task", &["Taskfile.yml", "Taskfile.yaml"]),
-    ("rake", &["Rakefile", "rakefile"]),
-    ("ninja", &["build.ninja"]),
-    ("cmake", &["CMakeLists.txt"]),
-    ("meson", &["meson.build"]),
-    ("gradle", &["build.gradle", "build.gradle.kts", "settings.gradle"]),
-    (
-        "gradlew",
-        &["build.gradle", "build.gradle.kts", "settings.gradle", "gradle/wrapper/gradle-wrapper.properties"],
-    ),
-    ("mvn", &["pom.xml"]),
-    ("go", &["go.mod", "go.work"]),
-    ("pytest", &["conftest.py", "pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"]),
-    ("tox", &["tox.ini", "pyproject.toml", "setup.py", "setup.cfg"]),
-    ("nox", &["noxfile.py"]),
-    ("pip", &["setup.py", "pyproject.toml", "setup.cfg"]),
-    ("docker", &["Dockerfile", "compose.yaml", "docker-compose.yml"]),
-    ("terraform", &["main.tf"]),
+const IMPLIED: &[(&str, &str)] = &[
+    ("make", "GNUmakefile makefile Makefile"),
+    ("gmake", "GNUmakefile makefile Makefile"),
+    ("npm", "package.json .npmrc"),
+    ("npx", "package.json .npmrc"),
+    ("yarn", "package.json .yarnrc .yarnrc.yml"),
+    ("pnpm", "package.json .npmrc pnpm-workspace.yaml .pnpmfile.cjs"),
+    ("bun", "package.json bunfig.toml"),
+    ("deno", "deno.json deno.jsonc"),
+    ("cargo", "Cargo.toml build.rs .cargo/config.toml .cargo/config rust-toolchain.toml rust-toolchain"),
+    ("just", "justfile Justfile .justfile"),
+    ("task", "Taskfile.yml Taskfile.yaml"),
+    ("rake", "Rakefile rakefile"),
+    ("ninja", "build.ninja"),
+    ("cmake", "CMakeLists.txt"),
+    ("meson", "meson.build"),
+    ("gradle", "build.gradle build.gradle.kts settings.gradle"),
+    ("gradlew", "build.gradle build.gradle.kts settings.gradle gradle/wrapper/gradle-wrapper.properties"),
+    ("mvn", "pom.xml"),
+    ("go", "go.mod go.work"),
+    ("pytest", "conftest.py pytest.ini pyproject.toml setup.cfg tox.ini"),
+    ("tox", "tox.ini pyproject.toml setup.py setup.cfg"),
+    ("nox", "noxfile.py"),
+    ("pip", "setup.py pyproject.toml setup.cfg"),
+    ("docker", "Dockerfile compose.yaml docker-compose.yml"),
+    ("terraform", "main.tf"),
 ];
 /// What an interpreter adds to a name.
 const ENDINGS: &[(&str, &[&str])] = &[
@@ -285,7 +158,7 @@ impl Words {
     /// Whether a word of it, or what it is given to read, is known to make names.
     fn makes_names(&self) -> bool {
         let names = || self.all.iter().chain(&self.programs);
-        let runs = |programs: &[&str]| names().any(|word| is_one_of(base_name(word), programs));
+        let runs = |programs: &str| names().any(|word| is_one_of(base_name(word), programs));
         let has_shell = || self.sources || self.runs_own || runs(SHELLS);
         self.expands
             || runs(NAME_MAKERS)
@@ -403,11 +276,11 @@ impl Words {
         let programs: Vec<String> = self.all.iter().map(|word| base_name(word).to_owned()).collect();
         for (program, files) in IMPLIED {
             if programs.iter().any(|one| one == program) {
-                files.iter().for_each(|file| self.insert(file));
+                files.split(' ').for_each(|file| self.insert(file));
             }
         }
         for (program, endings) in ENDINGS {
-            if !programs.iter().any(|one| is_one_of(one, &[*program])) {
+            if !programs.iter().any(|one| is_one_of(one, program)) {
                 continue;
             }
             for word in self.all.clone() {
@@ -430,10 +303,10 @@ fn is_separator(letter: char) -> bool {
 }
 
 /// Whether a name is one of these, with or without a version (`python3.12`).
-fn is_one_of(name: &str, programs: &[&str]) -> bool {
+fn is_one_of(name: &str, programs: &str) -> bool {
     let plain =
         name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.' || letter == '-');
-    programs.contains(&name) || programs.contains(&plain)
+    programs.split(' ').any(|program| program == name || program == plain)
 }
 
 /// Whether an interpreter among the words has an option before its script that gives it code.
