@@ -51,10 +51,10 @@ impl Rule {
 
 /// Whether every clause holds for a call like this one, whichever path it has.
 fn covers(clauses: &[Clause], facts: &Facts<'_>) -> bool {
-    clauses.iter().all(|Clause { condition, .. }| match condition {
-        Condition::Path(test) if test.globs.is_some() => false,
-        other if other.looks_at_args() || !other.branches().is_empty() => false,
-        other => other.holds(facts, Quantifier::Every),
+    clauses.iter().all(|Clause { condition, .. }| {
+        let picks_paths = matches!(condition, Condition::Path(test) if test.globs.is_some());
+        let is_open = picks_paths || condition.looks_at_args() || !condition.branches().is_empty();
+        !is_open && condition.holds(facts, Quantifier::Every)
     })
 }
 
