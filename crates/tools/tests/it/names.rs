@@ -73,12 +73,17 @@ async fn c1_a_rule_about_a_name_holds_for_a_link_of_that_name() {
         (".ssh", "keys"),
         ("CLAUDE.md", "docs/agents.md"),
         ("chain", ".env"),
+        (".git/hooks/pre-commit", "../../scripts/pre-commit"),
     ] {
-        if target.contains('/') {
+        if target.contains('/') && !target.starts_with("..") {
             world.put(target, "mine");
         }
+        std::fs::create_dir_all(world.path(link).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(target, world.path(link)).unwrap();
     }
+    world.put("scripts/pre-commit", "mine");
+    world.put(".git/config", "[core]\n\thooksPath = hooks\n");
+    world.put("hooks/post-commit", "mine");
     world.put("cfg/tasks.json", "mine");
     world.put("keys/k", "mine");
     let written = |path: &str| ("fs.write", json!({"path": path, "content": "evil"}));
@@ -91,7 +96,13 @@ async fn c1_a_rule_about_a_name_holds_for_a_link_of_that_name() {
         (read(".env"), "pending"),
         (read("chain"), "pending"),
         (written("CLAUDE.md"), "pending"),
-        (read("sec/real"), "ok"),
+        // By its own name it is the same file.
+        (read("sec/real"), "pending"),
+        (written("config/envrc"), "denied policy.denied"),
+        (written("cfg/new.json"), "denied policy.denied"),
+        (written("docs/agents.md"), "pending"),
+        (written("scripts/pre-commit"), "denied policy.denied"),
+        (written("hooks/post-commit"), "denied policy.denied"),
         (written("docs/other.md"), "ok"),
     ] {
         let heard = world.call(tool, args.clone()).await;
