@@ -137,15 +137,17 @@ async fn ask(context: &Context, host: &Host, ticket: &Ticket) -> Result<(), Fail
     );
     loop {
         let typed = tokio::select! {
-            typed = prompt::awaited(&context.screen, &asked) => typed?.unwrap_or_default(),
-            answered = host.answered(&ticket.id) => {
-                context.screen.say("answered from another terminal\n");
-                return elsewhere(answered.ok(), ticket);
-            }
+            // In this order: who sees the question can interrupt it.
+            biased;
             () = interrupt() => {
                 let message = format!("interrupted; nothing was done, and question {} stays open", ticket.id);
                 return Err(Failure::new(codes::INTERRUPTED, message));
             }
+            answered = host.answered(&ticket.id) => {
+                context.screen.say("answered from another terminal\n");
+                return elsewhere(answered.ok(), ticket);
+            }
+            typed = prompt::awaited(&context.screen, &asked) => typed?.unwrap_or_default(),
         };
         if unseen && matches!(typed.trim(), "a" | "all") {
             let View { text, cut } = question::inline(&screen, host, ticket, Length::Whole);

@@ -162,14 +162,27 @@ fn read_text(path: &Path, links: Links) -> Result<String, Failure> {
     })
 }
 
+fn open(path: &Path, links: Links) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    if links == Links::Followed {
+        return Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?));
+    }
+    match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // Where the system call is closed, as in a sandbox, the folders are compared instead.
+        Err(Errno::NOSYS) => {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            if folder.canonicalize()? != folder {
+                return Err(Errno::LOOP.into());
+            }
+            Ok(File::from(rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty())?))
+        }
+        opened => Ok(File::from(opened?)),
+    }
+}
+
 /// Reads a regular file up to a size. Devices and pipes have no size, and reading them may never end.
 pub(crate) fn read_bounded(path: &Path, links: Links, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let resolve = match links {
-        Links::Followed => ResolveFlags::empty(),
-        Links::Refused => ResolveFlags::NO_SYMLINKS,
-    };
-    let file = File::from(rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?);
+    let file = open(path, links)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
     }

@@ -235,9 +235,9 @@ fn c2_the_question_is_about_the_call_as_the_users_own_rule_changes_it() {
 #[test]
 fn h3_a_script_that_is_replaced_after_the_approval_does_not_run() {
     let world = asking(ASKS);
-    for args in [
-        r#"{"argv": ["sh", "deploy.sh"], "cwd": "scripts"}"#,
-        r#"{"argv": ["sh", "-c", "cd scripts && sh ./deploy.sh;"]}"#,
+    for (args, is_plain) in [
+        (r#"{"argv": ["sh", "deploy.sh"], "cwd": "scripts"}"#, true),
+        (r#"{"argv": ["sh", "-c", "cd scripts && sh ./deploy.sh;"]}"#, false),
     ] {
         world.write("scripts/deploy.sh", "echo harmless\n");
         let args = call("process.exec", args);
@@ -252,7 +252,9 @@ fn h3_a_script_that_is_replaced_after_the_approval_does_not_run() {
         assert_ne!(question(&world, &args), id, "asked again, not run");
         world.write("scripts/deploy.sh", "echo harmless\n");
         let ended = world.run(&args);
-        assert!(ended.code == 0 && ended.stdout.contains("harmless"), "{ended:?}");
+        // Where the whole workspace counts, a file that was written again is another one.
+        let expected = if is_plain { 0 } else { 11 };
+        assert_eq!((ended.code, ended.stdout.contains("harmless")), (expected, is_plain), "{ended:?}");
     }
 }
 

@@ -192,9 +192,9 @@ impl World {
                 Err(RecvTimeoutError::Disconnected) => break,
                 // What is typed in the moment in which a question appears is dropped: where nothing but its echo came, it is typed again.
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some(answer) =
-                        answer.filter(|answer| is_echo(shown.get(seen..).unwrap_or_default(), answer))
-                    {
+                    if let Some(answer) = answer.filter(|answer| {
+                        *answer != INTERRUPT && is_echo(shown.get(seen..).unwrap_or_default(), answer)
+                    }) {
                         drop(master.write_all(format!("{answer}\n").as_bytes()));
                     }
                     continue;
