@@ -69,6 +69,10 @@ impl Binding {
 
     /// Looks up the files that the call names. Reads up to [`BYTES_MAX`] and the whole tree, so it has a thread of its own.
     pub(crate) async fn bind(self, workspace: &Workspace) -> Result<Bound, Reason> {
+        let names_files = |target: &Target| matches!(target, Target::Path { .. } | Target::Argv(_));
+        if !self.targets.iter().any(names_files) {
+            return self.bind_here(workspace, &mut None);
+        }
         let workspace = workspace.clone();
         let bound = tokio::task::spawn_blocking(move || self.bind_here(&workspace, &mut None)).await;
         bound.unwrap_or_else(|error| {
