@@ -96,10 +96,8 @@ fn a_projects_manifest_is_in_force_at_every_call_and_every_result() {
     assert!(!ended.stdout.contains("BEGIN KEY") && ended.stdout.contains("it holds a key"), "{ended:?}");
     assert!(world.entries().len() > before);
     let ended = read(&world, "card.txt");
-    assert!(
-        ended.code == 0 && ended.stdout.contains("masked") && !ended.stdout.contains("4242"),
-        "{ended:?}"
-    );
+    // Not the whole answer: the digests in it hold any four digits now and then.
+    assert_eq!((ended.code, &ended.json()["data"]["output"]), (0, &json!("masked")), "{ended:?}");
     // A tool that the manifest doesn't know, and a project's file can't widen what the user's own forbids.
     let ended = world.run(&["--json", "tool", "call", "fs.list", r#"{"path": "."}"#]);
     assert!(ended.code == 10 && ended.stdout.contains("runtime_error:tool_unknown"), "{ended:?}");
