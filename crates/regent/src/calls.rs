@@ -178,7 +178,7 @@ fn elsewhere(answered: Option<Answered>, ticket: &Ticket) -> Result<(), Failure>
         Some(Answered::Approved) => Ok(()),
         Some(Answered::Denied { because }) => {
             let advice = because.map(|because| format!(": {because}")).unwrap_or_default();
-            Err(Failure::new(codes::APPROVAL_REFUSED, format!("a person said no{advice}")))
+            Err(Failure::new(codes::APPROVAL_REFUSED, format!("the question was answered with no{advice}")))
         }
         Some(Answered::Waiting { .. } | Answered::Gone) | None => Err(pending(ticket)),
     }

@@ -134,7 +134,7 @@ codes! {
     INPUT_SIZE = "input.size", exit::USAGE, "The input is larger than is taken from a command line.";
     INTERNAL = "internal", exit::ERROR, "A defect in Regent. Nothing that was acknowledged is lost: the ledger is written before anything happens. Please report it with the \
         message; `RUST_BACKTRACE=1` adds where it happened.";
-    INTERRUPTED = "interrupted", exit::INTERRUPTED, "You interrupted the call. It was stopped, and the ledger says so.";
+    INTERRUPTED = "interrupted", exit::INTERRUPTED, "You interrupted the command. A call that ran was stopped, and the ledger says so; a question that was open stays open.";
     GC_NOT_REMOVED = "gc.not_removed", exit::ERROR, "`regent gc` could not remove something; the message says what and why. What it removed before that is recorded, and \
         the next `regent gc` goes on with the rest.";
     IO = "io", exit::ERROR, "A file or folder can't be read or written; the message says which and why.";

@@ -16,34 +16,40 @@ const LOOK_PAUSE: Duration = Duration::from_millis(30);
 
 /// Shows a question and reads the line that is typed after it; none at the end of input.
 pub(crate) fn line(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
-    screen.say(question);
-    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
-    forget_typed();
-    let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
-    let bytes = read.map_err(|error| Failure::new(codes::IO, format!("can't read the answer: {error}")))?;
-    Ok((bytes > 0).then_some(line))
+    show(screen, question)?;
+    read()
 }
 
-/// The same where something else may put an end to the waiting: what is typed later is left to whoever reads next.
+/// The same, but the wait can be abandoned: what is typed after that is still there for the next reader.
 pub(crate) async fn awaited(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
-    let cannot = |error: std::io::Error| Failure::new(codes::IO, format!("can't read the answer: {error}"));
-    screen.say(question);
-    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
-    forget_typed();
+    show(screen, question)?;
     let stdin = rustix::stdio::stdin();
     // A read can't be called off, a look can.
     loop {
         let mut looked = [PollFd::new(&stdin, PollFlags::IN)];
         match rustix::event::poll(&mut looked, Some(&Timespec::default())) {
             Ok(0) | Err(Errno::INTR) => tokio::time::sleep(LOOK_PAUSE).await,
-            Ok(_) => break,
-            Err(error) => return Err(cannot(error.into())),
+            Ok(_) => return read(),
+            Err(error) => return Err(unreadable(&error.into())),
         }
     }
+}
+
+fn show(screen: &Screen, question: &str) -> Result<(), Failure> {
+    screen.say(question);
+    std::io::stderr().flush().map_err(|error| Failure::new(codes::IO, format!("can't ask: {error}")))?;
+    forget_typed();
+    Ok(())
+}
+
+fn read() -> Result<Option<String>, Failure> {
     let mut line = String::new();
-    let bytes = std::io::stdin().lock().read_line(&mut line).map_err(cannot)?;
+    let bytes = std::io::stdin().lock().read_line(&mut line).map_err(|error| unreadable(&error))?;
     Ok((bytes > 0).then_some(line))
+}
+
+fn unreadable(error: &std::io::Error) -> Failure {
+    Failure::new(codes::IO, format!("can't read the answer: {error}"))
 }
 
 /// Asks a question whose answer is yes or no. Only a plain yes is one.

@@ -135,8 +135,12 @@ impl Workspace {
             Err(error) => return Err(error),
         };
         let mut bytes = Vec::new();
-        let mut bounded = std::io::Read::take(std::fs::File::from(opened), GIT_CONFIG_BYTES_MAX);
+        let mut bounded = std::io::Read::take(std::fs::File::from(opened), GIT_CONFIG_BYTES_MAX + 1);
         std::io::Read::read_to_end(&mut bounded, &mut bytes).map_err(|error| PathError::of_io(&error))?;
+        // The last setting counts, so a part of the file isn't enough.
+        if bytes.len() as u64 > GIT_CONFIG_BYTES_MAX {
+            return Err(PathError::TooMany);
+        }
         let text = String::from_utf8_lossy(&bytes);
         let named = text.lines().rev().find_map(|line| {
             let (name, value) = line.split_once('=')?;
