@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use regent_kernel::{ArgumentKind, Op, Reply, Status, Tier, ToolCall, ToolSpec};
 use regent_policy::DEFAULT_POLICY;
-use regent_sandbox::{Exit, Floor, ProcessTier, Spec, WorkspaceMount};
+use regent_sandbox::{Exit, Floor, Listings, ProcessTier, Spec, WorkspaceMount};
 use regent_testkit::TestKernel;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -116,11 +116,12 @@ fn exec() -> ToolSpec {
 /// secrets are part of it.
 fn spawns(report: &mut Report, runtime: &Runtime, has_bwrap: bool) -> Result<()> {
     let places = Places::new(runtime)?;
+    let listings = Arc::default();
     let empty = places.empty.path().canonicalize()?;
     let bare: Vec<String> = BWRAP.iter().chain(&[PROGRAM]).map(|word| (*word).to_owned()).collect();
     let like_ours = with_repository(&places.repository)?;
-    row(report, "true", || run(runtime, &empty), has_bwrap.then_some(|| bwrap(&bare)))?;
-    let guarded = || run(runtime, &places.repository);
+    row(report, "true", || run(runtime, &empty, &listings), has_bwrap.then_some(|| bwrap(&bare)))?;
+    let guarded = || run(runtime, &places.repository, &listings);
     row(report, "repository.true", guarded, has_bwrap.then_some(|| bwrap(&like_ours)))?;
     let called = || runtime.block_on(call(&places.kernel));
     row(report, "repository.call", called, None::<fn() -> Result<()>>)?;
@@ -128,7 +129,7 @@ fn spawns(report: &mut Report, runtime: &Runtime, has_bwrap: bool) -> Result<()>
     let mut alone = Vec::new();
     for _ in 0..ALONE_ROUNDS {
         std::thread::sleep(PAUSE);
-        alone.push(timed(|| run(runtime, &empty))?);
+        alone.push(timed(|| run(runtime, &empty, &listings))?);
     }
     report.figure("sandbox.process.true.alone", median(alone), "ms");
     Ok(())
@@ -166,8 +167,9 @@ fn timed(turn: impl FnOnce() -> Result<()>) -> Result<f64> {
     done.map(|()| took_s * 1e3)
 }
 
-fn run(runtime: &Runtime, workspace: &Path) -> Result<()> {
-    let mount = Some(WorkspaceMount::new(workspace, true));
+fn run(runtime: &Runtime, workspace: &Path, listings: &Arc<Listings>) -> Result<()> {
+    let listings = Arc::clone(listings);
+    let mount = Some(WorkspaceMount { listings, ..WorkspaceMount::new(workspace, true) });
     let spec = Spec { workspace: mount, cwd: workspace.to_path_buf(), ..Spec::new([PROGRAM]) };
     let ended = runtime.block_on(regent_sandbox::run(spec, std::future::pending()))?;
     ensure!(matches!(ended.status, Exit::Code(0)), "{PROGRAM} failed in the sandbox");

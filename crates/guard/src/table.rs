@@ -27,9 +27,21 @@ struct Table {
 /// A pattern `**/a/b` or `**/a/b/**`, folded.
 #[derive(Debug)]
 struct Pattern {
-    components: Vec<String>,
+    components: Vec<Component>,
     /// Whether everything below is meant too.
     with_content: bool,
+}
+
+/// One name of a pattern, taken apart once: a launch compares every file of a workspace with every pattern that has a star.
+#[derive(Debug)]
+enum Component {
+    Plain(String),
+    /// With a `*`, which stands for any run of characters, between its pieces.
+    Starred {
+        first: String,
+        middle: Vec<String>,
+        last: String,
+    },
 }
 
 /// How a path relates to a pattern.
@@ -117,11 +129,11 @@ impl Table {
         let mut aliased = HashMap::<_, Vec<usize>>::new();
         for (at, pattern) in places.iter().enumerate() {
             match pattern.components.first() {
-                Some(first) if !first.contains('*') => {
+                Some(Component::Plain(first)) => {
                     named.entry(first.clone()).or_default().push(at);
                     aliased.entry(short_form(first)).or_default().push(at);
                 }
-                Some(_) | None => starred.push(at),
+                Some(Component::Starred { .. }) | None => starred.push(at),
             }
         }
         Self { places, exceptions, named, aliased, starred }
@@ -182,12 +194,12 @@ impl Pattern {
             Some(rest) => (rest, true),
             None => (rest, false),
         };
-        Self { components: rest.split('/').map(|name| fold_name(name).into_owned()).collect(), with_content }
+        Self { components: rest.split('/').map(|name| Component::new(&fold_name(name))).collect(), with_content }
     }
 
     /// Compares the beginning of `names` with the pattern.
     fn fits(&self, names: &[Cow<'_, str>]) -> Option<Fit> {
-        let same = self.components.iter().zip(names).all(|(pattern, name)| name_fits(pattern, name));
+        let same = self.components.iter().zip(names).all(|(pattern, name)| pattern.fits(name));
         if !same {
             return None;
         }
@@ -199,23 +211,33 @@ impl Pattern {
     }
 }
 
-/// Compares a folded name with a component of a pattern, in which `*` stands for any run of characters.
-fn name_fits(pattern: &str, name: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(last) = pieces.next_back() else {
-        return pattern == name || is_short_name(name, pattern);
-    };
-    let Some(mut rest) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
-        return false;
-    };
-    pieces.all(|piece| match rest.find(piece) {
-        Some(at) => {
-            rest = rest.get(at + piece.len()..).unwrap_or_default();
-            true
+impl Component {
+    fn new(name: &str) -> Self {
+        let mut pieces = name.split('*').map(str::to_owned);
+        let first = pieces.next().unwrap_or_default();
+        match pieces.next_back() {
+            None => Self::Plain(first),
+            Some(last) => Self::Starred { first, middle: pieces.collect(), last },
         }
-        None => false,
-    })
+    }
+
+    /// Compares a folded name with it.
+    fn fits(&self, name: &str) -> bool {
+        match self {
+            Self::Plain(plain) => plain == name || is_short_name(name, plain),
+            Self::Starred { first, middle, last } => {
+                let rest = name.strip_prefix(first.as_str()).and_then(|rest| rest.strip_suffix(last.as_str()));
+                let Some(mut rest) = rest else { return false };
+                middle.iter().all(|piece| match rest.find(piece.as_str()) {
+                    Some(at) => {
+                        rest = rest.get(at + piece.len()..).unwrap_or_default();
+                        true
+                    }
+                    None => false,
+                })
+            }
+        }
+    }
 }
 
 /// Whether a folded name is the 8.3 alias (`GIT~1`, `MCP~1.JSO`) that FAT and NTFS make of `long`.

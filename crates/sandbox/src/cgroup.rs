@@ -164,7 +164,7 @@ static RUNS: AtomicU64 = AtomicU64::new(0);
 
 impl Group {
     /// Takes idle cgroups or makes new ones. Whatever does not work is left to resource limits. Also returns the
-    /// `cgroup.procs` files that the child has to join by itself.
+    /// files of cgroups that the child has to write itself into.
     pub(crate) fn new(limits: &Limits) -> (Self, Vec<OwnedFd>) {
         RUNS.fetch_add(1, Ordering::Relaxed);
         let bounds = Bounds::from(limits);
@@ -264,14 +264,15 @@ impl Group {
         memory && pids
     }
 
-    /// The `cgroup.procs` of each v1 cgroup; none for v2, which one is born into.
+    /// The `tasks` of each v1 cgroup; none for v2, which one is born into. Through `tasks` a process of one thread moves itself alone. With
+    /// `cgroup.procs` the kernel would make sure that no process of the machine forks meanwhile, for which it waits 10 ms and more.
     fn entrances(&self) -> Option<Vec<OwnedFd>> {
         if self.v2.is_some() {
             return Some(Vec::new());
         }
         let open = |folder: &PathBuf| {
-            let procs = fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).ok()?;
-            above_stdio(procs.into()).ok()
+            let tasks = fs::OpenOptions::new().write(true).open(folder.join("tasks")).ok()?;
+            above_stdio(tasks.into()).ok()
         };
         self.folders.iter().map(open).collect()
     }

@@ -137,7 +137,9 @@ fn confine(plan: &Plan) -> Result<u32, Failure> {
                 .map_err(at_part(Step::Landlock, index))?,
         }
     }
-    give_up_privileges()?;
+    // This process never becomes a program, so that what one could get back does not matter.
+    drop_own_capabilities().map_err(at(Step::Capabilities))?;
+    rustix::thread::set_no_new_privs(true).map_err(at(Step::Session))?;
     Ok(bits)
 }
 
@@ -188,6 +190,10 @@ fn drop_capabilities() -> Result<(), Errno> {
             Err(errno) => return Err(errno),
         }
     }
+    drop_own_capabilities()
+}
+
+fn drop_own_capabilities() -> Result<(), Errno> {
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(
@@ -232,15 +238,16 @@ fn program(start: &Start<'_>) -> Result<i32, Failure> {
         rustix::process::setrlimit(*resource, *limit).map_err(at(Step::Limits))?;
     }
     sys::ignore_file_size_signal();
+    // Both filters are installed while the view is being built, which takes as long. What is called below passes them.
+    if let Some(channel) = &plan.supervisor {
+        hand_to_supervisor(plan, channel).map_err(at(Step::Supervision))?;
+    }
+    sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
     wait_for_view(start);
     sys::landlock_restrict(plan.ruleset.as_fd()).map_err(at(Step::Landlock))?;
     // The root is the new one since the first process left the old one; the working directory is not, until now.
     rustix::process::chdir(plan.cwd.as_c_str()).map_err(at(Step::WorkingDirectory))?;
     sys::unblock_signals();
-    if let Some(channel) = &plan.supervisor {
-        hand_to_supervisor(plan, channel).map_err(at(Step::Supervision))?;
-    }
-    sys::seccomp(&plan.filter).map_err(at(Step::Seccomp))?;
     if matches!(plan.payload, Payload::Builtin(_)) {
         // There will be no exec to close it.
         // SAFETY: as above.

@@ -27,6 +27,7 @@ use crate::spec::{
     DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, WorkspaceMount, git_environment,
 };
 use crate::supervise::{SEARCH_TIME_MAX, SEARCHED_MAX};
+use crate::survey::Listings;
 use crate::terminal::Terminal;
 
 /// How often a launch is begun again when the workspace changes while it is looked at.
@@ -45,12 +46,13 @@ pub struct ProcessTier {
     floor: Floor,
     memory: MemoryFloor,
     outlet: Option<Arc<dyn Outlet>>,
+    listings: Arc<Listings>,
 }
 
 impl ProcessTier {
     /// An executor that accepts nothing below `floor`.
     pub fn new(floor: Floor) -> Self {
-        Self { floor, memory: MemoryFloor::Any, outlet: None }
+        Self { floor, memory: MemoryFloor::Any, outlet: None, listings: Arc::default() }
     }
 
     /// The same; a program is refused where less than this holds its memory limit.
@@ -67,7 +69,8 @@ impl ProcessTier {
 
     /// What any program would be given in this workspace, before the call's own arguments and limits.
     pub fn spec(&self, workspace: &Path) -> Spec {
-        let mount = WorkspaceMount::new(workspace, true);
+        let listings = Arc::clone(&self.listings);
+        let mount = WorkspaceMount { listings, ..WorkspaceMount::new(workspace, true) };
         let set = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let mut env = vec![
             set("PATH", DEFAULT_PATH),

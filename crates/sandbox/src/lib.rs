@@ -67,6 +67,6 @@ pub use spec::{
     Bind, Cover, DEFAULT_PATH, Floor, HOME, Limits, MemoryFloor, Spec, Stdin, TMP_FILES_MAX, WorkspaceMount,
     git_environment,
 };
-pub use survey::{FileUse, Survey};
+pub use survey::{FileUse, Listings, Survey};
 pub use terminal::Terminal;
 pub use writes::WriteRule;

@@ -24,6 +24,17 @@ use crate::view::Identity;
 /// What is looked at after a run, beside the folders that were there before it.
 const NEW_FOLDERS_MAX: usize = 1_000_000;
 
+/// Whether every folder is as it was. In doubt it is not.
+pub(crate) fn is_untouched(workspace: &WorkspaceMount, survey: &Survey) -> bool {
+    let is_as_it_was = |folder: &Folder| {
+        rustix::fs::lstat(workspace.host.join(&folder.path)).is_ok_and(|found| {
+            (found.st_ctime, found.st_ctime_nsec) == folder.changed
+                && (found.st_dev, found.st_ino) == (folder.identity.dev, folder.identity.ino)
+        })
+    };
+    survey.opaque.is_empty() && survey.folders.iter().all(is_as_it_was)
+}
+
 /// Looks for what has appeared, and moves it aside.
 pub(crate) fn after(workspace: &WorkspaceMount, survey: &Survey) -> Vec<Planted> {
     if !workspace.writable || survey.folders.is_empty() {

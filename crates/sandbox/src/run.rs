@@ -30,6 +30,8 @@ use crate::wire::{RECORD_BYTES, Record, got};
 /// Tries, a millisecond apart, to remove a cgroup whose last member is still leaving.
 const REMOVE_TRIES_MAX: u32 = 50;
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Folders that are looked at again without a thread for it.
+const FEW_FOLDERS: usize = 8;
 
 /// Runs a program in a box and waits for the end of everything it started.
 ///
@@ -101,6 +103,12 @@ pub(crate) async fn run_with(
     let refused = running.supervisor.as_ref().map(Supervisor::refused).unwrap_or_default();
     tokio::spawn(clear_away(running, gone));
     let planted = match spec.workspace.clone() {
+        // Of a few folders it is known sooner that nothing has changed than a thread wakes up.
+        Some(workspace)
+            if survey.folders.len() <= FEW_FOLDERS && planted::is_untouched(&workspace, &survey) =>
+        {
+            Vec::new()
+        }
         Some(workspace) => blocking(move || planted::after(&workspace, &survey)).await?,
         None => Vec::new(),
     };
@@ -314,6 +322,8 @@ struct Streams {
     stdout: Stream,
     stderr: Stream,
     status: Stream,
+    /// Where reads go first. On the heap, whose pages are only there once they are written to: most programs say little.
+    chunk: Vec<u8>,
     output_bytes_left: u64,
     truncated: bool,
     /// The child said that the program has begun.
@@ -337,6 +347,7 @@ impl Streams {
             stdout: Stream::new(running.stdout.take())?,
             stderr: Stream::new(running.stderr.take())?,
             status: Stream::new(running.status.take())?,
+            chunk: vec![0; CHUNK_BYTES],
             output_bytes_left: bytes_max,
             truncated: false,
             begun: false,
@@ -356,10 +367,10 @@ impl Streams {
     /// Takes what is there now.
     fn pull(&mut self) {
         for stream in [&mut self.stdout, &mut self.stderr] {
-            let pulled = stream.pull(&mut self.output_bytes_left, Receiver::try_read);
+            let pulled = stream.pull(&mut self.chunk, &mut self.output_bytes_left, Receiver::try_read);
             self.truncated |= pulled == Pulled::Cut;
         }
-        self.status.pull(&mut STATUS_BYTES_MAX.clone(), Receiver::try_read);
+        self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), Receiver::try_read);
         for record in self.status.bytes.as_chunks::<RECORD_BYTES>().0 {
             match Record::decode(*record) {
                 Some(Record::Ready(_)) => self.begun = true,
@@ -375,7 +386,7 @@ impl Streams {
         let read = |pipe: &Receiver, buffer: &mut [u8]| Ok(rustix::io::read(pipe, buffer)?);
         for stream in [&mut self.stdout, &mut self.stderr] {
             loop {
-                match stream.pull(&mut self.output_bytes_left, read) {
+                match stream.pull(&mut self.chunk, &mut self.output_bytes_left, read) {
                     Pulled::All => {}
                     Pulled::Nothing => break,
                     Pulled::Cut => {
@@ -385,7 +396,7 @@ impl Streams {
                 }
             }
         }
-        while self.status.pull(&mut STATUS_BYTES_MAX.clone(), read) == Pulled::All {}
+        while self.status.pull(&mut self.chunk, &mut STATUS_BYTES_MAX.clone(), read) == Pulled::All {}
     }
 }
 
@@ -414,16 +425,16 @@ impl Stream {
 
     fn pull(
         &mut self,
+        chunk: &mut [u8],
         bytes_left: &mut u64,
         read: impl FnOnce(&Receiver, &mut [u8]) -> std::io::Result<usize>,
     ) -> Pulled {
         let Some(pipe) = &self.pipe else { return Pulled::Nothing };
-        let mut buffer = [0; CHUNK_BYTES];
-        match read(pipe, &mut buffer) {
+        match read(pipe, chunk) {
             Ok(0) => self.pipe = None,
             Ok(count) => {
                 let keep = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(count);
-                self.bytes.extend(buffer.iter().take(keep));
+                self.bytes.extend_from_slice(chunk.get(..keep).unwrap_or_default());
                 *bytes_left = bytes_left.saturating_sub(keep as u64);
                 return if keep < count { Pulled::Cut } else { Pulled::All };
             }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
 use crate::ended::LimitedBy;
-use crate::survey::Survey;
+use crate::survey::{Listings, Survey};
 use crate::terminal::Terminal;
 use crate::writes::WriteRule;
 
@@ -114,12 +114,14 @@ pub struct WorkspaceMount {
     /// What was found in it by whoever knows what the program may read. `None`: it is looked at when the program starts, and what
     /// the list of guarded places calls secret is hidden.
     pub survey: Option<Arc<Survey>>,
+    /// What is remembered of its folders from one launch to the next.
+    pub listings: Arc<Listings>,
 }
 
 impl WorkspaceMount {
     /// A folder in which the guarded places ([`regent_guard`]) can't be written or made, and secrets aren't shown.
     pub fn new(host: impl Into<PathBuf>, writable: bool) -> Self {
-        Self { host: host.into(), writable, survey: None }
+        Self { host: host.into(), writable, survey: None, listings: Arc::default() }
     }
 }
 

@@ -8,6 +8,7 @@ mod git_dirs;
 mod guards;
 mod links;
 mod list;
+mod listings;
 mod named;
 mod walk;
 
@@ -25,6 +26,7 @@ use crate::spec::WorkspaceMount;
 use crate::supervise;
 use crate::view::{self, Identity};
 pub(crate) use guards::Guards;
+pub use listings::Listings;
 pub(crate) use list::{BENEATH, Listed, identity, list, name_or_dot};
 pub(crate) use walk::alternates;
 

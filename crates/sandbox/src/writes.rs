@@ -96,9 +96,10 @@ impl Judged {
             return;
         }
         for above in path.ancestors().skip(1) {
-            if !self.open.insert(above.to_path_buf()) {
+            if self.open.contains(above) {
                 break;
             }
+            self.open.insert(above.to_path_buf());
         }
     }
 

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
@@ -17,12 +18,15 @@ const LISTING_BYTES: usize = 32 * 1024;
 pub(crate) const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// A folder as it is.
+/// A folder as it was.
+#[derive(Debug)]
 pub(crate) struct Listed {
     /// Each entry with what it is.
     pub entries: Vec<(OsString, FileType)>,
     /// When the entries last changed: seconds, nanoseconds.
     pub changed: (i64, u64),
+    /// From before it was looked at.
+    pub listed_at: SystemTime,
     pub identity: Identity,
 }
 
@@ -36,6 +40,7 @@ impl Listed {
 /// Lists a folder.
 pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let listed_at = SystemTime::now();
     let folder = rustix::fs::openat2(root, name_or_dot(path), flags, Mode::empty(), BENEATH)?;
     // By name, which also needs the right to look names up: without it the names alone could be read.
     let found = rustix::fs::statat(&folder, c".", AtFlags::empty())?;
@@ -59,7 +64,7 @@ pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
         entries.push((OsString::from_vec(name.to_vec()), kind));
     }
     let identity = Identity { dev: found.st_dev, ino: found.st_ino };
-    Ok(Listed { entries, changed: (found.st_ctime, found.st_ctime_nsec), identity })
+    Ok(Listed { entries, changed: (found.st_ctime, found.st_ctime_nsec), listed_at, identity })
 }
 
 /// Which file a path is.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::guards::Alias;
 use super::links::{End, Landing, landing, not_the_workspace};
 use super::list::{BENEATH, list, name_or_dot};
+use super::listings::Remembered;
 use super::{Blank, FileUse, Folder, Pin, Survey, text, unreadable};
 use crate::error::SandboxError;
 use crate::spec::WorkspaceMount;
@@ -59,6 +60,7 @@ struct Shade {
 pub(super) struct Walk<'a> {
     pub(super) host: &'a Path,
     pub(super) root: OwnedFd,
+    listings: Remembered,
     writable: bool,
     judge: &'a mut dyn FnMut(&str) -> FileUse,
     /// What policy says to writing each file.
@@ -86,6 +88,7 @@ pub(super) fn walk(
     };
     let mut walk = Walk {
         host: &mount.host,
+        listings: mount.listings.begin(&mount.host, &root),
         root,
         writable: mount.writable,
         judge,
@@ -105,13 +108,14 @@ pub(super) fn walk(
         walk.links_in(&folder, &link)?;
     }
     walk.darken();
+    mount.listings.end(&mount.host, walk.listings);
     Ok(Some((walk.root, walk.survey, walk.judged)))
 }
 
 impl Walk<'_> {
     fn folder(&mut self, step: Step) -> Result<(), SandboxError> {
         let Step { path, within, above } = step;
-        let listed = match list(&self.root, &path) {
+        let listed = match self.listings.list(&self.root, &path) {
             Ok(listed) => listed,
             // Gone, or something else by now: it has no content that could be guarded.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if above != usize::MAX => return Ok(()),
@@ -135,9 +139,8 @@ impl Walk<'_> {
         }
         // In a repository the whole path decides.
         let within = if is_repository && within == Within::Plain { Within::Special } else { within };
-        for (name, kind) in listed.entries {
-            let entry = path.join(&name);
-            self.entry(&name, entry, kind, within, at)?;
+        for (name, kind) in &listed.entries {
+            self.entry(name, path.join(name), *kind, within, at)?;
         }
         Ok(())
     }
