@@ -7,7 +7,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
-use regent_ledger::{Digest, Head, Kind, Ledger, ReadError, Reader};
+use regent_ledger::{Digest, EntryPlace, Head, Kind, Ledger, ReadError, Reader};
 use regent_policy::{Outline, Policy};
 use regent_store as store;
 use regent_workspace::Workspace;
@@ -61,6 +61,11 @@ impl Records {
     /// The bytes that a digest in an entry stands for; `None` if they were erased.
     pub fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
         self.0.payload(digest)
+    }
+
+    /// The same of what an entry names, which is found sooner.
+    pub fn payload_of(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        self.0.payload_of(entry, digest)
     }
 
     /// Where the lane of this process ends.

@@ -246,7 +246,10 @@ impl Core {
 
     fn replayed(&self, intent: Receipt, receipt: Receipt, body: OutcomeBody) -> Result<Reply, Fault> {
         let bytes = match body.output {
-            Some(Stored { sha256 }) => self.ledger.payload(&sha256)?.ok_or(Fault::Erased(sha256))?,
+            Some(Stored { sha256 }) => {
+                let found = self.ledger.payload_of((receipt.lane, receipt.seq), &sha256)?;
+                found.ok_or(Fault::Erased(sha256))?
+            },
             None => Vec::new(),
         };
         if let Status::Faulted(message) = body.status {

@@ -60,7 +60,7 @@ pub use regent_catalogue::{
     AdmitError, ArgumentKind, Catalogue, CostClass, FOR_OPERATOR, FROM_PROGRAM, Origin, SideEffect, Tool,
     ToolSpec,
 };
-pub use regent_ledger::{Digest, Entry, Kind, Reader};
+pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };

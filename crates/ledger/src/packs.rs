@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
 use crate::internal::EraseBody;
 use crate::lane::{SEGMENT_BYTES_CAP, last_checkpoint};
@@ -14,6 +14,9 @@ use crate::storage::Storage;
 use crate::writer::Item;
 use crate::{AppendError, Digest, Kind, LaneId, Ledger};
 
+/// An entry's lane, and its place there.
+pub type EntryPlace = (LaneId, u64);
+
 /// How much of a pack is looked at in one go.
 const WINDOW_BYTES: u64 = 1 << 20;
 
@@ -21,7 +24,9 @@ const WINDOW_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Packs {
     /// Packs by path, and how far each was looked at.
-    scanned: BTreeMap<String, u64>,
+    pub(crate) scanned: BTreeMap<String, u64>,
+    /// Every pack was looked at once.
+    all: bool,
     places: HashMap<Digest, Vec<Place>>,
 }
 
@@ -41,6 +46,7 @@ impl Packs {
                 self.scan(storage, pack_path(lane, first))?;
             }
         }
+        self.all = true;
         Ok(())
     }
 
@@ -75,8 +81,23 @@ impl Packs {
     }
 
     fn places(&mut self, storage: &dyn Storage, digest: &Digest) -> io::Result<Vec<Place>> {
-        if !self.places.contains_key(digest) {
+        if !self.all || !self.places.contains_key(digest) {
             self.refresh(storage)?;
+        }
+        Ok(self.places.get(digest).cloned().unwrap_or_default())
+    }
+
+    /// Those in the pack of one entry's segment alone: the others may be many.
+    fn places_beside(
+        &mut self,
+        storage: &dyn Storage,
+        digest: &Digest,
+        (lane, seq): EntryPlace,
+    ) -> io::Result<Vec<Place>> {
+        if !self.places.contains_key(digest)
+            && let Some(first) = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq)
+        {
+            self.scan(storage, pack_path(lane, first))?;
         }
         Ok(self.places.get(digest).cloned().unwrap_or_default())
     }
@@ -107,13 +128,38 @@ pub(crate) fn removed_packs(storage: &dyn Storage) -> io::Result<BTreeSet<(LaneI
 impl Reader {
     /// The bytes of a payload, without taking a lane; `None` if it was erased or never there.
     pub fn payload(&self, digest: &Digest, key: Option<&PayloadKey>) -> Result<Option<Vec<u8>>, ReadError> {
-        let storage = self.storage.as_ref();
-        let places = {
-            let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
-            packs.places(storage, digest)?
-        };
-        open_first(storage, places, digest, key)
+        find(&self.packs, self.storage.as_ref(), None, digest, key)
     }
+
+    /// The same of a payload that an entry names, which is most likely beside it: only one pack is looked at then.
+    pub fn payload_of(
+        &self,
+        entry: EntryPlace,
+        digest: &Digest,
+        key: Option<&PayloadKey>,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
+        find(&self.packs, self.storage.as_ref(), Some(entry), digest, key)
+    }
+}
+
+/// A payload, beside the entry that names it if that is known, or else in any pack.
+fn find(
+    packs: &Mutex<Packs>,
+    storage: &dyn Storage,
+    entry: Option<EntryPlace>,
+    digest: &Digest,
+    key: Option<&PayloadKey>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let packs = || packs.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(entry) = entry {
+        let places = packs().places_beside(storage, digest, entry)?;
+        // What is erased or rotten here may be whole elsewhere.
+        if let Ok(Some(bytes)) = open_first(storage, places, digest, key) {
+            return Ok(Some(bytes));
+        }
+    }
+    let places = packs().places(storage, digest)?;
+    open_first(storage, places, digest, key)
 }
 
 /// The first copy that is whole.
@@ -149,12 +195,14 @@ fn open_first(
 impl Ledger {
     /// The bytes of a payload; `None` if it was erased or never there.
     pub fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
-        let storage = self.shared.home.storage.as_ref();
-        let places = {
-            let mut packs = self.shared.packs.lock().unwrap_or_else(PoisonError::into_inner);
-            packs.places(storage, digest)?
-        };
-        open_first(storage, places, digest, self.shared.home.options.payload_key.as_ref())
+        let home = &self.shared.home;
+        find(&self.shared.packs, home.storage.as_ref(), None, digest, home.options.payload_key.as_ref())
+    }
+
+    /// The same of a payload that an entry names, which is most likely beside it: only one pack is looked at then.
+    pub fn payload_of(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        let home = &self.shared.home;
+        find(&self.shared.packs, home.storage.as_ref(), Some(entry), digest, home.options.payload_key.as_ref())
     }
 
     /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash

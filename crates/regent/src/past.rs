@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use regent_kernel::{Digest, Fault, TaskId};
-use regent_ledger::{Entry, PayloadKey, ReadError, Reader};
+use regent_ledger::{Entry, EntryPlace, PayloadKey, ReadError, Reader};
 use regent_lookup::{By, Cost, Lookup, LookupError, Span};
 use regent_runtime::TaskView;
 use regent_runtime::task::{self, Recorded, Tape};
@@ -55,7 +55,7 @@ impl<'c> Past<'c> {
         let ids = lookup.tasks("", count_max).map_err(|error| failed(&error))?;
         let mut views = Vec::new();
         for tape in self.tapes(&ids)?.values() {
-            views.extend(tape.view(&|digest| self.payload(digest))?);
+            views.extend(tape.view(&|entry, digest| self.payload(entry, digest))?);
         }
         views.sort_by(|one, other| {
             (one.created_ms, &one.record.task).cmp(&(other.created_ms, &other.record.task))
@@ -67,7 +67,7 @@ impl<'c> Past<'c> {
     pub(crate) fn task(&self, task: &TaskId) -> Result<TaskView, Failure> {
         let tapes = self.tapes(&[task.to_string()])?;
         let view =
-            tapes.get(task).map(|tape| tape.view(&|digest| self.payload(digest))).transpose()?.flatten();
+            tapes.get(task).map(|tape| tape.view(&|entry, digest| self.payload(entry, digest))).transpose()?.flatten();
         view.ok_or_else(|| Failure::new(codes::TASK_UNKNOWN, format!("task `{task}` was never recorded")))
     }
 
@@ -104,11 +104,11 @@ impl<'c> Past<'c> {
         Ok(task::read_from(entries.into_iter().map(|(_, entry)| entry), wanted)?)
     }
 
-    fn payload(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Fault> {
-        match self.reader.payload(digest, None) {
+    fn payload(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, Fault> {
+        match self.reader.payload_of(entry, digest, None) {
             // Spoilt, or encrypted: the vault's key tells.
             Err(ReadError::Payload(spoilt)) => match self.key() {
-                Some(key) => Ok(self.reader.payload(digest, Some(key))?),
+                Some(key) => Ok(self.reader.payload_of(entry, digest, Some(key))?),
                 None => Err(ReadError::Payload(spoilt).into()),
             },
             read => Ok(read?),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{
-    Answered, Budget, Digest, FOR_OPERATOR, FROM_PROGRAM, Fault, Inference, Kernel, Reason, Spent, TaskId,
+    Answered, Budget, Digest, EntryPlace, FOR_OPERATOR, FROM_PROGRAM, Fault, Inference, Kernel, Reason, Spent, TaskId,
     TaskOwner, TicketId, Workspace,
 };
 use tokio::sync::{broadcast, watch};
@@ -443,8 +443,8 @@ impl Runtime {
         matches!(standing, Ok(Ok(Answered::Approved | Answered::Denied { .. } | Answered::Gone)))
     }
 
-    fn payloads(&self) -> impl Fn(&Digest) -> Result<Option<Vec<u8>>, Fault> {
-        |digest| Ok(self.0.owner.records.payload(digest)?)
+    fn payloads(&self) -> impl Fn(EntryPlace, &Digest) -> Result<Option<Vec<u8>>, Fault> {
+        |entry, digest| Ok(self.0.owner.records.payload_of(entry, digest)?)
     }
 
     fn whole(&self, task: &TaskId) -> Result<(TaskView, BTreeMap<String, task::Recorded>), TaskError> {

@@ -90,6 +90,28 @@ fn an_unrecorded_erasure_and_every_other_change_to_a_pack_is_found() {
 }
 
 #[test]
+fn f7_a_payload_is_found_beside_its_entry_without_a_look_at_the_other_packs() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let mut stored = Vec::new();
+    for number in 0..30 {
+        let (draft, digest) = with_payload(number, format!("payload {number}").as_bytes());
+        let receipt = ledger.append_blocking(draft).unwrap();
+        stored.push(((receipt.lane, receipt.seq), digest));
+    }
+    ledger.close().unwrap();
+    let reader = Reader::new(dir.path());
+    let (first, last) = (stored[0], stored[29]);
+    let found = |(entry, digest): (_, Digest)| reader.payload_of(entry, &digest, None).unwrap();
+    assert_eq!(found(first).unwrap(), b"payload 0");
+    let looked_at = reader.packs.lock().unwrap().scanned.len();
+    assert_eq!(looked_at, 1);
+    // Beside another entry it isn't, so all packs are looked at.
+    assert_eq!(found((first.0, last.1)).unwrap(), b"payload 29");
+    assert!(reader.packs.lock().unwrap().scanned.len() > 1);
+}
+
+#[test]
 fn adv_102_rot_in_a_payload_is_a_typed_error() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(dir.path());

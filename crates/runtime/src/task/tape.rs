@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use regent_kernel::{Budget, Digest, Entry, Fault, Kind, Records, Spent, TaskId};
+use regent_kernel::{Budget, Digest, Entry, EntryPlace, Fault, Kind, Records, Spent, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ pub struct Recorded {
     pub why: Option<String>,
     /// Where its arguments are.
     pub args: Option<Digest>,
+    /// The entry that says so.
+    #[serde(skip)]
+    pub entry: EntryPlace,
     /// Whether a signature covers it. What one without says about the task's state is nobody's word.
     #[serde(skip)]
     pub vouched: bool,
@@ -141,8 +144,8 @@ pub struct TaskView {
     pub snapshots: Vec<(String, String)>,
 }
 
-/// What a digest in the ledger stands for.
-pub type Payloads<'a> = &'a dyn Fn(&Digest) -> Result<Option<Vec<u8>>, Fault>;
+/// What a digest in an entry stands for.
+pub type Payloads<'a> = &'a dyn Fn(EntryPlace, &Digest) -> Result<Option<Vec<u8>>, Fault>;
 
 /// Finds what the ledger has of tasks without reading all of it. The runtime reads the whole ledger where there is none.
 pub trait TaskIndex: Send + Sync + std::fmt::Debug {
@@ -234,6 +237,7 @@ fn begun(entry: &Entry) -> Option<(TaskId, Recorded)> {
         verdict: text("/verdict/effect").unwrap_or_default(),
         why: text("/verdict/reason"),
         args: text("/args/sha256").and_then(|digest| digest.parse().ok()),
+        entry: (entry.lane, entry.seq),
         vouched: entry.proven,
         end: None,
     };
@@ -355,7 +359,7 @@ impl Tape {
 /// What a call to remember something carried.
 fn content(payloads: Payloads<'_>, step: &Recorded) -> Result<Option<String>, Fault> {
     let Some(digest) = &step.args else { return Ok(None) };
-    let Some(bytes) = payloads(digest)? else { return Ok(None) };
+    let Some(bytes) = payloads(step.entry, digest)? else { return Ok(None) };
     let args: Option<Value> = serde_json::from_slice(&bytes).ok();
     Ok(args.and_then(|args| args.get("content").and_then(Value::as_str).map(str::to_owned)))
 }
@@ -388,11 +392,12 @@ mod tests {
                 verdict: verdict.to_owned(),
                 why: None,
                 args: Some(digest),
+                entry: ("0000".parse().unwrap(), 0),
                 vouched: true,
                 end: None,
             }],
         };
-        let payloads = |_: &Digest| Ok(Some(args.clone()));
+        let payloads = |_: EntryPlace, _: &Digest| Ok(Some(args.clone()));
         let view = tape("allow").view(&payloads).unwrap().unwrap();
         assert_eq!((view.record, view.state), (record, TaskState::Initialized));
         assert_eq!(tape("deny").view(&payloads).unwrap(), None);
