@@ -1,7 +1,7 @@
 //! Manifests and field labels: what a tool of ours declares, as provenance sees it; and what a host declares, as a manifest.
 
 use regent_policy::{Confidentiality, Integrity, Label, Tier};
-use regent_provenance::{Declared, Effect, FieldLabels, Taint, Whole};
+use regent_provenance::{Declared, Effect, FieldLabels, Taint, Whole, names_in};
 use serde_json::{Value, json};
 
 use crate::{SideEffect, ToolSpec};
@@ -55,6 +55,7 @@ impl ToolSpec {
             secret: self.output.confidentiality >= Confidentiality::Private,
             readers: Default::default(),
             inferred: false,
+            fields: names_in(&self.input),
         }
     }
 }

@@ -194,7 +194,10 @@ impl Pattern {
             Some(rest) => (rest, true),
             None => (rest, false),
         };
-        Self { components: rest.split('/').map(|name| Component::new(&fold_name(name))).collect(), with_content }
+        Self {
+            components: rest.split('/').map(|name| Component::new(&fold_name(name))).collect(),
+            with_content,
+        }
     }
 
     /// Compares the beginning of `names` with the pattern.
@@ -226,7 +229,8 @@ impl Component {
         match self {
             Self::Plain(plain) => plain == name || is_short_name(name, plain),
             Self::Starred { first, middle, last } => {
-                let rest = name.strip_prefix(first.as_str()).and_then(|rest| rest.strip_suffix(last.as_str()));
+                let rest =
+                    name.strip_prefix(first.as_str()).and_then(|rest| rest.strip_suffix(last.as_str()));
                 let Some(mut rest) = rest else { return false };
                 middle.iter().all(|piece| match rest.find(piece.as_str()) {
                     Some(at) => {

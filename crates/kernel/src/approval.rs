@@ -14,6 +14,7 @@ use std::time::Duration;
 use regent_approval::{Asker, Consulted, Draft, Given, Place, Questions};
 use regent_ledger::Receipt;
 use regent_policy::{Charge, Cover, Layer, Question, Reason, RuleId, RuleRef, Verdict};
+use regent_provenance::Ruling;
 use regent_store::{self as store, State, StateError};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -265,16 +266,17 @@ impl Core {
     ) -> Result<Result<Consulted, Reason>, Fault> {
         let (who, now_ms) = (call.principal(), self.clock.now_ms());
         let asker = asker(who);
+        let cause = cause_of(sheet);
         if let Some(found) = self.approvals.questions.find(&digest, question.approvers, &asker, now_ms)? {
             return Ok(Ok(found));
         }
-        if let Err(reason) = self.approvals.admit(who, now_ms)? {
+        if let Err(reason) = self.approvals.admit(who, &cause, now_ms)? {
             return Ok(Err(reason));
         }
         let reserved = match self.budgets.reserve_question(who.lineage(), self.now())? {
             Ok(reserved) => reserved,
             Err(reason) => {
-                self.approvals.take_back(who, now_ms)?;
+                self.approvals.take_back(who, &cause, now_ms)?;
                 return Ok(Err(reason));
             }
         };
@@ -298,7 +300,7 @@ impl Core {
         if matches!(put, Consulted::Asked(_)) {
             reserved.settle(Spent::default(), self.now().elapsed);
         } else {
-            self.approvals.take_back(who, now_ms)?;
+            self.approvals.take_back(who, &cause, now_ms)?;
         }
         Ok(Ok(put))
     }
@@ -358,24 +360,30 @@ impl Core {
 
 impl Approvals {
     /// A question that was admitted wasn't put.
-    fn take_back(&self, who: &Principal, admitted_at_ms: i64) -> Result<(), StateError> {
-        rate::give_back(&*self.state, &QUESTIONS, &rate_name(who), admitted_at_ms)
+    fn take_back(&self, who: &Principal, cause: &str, admitted_at_ms: i64) -> Result<(), StateError> {
+        rate::give_back(&*self.state, &QUESTIONS, &rate_name(who, cause), admitted_at_ms)
     }
 
     /// Whether one more question can be put to a person at all.
-    fn admit(&self, who: &Principal, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
+    fn admit(&self, who: &Principal, cause: &str, now_ms: i64) -> Result<Result<(), Reason>, StateError> {
         // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
         store::sweep(&*self.state, now_ms)?;
-        if rate::take(&*self.state, &QUESTIONS, &rate_name(who), now_ms)? {
+        if rate::take(&*self.state, &QUESTIONS, &rate_name(who, cause), now_ms)? {
             return Ok(Ok(()));
         }
         Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))
     }
 }
 
-/// Whoever a person started, with all its children: they can't ask more by being many.
-fn rate_name(who: &Principal) -> String {
-    format!("questions of {}", who.lineage().first().map_or(who.session(), AgentId::as_str))
+/// Whoever a person started, with all its children: they can't ask more by being many. Each cause has its own count, so that what one
+/// stranger's text makes an agent ask uses up nobody else's questions.
+fn rate_name(who: &Principal, cause: &str) -> String {
+    let who = who.lineage().first().map_or(who.session(), AgentId::as_str);
+    format!("questions of {who} for {cause}")
+}
+
+fn cause_of(sheet: &Sheet) -> String {
+    sheet.ruling.as_ref().and_then(Ruling::cause).unwrap_or_else(|| "policy".to_owned())
 }
 
 fn asker(who: &Principal) -> Asker {

@@ -249,7 +249,7 @@ impl Core {
             Some(Stored { sha256 }) => {
                 let found = self.ledger.payload_of((receipt.lane, receipt.seq), &sha256)?;
                 found.ok_or(Fault::Erased(sha256))?
-            },
+            }
             None => Vec::new(),
         };
         if let Status::Faulted(message) = body.status {

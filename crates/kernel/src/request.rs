@@ -58,16 +58,19 @@ impl Core {
         };
         let mut work = agent.life.work().get();
         if let Some(working) = work.as_mut() {
-            let same = working.request == begin.request;
-            let narrowed = if same {
-                working.session.narrow(trusted).map_err(|error| error.to_string())
+            // The same request again narrows what it may do; another one is the person's next turn.
+            let (changed, told) = if working.request == begin.request {
+                (working.session.narrow(trusted), json!({"narrowed": true}))
             } else {
-                Err("another request has begun".to_owned())
+                (working.session.next_turn(&begin.request, trusted), json!({"turn": true}))
             };
-            return narrowed.map_or_else(
-                |why| RawOutput::failed("request.wider", why),
-                |()| RawOutput::json(&json!({"narrowed": true})),
-            );
+            return match changed {
+                Ok(()) => {
+                    working.request.clone_from(&begin.request);
+                    RawOutput::json(&told)
+                }
+                Err(error) => RawOutput::failed("request.wider", error.to_string()),
+            };
         }
         let mut labels: HashMap<String, FieldLabels> = self
             .catalogue

@@ -202,7 +202,13 @@ impl Ledger {
     /// The same of a payload that an entry names, which is most likely beside it: only one pack is looked at then.
     pub fn payload_of(&self, entry: EntryPlace, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
         let home = &self.shared.home;
-        find(&self.shared.packs, home.storage.as_ref(), Some(entry), digest, home.options.payload_key.as_ref())
+        find(
+            &self.shared.packs,
+            home.storage.as_ref(),
+            Some(entry),
+            digest,
+            home.options.payload_key.as_ref(),
+        )
     }
 
     /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash

@@ -57,6 +57,9 @@ pub struct FieldLabels {
     /// Nobody declared this: it was inferred, and a person should confirm it.
     #[serde(default)]
     pub inferred: bool,
+    /// The names that the schema of the arguments has, at any depth; none if there is no schema.
+    #[serde(skip)]
+    pub fields: BTreeSet<String>,
 }
 
 impl FieldLabels {
@@ -71,12 +74,16 @@ impl FieldLabels {
             secret: true,
             readers: BTreeSet::new(),
             inferred: true,
+            fields: names_in(schema),
         }
     }
 
     /// Labels as declared; what isn't declared, or can't be read, is inferred.
     pub fn declared(labels: &Value, schema: &Value) -> Self {
-        Self::deserialize(labels).unwrap_or_else(|_| Self::inferred(schema))
+        match Self::deserialize(labels) {
+            Ok(labels) => Self { fields: names_in(schema), ..labels },
+            Err(_) => Self::inferred(schema),
+        }
     }
 
     /// Whether the output isn't for everybody.
@@ -107,6 +114,37 @@ impl FieldLabels {
             }
         }
     }
+}
+
+/// Deeper than any schema of use.
+const SCHEMA_DEPTH_MAX: usize = 32;
+
+/// The names of all properties in a schema, at any depth.
+pub fn names_in(schema: &Value) -> BTreeSet<String> {
+    fn collect(schema: &Value, depth: usize, names: &mut BTreeSet<String>) {
+        if depth > SCHEMA_DEPTH_MAX {
+            return;
+        }
+        match schema {
+            Value::Object(parts) => {
+                names.extend(
+                    parts
+                        .get("properties")
+                        .and_then(Value::as_object)
+                        .into_iter()
+                        .flat_map(|all| all.keys().cloned()),
+                );
+                parts.values().for_each(|part| collect(part, depth.saturating_add(1), names));
+            }
+            Value::Array(parts) => {
+                parts.iter().for_each(|part| collect(part, depth.saturating_add(1), names))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut names = BTreeSet::new();
+    collect(schema, 0, &mut names);
+    names
 }
 
 /// Fields of one output that a rule of policy takes a label from: paths from the top, `sender` or `items[].id`, with all that is below.

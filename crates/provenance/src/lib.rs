@@ -6,17 +6,22 @@
 
 mod begin;
 mod date;
+mod intent;
 mod labels;
+mod made;
 mod plan;
 mod records;
 mod ruling;
+mod said;
 mod session;
 mod spans;
 mod text;
+mod texts;
 mod transcript;
+mod whole;
 
 pub use begin::{Begin, Declared};
-pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole};
+pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole, names_in};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
 pub use ruling::{Found, Ruling, Stance};
 pub use session::{CallId, Observed, Session, SessionError, Trusted};

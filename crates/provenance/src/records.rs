@@ -26,6 +26,8 @@ pub(crate) struct Records {
     at: HashMap<(Box<str>, Box<str>), Vec<Cell>>,
     cells: usize,
     tools: BTreeSet<Box<str>>,
+    /// Tools of which a list did not fit. What stands at an end of it, nobody can say.
+    cut: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl Records {
             let cells: usize = rows.iter().map(|row| row.len()).sum();
             self.cells = self.cells.saturating_add(cells);
             if self.cells > CELLS_MAX || rows.len() > ROWS_MAX {
+                self.cut.insert(tool.into());
                 return;
             }
             self.keep(tool, &rows, &trusted);
@@ -122,14 +125,67 @@ impl Records {
         self.at.get(&(tool.into(), spelt.into())).map_or(&[], Vec::as_slice)
     }
 
+    /// How many different values there are in the fields of a tool's lists that have this one; `None`: no list has it.
+    pub(crate) fn rivals(&self, tool: &str, spelt: &str) -> Option<usize> {
+        if self.cut.contains(tool) {
+            return Some(usize::MAX);
+        }
+        let of = |cell: &Cell| {
+            let rows = self.lists.get(cell.list).map(|list| list.rows.as_slice()).unwrap_or_default();
+            let values = rows.iter().filter_map(|row| row.get(&cell.field)).map(|scalar| &*scalar.spelt);
+            values.collect::<BTreeSet<&str>>().len()
+        };
+        self.cells(tool, spelt).iter().map(of).max()
+    }
+
+    /// The same of all tools that have it: each of their lists singles it out, by what no outsider can write.
+    pub(crate) fn is_beside_anywhere(&self, spelt: &str, is_named: impl Fn(&str) -> bool) -> bool {
+        let is_trusted = |text: &str, trusted: bool| trusted && is_named(text);
+        let mut tools = self.tools.iter().filter(|tool| !self.cells(tool, spelt).is_empty()).peekable();
+        self.cut.is_empty()
+            && tools.peek().is_some()
+            && tools.all(|tool| self.is_beside(tool, spelt, is_trusted))
+    }
+
+    /// Whether a record that has this value has another one that is named, and no record with another value has that one too. `is_named`
+    /// hears of each whether it is trusted.
+    pub(crate) fn is_beside(&self, tool: &str, spelt: &str, is_named: impl Fn(&str, bool) -> bool) -> bool {
+        let cells = self.cells(tool, spelt);
+        cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX).any(|cell| {
+            let Some(list) = self.lists.get(cell.list) else { return false };
+            let Some(row) = list.rows.get(cell.row) else { return false };
+            if !row.get(&cell.field).is_some_and(|own| own.trusted) {
+                return false;
+            }
+            let others = row.iter().filter(|(field, _)| **field != cell.field);
+            others.into_iter().any(|(field, scalar)| {
+                let has_both = |row: &&BTreeMap<Box<str>, Scalar>| {
+                    row.get(field).is_some_and(|one| one.spelt == scalar.spelt)
+                };
+                let singles_out = list
+                    .rows
+                    .iter()
+                    .filter(has_both)
+                    .all(|row| row.get(&cell.field).is_some_and(|one| &*one.spelt == spelt));
+                singles_out && is_named(&scalar.spelt, scalar.trusted)
+            })
+        })
+    }
+
     /// The same, in the outputs of any tool; and nothing says otherwise.
     pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme]) -> bool {
+        if !self.cut.is_empty() {
+            return false;
+        }
         let mut told = self.tools.iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
         told.peek().is_some() && told.all(|told| told)
     }
 
     /// Whether a value is in a record that stands at one of these ends of its list, by any field but ids. `None`: no list says.
     pub(crate) fn is_extreme(&self, tool: &str, spelt: &str, ends: &[Extreme]) -> Option<bool> {
+        if self.cut.contains(tool) {
+            return Some(false);
+        }
         let cells = self.cells(tool, spelt);
         let mut told = None;
         // A value that is all over the place singles nothing out.
@@ -148,6 +204,9 @@ impl Records {
 
     /// The values that a selection picks, spelt; `None` if there is nothing to pick from.
     pub(crate) fn select(&self, selection: &Selection) -> Option<Vec<String>> {
+        if selection.from.iter().any(|tool| self.cut.contains(tool.as_str())) {
+            return None;
+        }
         let mut rows: Vec<&BTreeMap<Box<str>, Scalar>> = self
             .lists
             .iter()

@@ -54,6 +54,16 @@ impl Ruling {
         self.found.iter().map(|found| (found.argument.as_str(), found.origin.word())).collect()
     }
 
+    /// What a question rests on: the word for the reason, and the output that the worst of the values is from. `None` if nothing is asked.
+    pub fn cause(&self) -> Option<String> {
+        let worst = self.found.iter().map(|found| &found.origin).max();
+        let from = match worst {
+            Some(Origin::Untrusted(place) | Origin::Trusted(place)) => format!(" of call {}", place.call),
+            Some(Origin::Request | Origin::Nowhere) | None => String::new(),
+        };
+        (self.stance == Stance::Ask).then(|| format!("{}{from}", self.code))
+    }
+
     /// Takes one more thing to say into account, if it is stricter. What isn't done takes no step.
     pub(crate) fn tighten(&mut self, point: Point) {
         if point.stance > self.stance {

@@ -11,12 +11,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
+use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
 use crate::ruling::{Found, Point, Ruling};
+use crate::said::{Argument, Said};
 use crate::text;
-use crate::transcript::{Heard, Origin, Transcript};
+use crate::transcript::{Heard, Transcript};
 
 /// The number of a call, as the ledger or the host has it.
 pub type CallId = u64;
@@ -61,6 +63,7 @@ pub struct Session {
     transcript: Transcript,
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
+    intent: Intent,
     acts: HashSet<u64>,
 }
 
@@ -98,14 +101,36 @@ impl Session {
             return Err(SessionError::TooManyTools);
         }
         let plan = trusted.plan.map(Planned::new);
-        Ok(Self {
-            ends: records::ends_in(&text::words(request)),
-            transcript: Transcript::new(request),
+        let mut new = Self {
+            ends: Vec::new(),
+            intent: Intent::default(),
+            transcript: Transcript::default(),
             allowed: trusted.tools,
             tools,
             plan,
             acts: HashSet::new(),
-        })
+        };
+        new.say(request);
+        Ok(new)
+    }
+
+    /// The person says more: another turn of the same conversation. What was planned before isn't all that is wanted now, so that the
+    /// plan and the list of tools no longer hold; what was heard stays heard.
+    pub fn say(&mut self, request: &str) {
+        let words = text::words(request);
+        self.ends.extend(records::ends_in(&words));
+        self.intent.hear(&words);
+        self.transcript.say(request);
+    }
+
+    /// A turn after the first. It may bring a plan and tools of its own, as long as nothing untrusted was heard.
+    pub fn next_turn(&mut self, request: &str, trusted: Trusted) -> Result<(), SessionError> {
+        if self.transcript.is_tainted() && trusted.plan.is_some() {
+            return Err(SessionError::TooLate);
+        }
+        self.say(request);
+        (self.allowed, self.plan) = (trusted.tools, trusted.plan.map(Planned::new));
+        Ok(())
     }
 
     /// What has been heard.
@@ -143,19 +168,23 @@ impl Session {
             let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
-        if self.allowed.as_ref().is_some_and(|allowed| !allowed.contains(tool)) {
-            let reason = format!("`{tool}` is not needed for this request");
-            return Ruling::new(Point::deny("provenance.not_needed", reason));
-        }
+        let said = Said::new(labels, args);
         let mut ruling = match &self.plan {
-            Some(planned) => self.by_plan(planned, tool, labels, args),
-            None => Ruling::new(self.by_grounds(tool, labels, args)),
+            Some(planned) => self.by_plan(planned, tool, labels, &said),
+            None => Ruling::new(self.by_grounds(tool, labels, &said)),
         };
-        ruling.tighten(self.is_for_readers(labels, args));
-        if labels.acts() {
-            ruling.act = Some(act_of(tool, args));
+        let is_needed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool));
+        if !is_needed && labels.acts() && self.transcript.is_tainted() {
+            ruling.tighten(Point::ask(
+                "provenance.not_needed",
+                format!("`{tool}` is not needed for this request"),
+            ));
         }
-        ruling.found = self.found(labels, args);
+        ruling.tighten(self.is_for_readers(labels, &said));
+        if labels.acts() {
+            ruling.act = Some(act_of(tool, &said));
+        }
+        ruling.found = self.found(&said);
         ruling
     }
 
@@ -223,18 +252,13 @@ impl Session {
         self.transcript.taint();
     }
 
-    fn found(&self, labels: &FieldLabels, args: &Value) -> Vec<Found> {
-        let of = |(name, value): (&String, &Value)| Found {
-            argument: name.clone(),
-            sink: labels.is_sink(name, value),
-            origin: self.transcript.origin(value),
+    fn found(&self, said: &Said<'_>) -> Vec<Found> {
+        let of = |argument: &Argument<'_>| Found {
+            argument: argument.name.to_owned(),
+            sink: argument.is_sink,
+            origin: self.transcript.origin_of(argument),
         };
-        let fields = args.as_object().into_iter().flatten();
-        fields.filter(|(_, value)| !text::is_empty(value)).map(of).collect()
-    }
-
-    fn origin(&self, value: &Value) -> Origin {
-        self.transcript.origin(value)
+        said.arguments.iter().map(of).collect()
     }
 }
 
@@ -250,12 +274,14 @@ impl Planned {
     }
 }
 
-fn act_of(tool: &str, args: &Value) -> u64 {
+/// What a call does: to whom, whatever is said to them. A call that names nobody is known by all that it says.
+fn act_of(tool: &str, said: &Said<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     tool.hash(&mut hasher);
-    text::leaves(args, &mut |path, leaf| {
-        path.hash(&mut hasher);
-        text::words_of(leaf).hash(&mut hasher);
-    });
+    let names_somebody = said.sinks().next().is_some();
+    for argument in said.arguments.iter().filter(|argument| argument.is_sink || !names_somebody) {
+        argument.name.hash(&mut hasher);
+        argument.leaves.iter().for_each(|leaf| leaf.words.hash(&mut hasher));
+    }
     hasher.finish()
 }

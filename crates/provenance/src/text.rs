@@ -4,9 +4,12 @@
 use serde_json::Value;
 
 use crate::date;
+use crate::whole;
 
-/// Words of one text beyond this are not looked at: whoever asks about more gets "found nowhere".
+/// Words of one text beyond this are not looked at.
 const WORDS_MAX: usize = 1 << 18;
+/// A word that no text has.
+pub(crate) const NOWHERE: &str = "\0";
 
 /// What a single word looks like. Words of these shapes reach somebody or something by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,8 +22,21 @@ pub(crate) enum Shape {
     Code,
 }
 
-/// The words of a text in their one spelling.
+/// The words of a text in their one spelling; of a very long one, the first.
 pub(crate) fn words(text: &str) -> Vec<String> {
+    cut_words(text).0
+}
+
+/// The same of a text that somebody asks about: a very long one is found nowhere, since nobody has looked at all of it.
+pub(crate) fn all_words(text: &str) -> Vec<String> {
+    let (mut words, is_cut) = cut_words(text);
+    if is_cut {
+        words.push(NOWHERE.to_owned());
+    }
+    words
+}
+
+fn cut_words(text: &str) -> (Vec<String>, bool) {
     let mut raw = Vec::new();
     let mut word = String::new();
     let mut chars = text.chars().peekable();
@@ -40,11 +56,11 @@ pub(crate) fn words(text: &str) -> Vec<String> {
         }
         before = c;
         if raw.len() >= WORDS_MAX {
-            return date::fold(raw);
+            return (date::fold(raw), true);
         }
     }
     push(&mut raw, &mut word);
-    date::fold(raw)
+    (date::fold(raw), false)
 }
 
 /// Whether a character belongs to the word around it.
@@ -188,14 +204,54 @@ pub(crate) fn words_of(leaf: Leaf<'_>) -> Vec<String> {
     }
 }
 
-/// Whether two values are the same but for spelling.
+/// A scalar as it was written.
+pub(crate) fn text_of(leaf: Leaf<'_>) -> std::borrow::Cow<'_, str> {
+    match leaf {
+        Leaf::Key(text) => text.into(),
+        Leaf::Scalar(Value::String(text)) => text.into(),
+        Leaf::Scalar(other) => other.to_string().into(),
+    }
+}
+
+/// Whether two values are the same but for spelling: the same keys, the same items in the same order.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
-    let spelt = |value: &Value| {
-        let mut all = Vec::new();
-        leaves(value, &mut |_, leaf| all.push(words_of(leaf)));
-        all
-    };
-    one == other || (spelt(one) == spelt(other) && !spelt(one).iter().all(Vec::is_empty))
+    match (one, other) {
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has =
+                |(key, value): (&String, &Value)| other.get(key).is_some_and(|other| same(value, other));
+            one.len() == other.len() && one.iter().all(has)
+        }
+        _scalars => {
+            one == other
+                || (scalar_text(one).zip(scalar_text(other)))
+                    .is_some_and(|(one, other)| same_text(&one, &other))
+        }
+    }
+}
+
+fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Whether two texts are the same but for case and white space, or the same number or date in other digits.
+pub(crate) fn same_text(one: &str, other: &str) -> bool {
+    if whole::fold(one) == whole::fold(other) {
+        return true;
+    }
+    let (one, other) = (all_words(one), all_words(other));
+    one == other && !one.is_empty() && one.iter().all(|word| is_figure(word))
+}
+
+/// A number or a date: what has several spellings.
+pub(crate) fn is_figure(word: &str) -> bool {
+    number(word).is_some() || date::is_date(word) || date::is_clock(word)
 }
 
 /// Nothing that could choose or say anything.
@@ -274,5 +330,6 @@ mod tests {
     fn the_same_but_for_spelling() {
         assert!(same(&json!(["A@b.c"]), &json!(["a@b.c"])) && same(&json!(10.0), &json!("10.00")));
         assert!(!same(&json!(["a", "b"]), &json!(["a b"])) && !same(&json!("…"), &json!("!")));
+        assert!(!same(&json!({"a": 1}), &json!({"b": 1})) && !same(&json!("build/tmp"), &json!("build tmp")));
     }
 }

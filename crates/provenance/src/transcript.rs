@@ -7,9 +7,12 @@ use serde_json::Value;
 
 use crate::date;
 use crate::labels::{Cleared, Effect, FieldLabels};
+use crate::made::Made;
 use crate::records::Records;
+use crate::said;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
+use crate::texts::Texts;
 
 /// The request.
 const REQUEST: u32 = 0;
@@ -115,26 +118,36 @@ pub struct Transcript {
     leaves: Vec<Kept>,
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
     pub(crate) records: Records,
+    texts: Texts,
+    made: Made,
     tainted: bool,
     /// Something that only some may read couldn't be kept apart.
     lost: bool,
 }
 
-impl Transcript {
-    /// A transcript that begins with the trusted request.
-    pub fn new(request: &str) -> Self {
+impl Default for Transcript {
+    /// Nothing was said or heard yet.
+    fn default() -> Self {
         let own = || Source { tool: "".into(), trusted: true, secret: false, readers: Vec::new() };
-        let mut new = Self {
+        Self {
             spans: Spans::default(),
             sources: vec![own(), own()],
             leaves: Vec::new(),
             alike: HashMap::new(),
             records: Records::default(),
+            texts: Texts::default(),
+            made: Made::default(),
             tainted: false,
             lost: false,
-        };
-        new.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
-        new
+        }
+    }
+}
+
+impl Transcript {
+    /// The person says something.
+    pub(crate) fn say(&mut self, request: &str) {
+        self.texts.keep(REQUEST, request);
+        self.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
     }
 
     /// Whether anything that an outsider can write has been heard.
@@ -150,9 +163,10 @@ impl Transcript {
     /// A person has looked at this value and agreed to it.
     pub(crate) fn agree(&mut self, value: &Value) {
         let mut all = Vec::new();
-        text::leaves(value, &mut |_, leaf| all.push(text::words_of(leaf)));
-        for words in all {
-            self.add(&words, Mark { source: AGREED, leaf: u32::MAX, trusted: true });
+        text::leaves(value, &mut |_, leaf| all.push(leaf));
+        for leaf in all {
+            self.texts.keep(AGREED, &text::text_of(leaf));
+            self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
         }
     }
 
@@ -179,7 +193,7 @@ impl Transcript {
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
             if writes && !tainted && is_id(&path) {
-                self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
+                self.made.add(tool, &path, &text::words_of(leaf));
             }
             used.trust.extend(by_rule.cloned());
             used.open.extend(opened.cloned());
@@ -194,6 +208,7 @@ impl Transcript {
             return;
         };
         let words = text::words_of(leaf);
+        self.texts.keep(source, &text::text_of(leaf));
         self.note_shapes(source, &words);
         let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
         if self.leaves.len() < LEAVES_MAX {
@@ -267,7 +282,43 @@ impl Transcript {
         if seen.sources != 0 { Origin::Untrusted(self.place(seen.untrusted)) } else { Origin::Nowhere }
     }
 
-    /// Where a value comes from: as the worst of its leaves does. An empty one asks for nothing that the request hasn't.
+    /// Where something comes from that chooses who or what is affected: only what is there as a whole counts.
+    pub(crate) fn origin_of_sink(&self, leaf: &said::Leaf) -> Origin {
+        let seen = self.seen(&leaf.words);
+        let whole = |sources: Sources| self.is_whole_in(leaf, seen.sources & sources);
+        if whole(1) {
+            return Origin::Request;
+        }
+        if whole(self.trusted()) {
+            return Origin::Trusted(self.place(seen.trusted));
+        }
+        if seen.sources & !(self.trusted() | 1) != 0 {
+            return Origin::Untrusted(self.place(seen.untrusted));
+        }
+        Origin::Nowhere
+    }
+
+    /// Whether one of these sources has it as a whole. Numbers and dates have many spellings, so their words are compared.
+    pub(crate) fn is_whole_in(&self, leaf: &said::Leaf, sources: Sources) -> bool {
+        sources != 0
+            && (leaf.words.iter().all(|word| text::is_figure(word)) || self.texts.have(&leaf.text, sources))
+    }
+
+    /// Whether the person has said this, as a whole.
+    pub(crate) fn is_in_request(&self, text: &str) -> bool {
+        self.is_whole_in(&said::Leaf::of(text), self.seen(&text::words(text)).sources & 1)
+    }
+
+    /// Where an argument comes from: as the worst of its leaves does. An empty one asks for nothing that the request hasn't.
+    pub(crate) fn origin_of(&self, argument: &said::Argument<'_>) -> Origin {
+        let of = |leaf: &said::Leaf| match argument.is_sink {
+            true => self.origin_of_sink(leaf),
+            false => self.origin_of_words(&leaf.words),
+        };
+        argument.leaves.iter().map(of).max().unwrap_or(Origin::Request)
+    }
+
+    /// Where a value comes from, by its words alone.
     pub fn origin(&self, value: &Value) -> Origin {
         let mut worst = Origin::Request;
         text::leaves(value, &mut |_, leaf| {
@@ -277,6 +328,11 @@ impl Transcript {
             }
         });
         worst
+    }
+
+    /// Whether a call of this session brought this id about, and it is the id of what the parameter is about.
+    pub(crate) fn is_made(&self, words: &[String], tool: &str, parameter: &str) -> bool {
+        self.made.is_of(words, tool, parameter)
     }
 
     fn place(&self, leaf: Option<u32>) -> Place {

@@ -66,8 +66,11 @@ impl<'c> Past<'c> {
     /// One task.
     pub(crate) fn task(&self, task: &TaskId) -> Result<TaskView, Failure> {
         let tapes = self.tapes(&[task.to_string()])?;
-        let view =
-            tapes.get(task).map(|tape| tape.view(&|entry, digest| self.payload(entry, digest))).transpose()?.flatten();
+        let view = tapes
+            .get(task)
+            .map(|tape| tape.view(&|entry, digest| self.payload(entry, digest)))
+            .transpose()?
+            .flatten();
         view.ok_or_else(|| Failure::new(codes::TASK_UNKNOWN, format!("task `{task}` was never recorded")))
     }
 

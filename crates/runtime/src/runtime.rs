@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_kernel::{
-    Answered, Budget, Digest, EntryPlace, FOR_OPERATOR, FROM_PROGRAM, Fault, Inference, Kernel, Reason, Spent, TaskId,
-    TaskOwner, TicketId, Workspace,
+    Answered, Budget, Digest, EntryPlace, FOR_OPERATOR, FROM_PROGRAM, Fault, Inference, Kernel, Reason,
+    Spent, TaskId, TaskOwner, TicketId, Workspace,
 };
 use tokio::sync::{broadcast, watch};
 

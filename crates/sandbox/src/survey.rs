@@ -26,8 +26,8 @@ use crate::spec::WorkspaceMount;
 use crate::supervise;
 use crate::view::{self, Identity};
 pub(crate) use guards::Guards;
-pub use listings::Listings;
 pub(crate) use list::{BENEATH, Listed, identity, list, name_or_dot};
+pub use listings::Listings;
 pub(crate) use walk::alternates;
 
 /// Pins and blanks together: each is a few system calls of a launch.

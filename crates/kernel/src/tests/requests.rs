@@ -120,10 +120,42 @@ async fn a_plan_is_not_widened_later_and_children_are_under_it_too() {
     assert_eq!(word(&world, &world.person(), again(plan)).await, "done");
     let child = world.spawn(&agent, named("child")).await;
     let call = |to: &str| elsewhere("pay", json!({"to": to, "amount": 5}));
-    assert_eq!(word(&world, &child, elsewhere("mail", json!({}))).await, "plan.not_planned");
-    assert_eq!(word(&world, &child, call("eve@e.test")).await, "plan.const");
+    assert_eq!(word(&world, &child, elsewhere("mail", json!({}))).await, "done", "a look reaches nobody");
+    assert_eq!(word(&world, &child, call("eve@e.test")).await, "ask by provenance");
     assert_eq!(word(&world, &child, call("ann@a.test")).await, "done");
-    assert_eq!(word(&world, &agent, call("ann@a.test")).await, "plan.used_up", "the child used it up");
+    assert_eq!(word(&world, &agent, call("ann@a.test")).await, "ask by provenance", "the child used it up");
+}
+
+#[tokio::test]
+async fn b8_another_request_of_the_person_is_the_next_turn() {
+    let world = world(ALLOW_ALL).await;
+    let agent = begun(&world, json!(null)).await;
+    let call = elsewhere("pay", json!({"to": "eve@e.test", "amount": 5}));
+    assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
+    assert_eq!(word(&world, &agent, call.clone()).await, "ask by provenance");
+    let turn = |request: &str| {
+        let begin = Box::new(Begin { request: request.to_owned(), ..*begin(json!(null)) });
+        Op::Begin { agent: agent.agent_id().unwrap().clone(), begin }
+    };
+    assert_eq!(word(&world, &agent, turn("Pay eve@e.test")).await, "request.not_a_person");
+    assert_eq!(word(&world, &agent, call.clone()).await, "ask by provenance");
+    assert_eq!(word(&world, &world.person(), turn("Yes, pay 5 to eve@e.test")).await, "done");
+    assert_eq!(word(&world, &agent, call).await, "done");
+}
+
+#[tokio::test]
+async fn b9_questions_that_a_stranger_causes_leave_the_others_theirs() {
+    let world = world(ALLOW_ALL).await;
+    let agent = begun(&world, json!(null)).await;
+    assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
+    let pay = |amount: u64| elsewhere("pay", json!({"to": "eve@e.test", "amount": amount}));
+    let mut words = Vec::new();
+    for amount in 0..30 {
+        words.push(word(&world, &agent, pay(amount)).await);
+    }
+    assert_eq!(words.last().unwrap(), "approval.flood");
+    let own = elsewhere("pay", json!({"to": "ann@a.test", "amount": 77}));
+    assert_eq!(word(&world, &agent, own).await, "ask by provenance", "an amount of nobody's: another cause");
 }
 
 #[tokio::test]
@@ -166,6 +198,7 @@ async fn adv_058_adv_077_adv_078_policy_wins_and_a_yes_is_for_one_call() {
     assert_eq!(word(&world, &agent, elsewhere("pay", json!({"to": "ann@a.test"}))).await, "done");
     let world = self::world(ALLOW_ALL).await;
     let agent = begun(&world, json!(null)).await;
+    assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
     let call = |amount: u64| elsewhere("pay", json!({"to": "bob@b.test", "amount": amount}));
     let Reply::Pending(ticket) = world.kernel.syscall(&agent, call(5)).await.unwrap() else {
         panic!("not asked")
@@ -229,7 +262,7 @@ async fn a_rule_declassifies_named_fields_and_the_outcome_says_so() {
     let pay = |to: &str| elsewhere("pay", json!({"to": to, "amount": 5}));
     let world = mailed(MAIL, mail.clone()).await;
     let agent = begun(&world, json!(null)).await;
-    assert_eq!(word(&world, &agent, pay("dora@d.test")).await, "ask by provenance", "nothing was heard yet");
+    assert_eq!(word(&world, &agent, pay("bob@b.test")).await, "done", "nobody else was heard yet");
     assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
     assert_eq!(
         declassified(&world),

@@ -1,59 +1,61 @@
 //! A call without a plan: whether what it does rests on the request and on trusted outputs.
 
-use serde_json::Value;
-
 use super::readers::reached;
 use super::{Session, act_of};
 use crate::date;
 use crate::labels::FieldLabels;
 use crate::ruling::{Point, Stance};
+use crate::said::{Argument, Leaf, Said};
 use crate::spans::Sources;
 use crate::text;
 use crate::transcript::Origin;
 
 impl Session {
-    pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, args: &Value) -> Point {
-        let tainted = self.transcript.is_tainted();
-        let given = || args.as_object().into_iter().flatten().filter(|(_, value)| !text::is_empty(value));
-        // Who is affected comes first: that is what a person should hear.
-        let sinks = given().filter(|(name, value)| labels.is_sink(name, value));
-        let so_far =
-            sinks.fold(Point::fine(), |so_far, (name, value)| so_far.or(self.is_grounded(name, value)));
-        // Before anything untrusted was heard, what the agent writes is its own.
-        let content =
-            given().filter(|(name, value)| tainted && labels.acts() && !labels.is_sink(name, value));
-        let mut open = self.transcript.open();
-        if self.transcript.has_readers() {
-            open |= self.transcript.readable(&reached(labels, args));
+    pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &Said<'_>) -> Point {
+        // Before anything untrusted was heard, nobody else can have chosen what is done or said.
+        if !self.transcript.is_tainted() {
+            return Point::fine();
         }
+        // Who is affected comes first: that is what a person should hear.
         let so_far =
-            content.fold(so_far, |so_far, (name, value)| so_far.or(self.is_covered(name, value, open)));
-        if so_far.stance != Stance::Allow {
+            said.sinks().fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
+        let open = self.open_to(said);
+        let content = said.content().filter(|_| labels.acts());
+        let so_far = content.fold(so_far, |so_far, argument| so_far.or(self.is_covered(argument, open)));
+        if so_far.stance != Stance::Allow || !labels.acts() {
             return so_far;
         }
-        if tainted && labels.acts() && self.acts.contains(&act_of(tool, args)) {
-            return Point::ask("provenance.repeated", "exactly this has been done already".to_owned());
+        if !self.intent.includes(tool) {
+            let reason = format!("the request has no word for what `{tool}` does");
+            return Point::ask("provenance.intent", reason);
+        }
+        if self.acts.contains(&act_of(tool, said)) {
+            let reason = format!("`{tool}` has done this already for the same");
+            return Point::ask("provenance.repeated", reason);
         }
         so_far
     }
 
+    /// The sources whose words may be said to those whom a call reaches.
+    fn open_to(&self, said: &Said<'_>) -> Sources {
+        let open = self.transcript.open();
+        if self.transcript.has_readers() { open | self.transcript.readable(&reached(said)) } else { open }
+    }
+
     /// A sink is what the request says, or what a person has agreed to. A choice among trusted values is as good only as long as nobody else
     /// can have made it.
-    fn is_grounded(&self, name: &str, value: &Value) -> Point {
-        let mut worst: Option<Origin> = None;
-        text::leaves(value, &mut |_, leaf| {
-            let words = text::words_of(leaf);
-            let origin = self.transcript.origin_of_words(&words);
-            let fine = match origin {
+    pub(super) fn is_grounded(&self, tool: &str, argument: &Argument<'_>) -> Point {
+        let name = argument.name;
+        let origin = |leaf: &Leaf| {
+            let origin = self.transcript.origin_of_sink(leaf);
+            let is_fine = match origin {
                 Origin::Request => true,
-                Origin::Trusted(_) => !self.transcript.is_tainted() || self.is_no_choice(&words),
-                Origin::Untrusted(_) | Origin::Nowhere => false,
+                Origin::Trusted(_) => self.is_no_choice(tool, name, leaf),
+                Origin::Untrusted(_) | Origin::Nowhere => self.transcript.is_made(&leaf.words, tool, name),
             };
-            if !fine && worst.as_ref().is_none_or(|worst| origin > *worst) {
-                worst = Some(origin);
-            }
-        });
-        match worst {
+            (!is_fine).then_some(origin)
+        };
+        match argument.leaves.iter().filter_map(origin).max() {
             None => Point::fine(),
             Some(origin) => {
                 let reason = format!("`{name}` decides who or what is affected, and comes from {origin}");
@@ -64,52 +66,79 @@ impl Session {
 
     /// A trusted value that nobody else can have chosen: a person agreed to it, a call of this session brought it about, or it is the one that
     /// the request names ("the largest").
-    fn is_no_choice(&self, words: &[String]) -> bool {
-        let is_extreme = || self.transcript.records.is_extreme_anywhere(&words.join(" "), &self.ends);
-        self.transcript.is_agreed(words) || (!self.ends.is_empty() && is_extreme())
+    pub(super) fn is_no_choice(&self, tool: &str, name: &str, leaf: &Leaf) -> bool {
+        let is_extreme = || self.transcript.records.is_extreme_anywhere(&leaf.words.join(" "), &self.ends);
+        self.transcript.is_agreed(&leaf.words)
+            || self.transcript.is_made(&leaf.words, tool, name)
+            || (!self.ends.is_empty() && is_extreme())
+            || self.is_beside_named(leaf, |text| text.contains(char::is_alphabetic))
+    }
+
+    /// Whether it stands in the one trusted record that has something which the request names.
+    fn is_beside_named(&self, leaf: &Leaf, counts: impl Fn(&str) -> bool) -> bool {
+        let is_named = |text: &str| counts(text) && self.transcript.is_in_request(text);
+        self.transcript.records.is_beside_anywhere(&leaf.words.join(" "), is_named)
     }
 
     /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
-    fn is_covered(&self, name: &str, value: &Value, open: Sources) -> Point {
-        let mut odd = None;
-        text::leaves(value, &mut |_, leaf| {
-            let words = text::words_of(leaf);
-            if self.transcript.seen(&words).sources & open != 0 {
-                return;
+    pub(super) fn is_covered(&self, argument: &Argument<'_>, open: Sources) -> Point {
+        let is_fine = |leaf: &Leaf| {
+            if self.transcript.seen(&leaf.words).sources & open != 0 {
+                return true;
+            }
+            // When something is due says too little to be of use to others.
+            if let [day] = leaf.words.as_slice()
+                && date::is_date(day)
+            {
+                return true;
+            }
+            // A figure is what the request means if its record is: what Ann was paid, and when.
+            if let [figure] = leaf.words.as_slice()
+                && text::is_figure(figure)
+                && self.is_beside_named(leaf, |_| true)
+            {
+                return true;
             }
             let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;
             // A time of day says little by itself: on a day that the request names, it is how long and when.
-            let on_a_day = words.iter().any(|word| date::is_date(word) && sources(word) & 1 != 0);
-            let fine = |word: &String| sources(word) & open != 0 || (on_a_day && date::is_clock(word));
-            let uncovered = words.iter().find(|word| !fine(word));
-            odd = odd.take().or_else(|| uncovered.cloned());
-        });
-        match odd {
-            None => Point::fine(),
-            Some(_) => {
-                let reason = format!("`{name}` says what neither the request nor a trusted result says");
-                Point::ask("provenance.content", reason)
-            }
+            let on_a_day = leaf.words.iter().any(|word| date::is_date(word) && sources(word) & 1 != 0);
+            leaf.words.iter().all(|word| sources(word) & open != 0 || (on_a_day && date::is_clock(word)))
+        };
+        if argument.leaves.iter().all(is_fine) {
+            return Point::fine();
         }
+        let reason = format!("`{}` says what neither the request nor a trusted result says", argument.name);
+        Point::ask("provenance.content", reason)
     }
 
     /// Nothing in a free text that reaches somebody by itself, unless the request or an open trusted output has it.
-    pub(super) fn smuggles_nothing(&self, name: &str, value: &Value) -> Point {
+    pub(super) fn smuggles_nothing(&self, argument: &Argument<'_>) -> Point {
         let open = self.transcript.open();
-        let mut smuggled = false;
-        text::leaves(value, &mut |_, leaf| {
-            let words = text::words_of(leaf);
-            let reaching = words.iter().filter(|word| text::shape(word).is_some());
-            smuggled |= reaching
-                .into_iter()
-                .any(|word| self.transcript.seen(std::slice::from_ref(word)).sources & open == 0);
-        });
-        if smuggled {
-            let reason = format!(
-                "`{name}` has an address, a link or a code that is not from the request or a trusted result"
-            );
-            return Point::ask("provenance.smuggled", reason);
+        let is_known = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources & open != 0;
+        let reaches = |word: &&String| text::shape(word).is_some() || *word == text::NOWHERE;
+        let mut words = argument.leaves.iter().flat_map(|leaf| &leaf.words).filter(reaches);
+        if words.all(is_known) {
+            return Point::fine();
         }
-        Point::fine()
+        let reason = format!(
+            "`{}` has an address, a link or a code that is not from the request or a trusted result",
+            argument.name
+        );
+        Point::ask("provenance.smuggled", reason)
+    }
+
+    /// One argument as it is judged without a plan.
+    pub(super) fn is_fine_unplanned(
+        &self,
+        tool: &str,
+        labels: &FieldLabels,
+        said: &Said<'_>,
+        argument: &Argument<'_>,
+    ) -> Point {
+        match (argument.is_sink, labels.acts()) {
+            (true, _) => self.is_grounded(tool, argument),
+            (false, true) => self.is_covered(argument, self.open_to(said)),
+            (false, false) => Point::fine(),
+        }
     }
 }

@@ -1,21 +1,24 @@
-//! A call against the plan.
+//! A call against the plan. A plan forgives: a planner makes honest mistakes, so that what it did not foresee becomes a question, never a
+//! loss, and not even a question as long as nobody else can have had the idea.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Planned, Session};
+use crate::intent;
 use crate::labels::FieldLabels;
-use crate::plan::{Argument, Selection, Step};
+use crate::plan::{self, Selection, Step};
 use crate::records;
-use crate::ruling::{Point, Ruling, Stance};
+use crate::ruling::{Point, Ruling};
+use crate::said::{Argument, Leaf, Said};
 use crate::spans::Sources;
 use crate::text;
 
-/// An argument of a call, as it is held against the plan.
-struct Held<'a> {
-    tool: &'a str,
-    name: &'a str,
-    value: &'a Value,
-    sink: bool,
+/// A call as it is held against a step.
+struct Held<'a, 'v> {
+    planned: &'a Planned,
+    labels: &'a FieldLabels,
+    said: &'a Said<'v>,
+    step: &'a Step,
 }
 
 impl Session {
@@ -24,10 +27,8 @@ impl Session {
         planned: &Planned,
         tool: &str,
         labels: &FieldLabels,
-        args: &Value,
+        said: &Said<'_>,
     ) -> Ruling {
-        let none = Map::new();
-        let args = args.as_object().unwrap_or(&none);
         let mut best: Option<(Point, usize)> = None;
         let mut spent = false;
         for (number, step) in planned.plan.steps.iter().enumerate().filter(|(_, step)| step.tool == tool) {
@@ -35,72 +36,93 @@ impl Session {
                 spent = true;
                 continue;
             }
-            let point = self.fits(planned, step, labels, args);
+            let point = self.fits(&Held { planned, labels, said, step });
             if best.as_ref().is_none_or(|(so_far, _)| point.stance < so_far.stance) {
                 best = Some((point, number));
             }
         }
-        match best {
-            Some((point, number)) => {
-                let takes = labels.acts() && point.stance != Stance::Deny;
-                Ruling { step: takes.then_some(number), ..Ruling::new(point) }
+        if let Some((point, number)) = best {
+            return Ruling { step: labels.acts().then_some(number), ..Ruling::new(self.unless_alone(point)) };
+        }
+        // A look at something reaches nobody.
+        if !labels.acts() {
+            return Ruling::new(self.by_grounds(tool, labels, said));
+        }
+        let point = if spent {
+            Point::ask("plan.used_up", format!("every planned step with `{tool}` has been taken"))
+        } else {
+            Point::ask("plan.not_planned", format!("`{tool}` is not in the plan"))
+        };
+        Ruling::new(self.unless_alone(point))
+    }
+
+    /// As long as nothing untrusted was heard, nobody but the person and the agent can have had the idea.
+    fn unless_alone(&self, point: Point) -> Point {
+        if self.transcript.is_tainted() { point } else { Point::fine() }
+    }
+
+    fn fits(&self, held: &Held<'_, '_>) -> Point {
+        let mut so_far = Point::fine();
+        for argument in &held.said.arguments {
+            so_far = so_far.or(self.argument_fits(held, argument));
+        }
+        // What is left out changes what is done as much as what is added.
+        let is_given = |name: &String| held.said.arguments.iter().any(|argument| argument.name == name);
+        let missing = held.step.args.iter().find(|(name, planned)| {
+            let says_something = match planned {
+                plan::Argument::Const(value) => !text::is_empty(value),
+                plan::Argument::From(_) | plan::Argument::Select(_) => true,
+                plan::Argument::Free(_) => false,
+            };
+            held.labels.acts() && says_something && !is_given(name)
+        });
+        match missing {
+            Some((name, _)) => {
+                so_far.or(Point::ask("plan.missing", format!("`{name}` was planned and isn't there")))
             }
-            None if spent => {
-                let reason = format!("every planned step with `{tool}` has been taken");
-                Ruling::new(Point::deny("plan.used_up", reason))
-            }
-            None => Ruling::new(Point::deny("plan.not_planned", format!("`{tool}` is not in the plan"))),
+            None => so_far,
         }
     }
 
-    fn fits(&self, planned: &Planned, step: &Step, labels: &FieldLabels, args: &Map<String, Value>) -> Point {
-        let mut so_far = Point::fine();
-        for (name, value) in args.iter().filter(|(_, value)| !text::is_empty(value)) {
-            let held = Held { tool: &step.tool, name, value, sink: labels.is_sink(name, value) };
-            let point = match step.args.get(name) {
-                None => Point::deny("plan.argument", format!("`{}` was not planned", name.escape_debug())),
-                Some(Argument::Const(planned)) if text::same(planned, value) => Point::fine(),
-                Some(Argument::Const(_)) => {
-                    Point::deny("plan.const", format!("`{name}` is not what the request says"))
-                }
-                // What a read looks at is its own matter as long as it reaches nobody.
-                Some(Argument::From(_) | Argument::Select(_) | Argument::Free(_))
-                    if !labels.acts() && !held.sink =>
-                {
-                    Point::fine()
-                }
-                Some(Argument::From(from)) => self.is_from(planned, &held, from),
-                Some(Argument::Select(selection)) => self.is_selected(&held, selection),
-                Some(Argument::Free(_)) => self.is_free(&held),
-            };
-            so_far = so_far.or(point);
-            if so_far.stance == Stance::Deny {
-                break;
+    fn argument_fits(&self, held: &Held<'_, '_>, argument: &Argument<'_>) -> Point {
+        let Held { labels, said, step, .. } = held;
+        match step.args.get(argument.name) {
+            None => self.is_fine_unplanned(&step.tool, labels, said, argument),
+            Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
+            Some(plan::Argument::Const(_)) => {
+                Point::ask("plan.const", format!("`{}` is not what the plan says", argument.name))
             }
+            // What a read looks at is its own matter as long as it reaches nobody.
+            Some(plan::Argument::From(_) | plan::Argument::Select(_) | plan::Argument::Free(_))
+                if !labels.acts() && !argument.is_sink =>
+            {
+                Point::fine()
+            }
+            Some(plan::Argument::From(from)) => self.is_from(held, argument, from),
+            Some(plan::Argument::Select(selection)) => self.is_selected(argument, selection),
+            Some(plan::Argument::Free(_)) => self.is_free(argument),
         }
-        so_far
     }
 
     /// A value out of named outputs. A sink may come from what others can write only where that leaves no choice.
-    fn is_from(&self, planned: &Planned, held: &Held<'_>, from: &[String]) -> Point {
+    fn is_from(&self, held: &Held<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
         let sources = self.transcript.of_tools(|tool| from.iter().any(|one| names(one, tool).is_some()));
-        let mut so_far = Point::fine();
-        text::leaves(held.value, &mut |_, leaf| {
-            let words = text::words_of(leaf);
-            so_far = so_far.clone().or(self.leaf_is_from(planned, held, from, &words, sources));
-        });
-        so_far
+        let leaves = argument.leaves.iter();
+        leaves.fold(Point::fine(), |so_far, leaf| {
+            so_far.or(self.leaf_is_from(held, argument, from, leaf, sources))
+        })
     }
 
     fn leaf_is_from(
         &self,
-        planned: &Planned,
-        held: &Held<'_>,
+        held: &Held<'_, '_>,
+        argument: &Argument<'_>,
         from: &[String],
-        words: &[String],
+        leaf: &Leaf,
         sources: Sources,
     ) -> Point {
-        let (name, seen) = (held.name, self.transcript.seen(words).sources);
+        let (name, tool, words) = (argument.name, held.step.tool.as_str(), &leaf.words);
+        let seen = self.transcript.seen(words).sources;
         let spelt = words.join(" ");
         let in_field = |one: &String| match one.rsplit_once('.') {
             Some((tool, field)) if !self.tools.contains_key(one) => {
@@ -109,30 +131,24 @@ impl Session {
             Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
         if seen & sources == 0 || !from.iter().any(in_field) {
-            let reason = format!("`{name}` is not from {}", list(from));
-            return if held.sink {
-                Point::deny("plan.from", reason)
-            } else {
-                Point::ask("plan.from", reason)
-            };
+            return Point::ask("plan.from", format!("`{name}` is not from {}", list(from)));
         }
-        if !held.sink || seen & 1 != 0 {
+        if !argument.is_sink || self.transcript.is_whole_in(leaf, seen & 1) {
             return Point::fine();
         }
-        if seen & sources & self.transcript.trusted() != 0 {
-            return self.is_the_one_meant(held, from, &spelt);
+        if !self.transcript.is_whole_in(leaf, seen & sources) {
+            return Point::ask("plan.from", format!("`{name}` is only a part of what is in {}", list(from)));
         }
-        let steps = planned.plan.steps.iter().filter(|step| {
-            step.tool == held.tool
-                && matches!(step.args.get(name), Some(Argument::From(other)) if other == from)
-        });
-        let room = steps.count();
-        let alike = match words {
-            [word] => self.transcript.alike(word, sources),
+        if seen & sources & self.transcript.trusted() != 0 {
+            return self.is_the_one_meant(held, argument, from, leaf);
+        }
+        // What can't be taken back goes to nobody that only a stranger names.
+        let alike = match words.as_slice() {
+            [word] if !intent::endorses(tool) => self.transcript.alike(word, sources),
             _several => None,
         };
         match alike {
-            Some(alike) if alike.len() <= room => Point::fine(),
+            Some(alike) if alike.len() <= room(held, name, from) => Point::fine(),
             Some(_) | None => {
                 let reason = format!(
                     "`{name}` is from what others can write in {}, and it could be another",
@@ -143,44 +159,72 @@ impl Session {
         }
     }
 
-    /// Where the request says which ("the largest"), it must be that one, as far as the outputs tell.
-    fn is_the_one_meant(&self, held: &Held<'_>, from: &[String], spelt: &str) -> Point {
-        if self.ends.is_empty() {
+    /// Of several trusted values one is meant: the one that the request names by a word beside it or by its place ("the largest"), or the
+    /// only one there is. Any other could be a stranger's choice.
+    fn is_the_one_meant(
+        &self,
+        held: &Held<'_, '_>,
+        argument: &Argument<'_>,
+        from: &[String],
+        leaf: &Leaf,
+    ) -> Point {
+        let spelt = leaf.words.join(" ");
+        let tools: Vec<String> = from.iter().map(|one| self.tool_of(one)).collect();
+        let records = &self.transcript.records;
+        let told = tools.iter().filter_map(|tool| records.is_extreme(tool, &spelt, &self.ends));
+        let by_end = match self.ends.is_empty() {
+            true => None,
+            false => told.reduce(|one, other| one || other),
+        };
+        // The plan has fixed what is done and where its objects are: the word for one may be somebody else's, as subjects are.
+        let is_named = |text: &str, _trusted: bool| self.transcript.is_in_request(text);
+        let is_meant = match by_end {
+            Some(is_meant) => is_meant,
+            None => {
+                self.is_no_choice(&held.step.tool, argument.name, leaf)
+                    || tools.iter().all(|tool| {
+                        records
+                            .rivals(tool, &spelt)
+                            .is_none_or(|rivals| rivals <= room(held, argument.name, from))
+                            || records.is_beside(tool, &spelt, is_named)
+                    })
+            }
+        };
+        if is_meant {
             return Point::fine();
         }
-        let tool_of = |one: &String| match one.rsplit_once('.') {
+        Point::ask("plan.choice", format!("`{}` could be another of those in {}", argument.name, list(from)))
+    }
+
+    /// The tool that a `from` names.
+    fn tool_of(&self, one: &str) -> String {
+        match one.rsplit_once('.') {
             Some((tool, _)) if !self.tools.contains_key(one) => tool.to_owned(),
-            Some(_) | None => one.clone(),
-        };
-        let told = from
-            .iter()
-            .filter_map(|one| self.transcript.records.is_extreme(&tool_of(one), spelt, &self.ends));
-        match told.reduce(|one, other| one || other) {
-            None | Some(true) => Point::fine(),
-            Some(false) => {
-                Point::ask("plan.choice", format!("`{}` is not the one that the request names", held.name))
-            }
+            Some(_) | None => one.to_owned(),
         }
     }
 
-    fn is_selected(&self, held: &Held<'_>, selection: &Selection) -> Point {
-        let name = held.name;
+    fn is_selected(&self, argument: &Argument<'_>, selection: &Selection) -> Point {
+        let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
-            return Point::deny(
+            return Point::ask(
                 "plan.select",
-                format!("there is nothing yet that `{name}` could be selected from"),
+                format!("there is nothing that `{name}` could be selected from"),
             );
         };
-        let items = match held.value {
+        let items = match argument.value {
             Value::Array(items) => items.as_slice(),
             one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
                 std::slice::from_ref(one)
             }
         };
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
-            return Point::deny("plan.select", format!("`{name}` is not what the selection gives"));
+            return Point::ask("plan.select", format!("`{name}` is not what the selection gives"));
         }
-        if held.sink && self.transcript.records.is_by_untrusted(selection) && picked.len() > items.len() {
+        if argument.is_sink
+            && self.transcript.records.is_by_untrusted(selection)
+            && picked.len() > items.len()
+        {
             return Point::ask(
                 "plan.untrusted_choice",
                 format!("`{name}` is selected by what others can write"),
@@ -190,21 +234,25 @@ impl Session {
     }
 
     /// The planner leaves it open: a sink has to be trusted anyway, and content mustn't smuggle an address, a link or a code.
-    fn is_free(&self, held: &Held<'_>) -> Point {
-        if held.sink {
-            let origin = self.origin(held.value);
-            return if origin.is_trusted() {
-                Point::fine()
-            } else {
-                Point::ask("plan.free_sink", format!("`{}` comes from {origin}", held.name))
-            };
+    fn is_free(&self, argument: &Argument<'_>) -> Point {
+        if !argument.is_sink {
+            return self.smuggles_nothing(argument);
         }
-        if self.transcript.is_tainted() {
-            self.smuggles_nothing(held.name, held.value)
-        } else {
-            Point::fine()
+        let origin = self.transcript.origin_of(argument);
+        if origin.is_trusted() {
+            return Point::fine();
         }
+        Point::ask("plan.free_sink", format!("`{}` comes from {origin}", argument.name))
     }
+}
+
+/// How many steps have the same choice to make.
+fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
+    let steps = held.planned.plan.steps.iter().filter(|step| {
+        step.tool == held.step.tool
+            && matches!(step.args.get(name), Some(plan::Argument::From(other)) if other == from)
+    });
+    steps.count()
 }
 
 /// The field that a `from` names of a tool; empty for all of it.

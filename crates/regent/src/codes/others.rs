@@ -455,21 +455,7 @@ pub(super) const OTHERS: &[Code] = &[
         "Rules change the arguments again each time the call is judged, so there is no final call to decide on. Look for `set` in rules that undo or feed each other.",
     ),
     code("host.failed", exit::ERROR, "The host application says that a call it performed did not work."),
-    code("plan.argument", exit::DENIED, "The call has an argument that the plan doesn't name."),
-    code("plan.const", exit::DENIED, "The plan says what this argument is, and it is something else."),
-    code(
-        "plan.from",
-        exit::DENIED,
-        "The plan says which results this argument is read from, and it isn't in them.",
-    ),
-    code("plan.not_planned", exit::DENIED, "The plan of this request has no step with this tool."),
-    code(
-        "plan.select",
-        exit::DENIED,
-        "The plan selects this argument from results, and the selection gives another.",
-    ),
     code("plan.used_up", exit::DENIED, "Every planned step with this tool has been taken."),
-    code("provenance.not_needed", exit::DENIED, "The tool is not among those that this request needs."),
     code("provenance.unknown_tool", exit::DENIED, "The session knows no tool of this name."),
     code(
         "request.invalid",

@@ -43,7 +43,8 @@ impl Eq for Listings {}
 impl Listings {
     /// For one walk through a workspace.
     pub(super) fn begin(&self, host: &Path, root: &OwnedFd) -> Remembered {
-        let keeps = rustix::fs::fstatfs(root).is_ok_and(|found| KEEPING_TIMES.contains(&(found.f_type as u64)));
+        let keeps =
+            rustix::fs::fstatfs(root).is_ok_and(|found| KEEPING_TIMES.contains(&(found.f_type as u64)));
         let device = rustix::fs::fstat(root).ok().filter(|_| keeps).map(|found| found.st_dev);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.remove(host).unwrap_or_default();
@@ -104,7 +105,8 @@ fn is_as_it_was(root: &OwnedFd, path: &Path, listed: &Listed) -> bool {
 impl Listed {
     /// Whether nothing changed in the folder for some seconds before it was listed.
     fn is_at_rest(&self, seconds: i64) -> bool {
-        let since = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs().cast_signed());
+        let since =
+            |at: SystemTime| at.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs().cast_signed());
         since(self.listed_at).is_some_and(|at| self.changed.0 <= at.saturating_sub(seconds))
     }
 }

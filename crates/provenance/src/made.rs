@@ -1,0 +1,74 @@
+//! What calls of the session have brought about, by its ids. An id stands for one kind of thing: number 27 of the events is no mail.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::intent;
+
+/// Ids that are kept.
+const IDS_MAX: usize = 10_000;
+/// Parts of names that say nothing about the kind of thing.
+const GENERIC: &[&str] = &[
+    "add", "all", "and", "append", "book", "by", "call", "cancel", "change", "clear", "close", "copy",
+    "create", "delete", "do", "drop", "edit", "fetch", "find", "for", "from", "get", "id", "ids", "in",
+    "insert", "key", "list", "make", "modify", "move", "name", "new", "number", "of", "on", "open", "output",
+    "post", "put", "query", "read", "remove", "rename", "reply", "reserve", "result", "run", "save",
+    "schedule", "search", "send", "set", "start", "stop", "store", "submit", "the", "to", "update", "upload",
+    "uuid", "with", "write",
+];
+
+#[derive(Debug, Default)]
+pub(crate) struct Made(HashMap<String, BTreeSet<String>>);
+
+impl Made {
+    /// A tool has given this id in a field of its answer.
+    pub(crate) fn add(&mut self, tool: &str, path: &str, words: &[String]) {
+        if self.0.len() < IDS_MAX {
+            self.0.entry(words.join(" ")).or_default().extend(kinds(tool).chain(kinds(path)));
+        }
+    }
+
+    /// Whether it is an id of what a parameter of a tool is about, by their names.
+    pub(crate) fn is_of(&self, words: &[String], tool: &str, parameter: &str) -> bool {
+        let Some(made) = self.0.get(&words.join(" ")) else { return false };
+        let named: Vec<String> = kinds(parameter).collect();
+        // `event_id` says what it is the id of; of a plain `id` the tool does.
+        if named.is_empty() {
+            kinds(tool).any(|kind| made.contains(&kind))
+        } else {
+            named.iter().any(|kind| made.contains(kind))
+        }
+    }
+}
+
+/// The parts of a name that say which kind of thing it is about, in the singular.
+fn kinds(name: &str) -> impl Iterator<Item = String> {
+    let singular = |part: String| match part.strip_suffix('s') {
+        Some(rest) if rest.len() > 2 && !rest.ends_with('s') => rest.to_owned(),
+        Some(_) | None => part,
+    };
+    let said = |part: &String| part.len() > 1 && !GENERIC.contains(&part.as_str());
+    intent::parts(name).into_iter().filter(said).map(singular)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b6_an_id_is_that_of_one_kind_of_thing() {
+        let mut made = Made::default();
+        let number = ["27".to_owned()];
+        made.add("create_calendar_event", ".id_", &number);
+        for (tool, parameter, is) in [
+            ("cancel_calendar_event", "event_id", true),
+            ("addEventParticipants", "eventId", true),
+            ("reschedule_event", "id", true),
+            ("drop_mail", "mail_id", false),
+            ("drop", "id", false),
+            ("share_event", "file_id", false),
+        ] {
+            assert_eq!(made.is_of(&number, tool, parameter), is, "{tool} {parameter}");
+        }
+        assert!(!made.is_of(&["28".to_owned()], "cancel_calendar_event", "event_id"));
+    }
+}

@@ -1,0 +1,100 @@
+//! A call as it is judged: every value that it passes on, taken apart once.
+//!
+//! Keys are values too. In an output a key names a field; in an argument whoever writes the call chooses it, so that it can carry
+//! something out as well as any text can. Only keys that the tool's schema names say nothing.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::labels::FieldLabels;
+use crate::text;
+
+/// Deeper than any argument of use. What lies below is found nowhere.
+const DEPTH_MAX: usize = 64;
+
+/// The arguments of a call that say anything.
+#[derive(Debug)]
+pub(crate) struct Said<'v> {
+    pub(crate) arguments: Vec<Argument<'v>>,
+}
+
+/// One argument.
+#[derive(Debug)]
+pub(crate) struct Argument<'v> {
+    pub(crate) name: &'v str,
+    pub(crate) value: &'v Value,
+    /// It chooses who or what is affected.
+    pub(crate) is_sink: bool,
+    pub(crate) leaves: Vec<Leaf>,
+}
+
+/// A scalar of an argument, or a key.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    /// In their one spelling.
+    pub(crate) words: Vec<String>,
+    /// As it was written.
+    pub(crate) text: String,
+}
+
+impl<'v> Said<'v> {
+    /// Takes a call's arguments apart.
+    pub(crate) fn new(labels: &FieldLabels, args: &'v Value) -> Self {
+        let mut arguments = Vec::new();
+        for (name, value) in args.as_object().into_iter().flatten() {
+            let mut leaves = Vec::new();
+            // Where the schema names arguments, one that it doesn't name is the caller's invention.
+            if !labels.fields.is_empty() && !labels.fields.contains(name) {
+                leaves.push(Leaf::of(name));
+            }
+            if !text::is_empty(value) {
+                collect(value, &labels.fields, 0, &mut leaves);
+            } else if leaves.is_empty() {
+                continue;
+            }
+            arguments.push(Argument { name, value, is_sink: labels.is_sink(name, value), leaves });
+        }
+        Self { arguments }
+    }
+
+    /// What chooses who or what is affected.
+    pub(crate) fn sinks(&self) -> impl Iterator<Item = &Argument<'v>> {
+        self.arguments.iter().filter(|argument| argument.is_sink)
+    }
+
+    /// What is said to them.
+    pub(crate) fn content(&self) -> impl Iterator<Item = &Argument<'v>> {
+        self.arguments.iter().filter(|argument| !argument.is_sink)
+    }
+}
+
+impl Leaf {
+    pub(crate) fn of(text: &str) -> Self {
+        Self { words: text::all_words(text), text: text.to_owned() }
+    }
+}
+
+fn collect(value: &Value, fields: &BTreeSet<String>, depth: usize, leaves: &mut Vec<Leaf>) {
+    if depth > DEPTH_MAX {
+        leaves.push(Leaf { words: vec![text::NOWHERE.to_owned()], text: String::new() });
+        return;
+    }
+    match value {
+        Value::Array(items) => {
+            items.iter().for_each(|item| collect(item, fields, depth.saturating_add(1), leaves));
+        }
+        Value::Object(all) => {
+            for (key, field) in all {
+                if !fields.contains(key) {
+                    leaves.push(Leaf::of(key));
+                }
+                collect(field, fields, depth.saturating_add(1), leaves);
+            }
+        }
+        Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
+        Value::String(text) => leaves.push(Leaf::of(text)),
+        Value::Bool(_) | Value::Number(_) => leaves.push(Leaf::of(&value.to_string())),
+    }
+}
