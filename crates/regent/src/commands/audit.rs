@@ -173,8 +173,10 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
         }
         AuditCommand::Show { entry, at } => show(context, &at.folder(context)?, &entry),
         AuditCommand::Backup { folder, at } => backup(context, &at.folder(context)?, &folder),
-        AuditCommand::Restore { folder, decided } => anew::restore(context, folder.as_deref(), &decided),
-        AuditCommand::BeginAnew { new_key, decided } => anew::begin_anew(context, new_key, &decided),
+        AuditCommand::Restore { folder, decided } => {
+            anew::restore(context, folder.as_deref(), &decided).await
+        }
+        AuditCommand::BeginAnew { new_key, decided } => anew::begin_anew(context, new_key, &decided).await,
         AuditCommand::Erase { digest, because } => erase(context, &digest, &because).await,
     }
 }

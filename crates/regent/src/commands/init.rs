@@ -59,7 +59,7 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     paths.demand_apart(&project)?;
     paths.make()?;
     if !args.quick {
-        agree(context, &project)?;
+        agree(context, &project).await?;
     }
     let users = write_if_absent(&paths.policy(), &format!("{USERS_HEAD}{DEFAULT_POLICY}"))?;
     if args.quick {
@@ -114,18 +114,19 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
 }
 
 /// Control files that are already here came from somewhere: trusting each of them is the user's decision.
-fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
+async fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
     let offer = Offer::of(context, project)?;
     if !offer.is_foreign() {
         return Ok(());
     }
-    if context.screen.can_ask {
-        return offer.ask(context, project).and_then(|()| offer.accept(context, project)).map(drop);
-    }
-    let message = format!("this folder already has {}; you have to agree to trust them", offer.names());
-    Err(Failure::new(codes::TERMINAL_NEEDED, message)
-        .help("look at them, then run `regent trust`; `regent init --quick` sets up the rest and trusts none of them")
-        .data(offer.to_json()))
+    let unasked = || {
+        let message = format!("this folder already has {}; you have to agree to trust them", offer.names());
+        Failure::new(codes::TERMINAL_NEEDED, message)
+            .help("look at them, then run `regent trust --yes`; `regent init --quick` sets up the rest and trusts none of them")
+            .data(offer.to_json())
+    };
+    offer.ask(context, project, unasked).await?;
+    offer.accept(context, project).map(drop)
 }
 
 /// What can be trusted without asking: what `regent init` wrote, and what was agreed to before. Anything else is left to the user.

@@ -22,7 +22,7 @@ fn nothing_in_a_folder_acts_before_it_is_trusted() {
     let ended = world.run(list);
     assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.untrusted"));
     assert_eq!(world.entries().len(), before, "nothing of it was opened");
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     assert_eq!(world.run(list).code, 0);
     world.write(".regent/config.toml", "[approve]\nvalid_for = \"1m\"\n");
     assert_eq!(
@@ -43,7 +43,7 @@ fn a_policy_that_came_with_the_folder_has_to_be_agreed_to() {
     assert_eq!((quick.code, quick.error_code().as_str()), (10, "folder.untrusted"), "{quick:?}");
     assert!(quick.stdout.contains(".regent/policy.yml"), "what was left untrusted is named: {quick:?}");
     assert_eq!(world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code, 10);
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "/etc/shadow"}"#]);
     assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.denied"), "a project can't widen");
 }
@@ -53,7 +53,7 @@ fn policies_of_other_systems_narrow_as_they_are() {
     let world = World::ready();
     world.write("a.txt", "a");
     world.write(".agentzero/policy.yml", "file_read = \"deny\"\n");
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "a.txt"}"#]);
     assert_eq!(ended.code, 10, "{ended:?}");
 }

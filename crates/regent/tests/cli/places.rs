@@ -69,7 +69,7 @@ fn c3_tools_reach_nothing_of_regents_own_even_where_policy_would() {
     let allow = "version: 1\nmode: strict\nrules:\n  - { id: all, effect: allow, match: { op: '*' } }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), allow).unwrap();
     std::fs::write(world.project(".regent/policy.yml"), allow).unwrap();
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     std::fs::write(world.home("plain.txt"), "x").unwrap();
     let read = |path: &str| {
         let args = serde_json::json!({ "path": path }).to_string();

@@ -98,7 +98,7 @@ fn adv_070_an_update_that_wants_more_is_asked_about() {
     };
     assert_eq!(version(), "1.0.0");
     let (code, shown) = world.answering(&["skill", "update", "greeter"], &["n"]);
-    assert_eq!(code, 11, "{shown}");
+    assert_eq!(code, 10, "{shown}");
     assert!(shown.contains("network:*") && shown.contains("`SKILL.md` has changed"), "{shown}");
     assert_eq!(world.run(&["skill", "update", "greeter", "--grant", "network:*"]).code, 0);
     assert_eq!(version(), "2.0.0");

@@ -57,7 +57,7 @@ fn ask_about(world: &World, path: &str) {
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, format!("{}{rule}", text.trim_end())).unwrap();
     }
-    let trusted = world.run(&["trust"]);
+    let trusted = world.run(&["trust", "--yes"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
 }
 

@@ -141,7 +141,7 @@ async fn put_back(
         return Ok(Done::new(data(&ahead), text));
     }
     if !yes {
-        agree(context, &changes(&context.screen, &ahead))?;
+        agree(context, &changes(&context.screen, &ahead)).await?;
     }
     let restored = runtime.rollback(task, &id).await?;
     let undo = format!("`regent task rollback {task} --to {}` undoes this", restored.before);
@@ -189,15 +189,13 @@ fn changes(screen: &Screen, restored: &Restored) -> String {
 }
 
 /// Shows what would change, and asks. Only a plain yes is a yes.
-fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
-    if !context.screen.can_ask {
-        return Err(Failure::new(
-            codes::TERMINAL_NEEDED,
-            "this changes files, and there is no terminal to ask on",
-        )
-        .help("--yes does it without asking"));
-    }
-    if prompt::agrees(&context.screen, &format!("{changes}Put the workspace back? [y/N] "))? {
+async fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
+    let unasked = || {
+        Failure::new(codes::TERMINAL_NEEDED, "this changes files, and there is no terminal to ask on")
+            .help("--yes does it without asking")
+    };
+    let question = format!("{changes}Put the workspace back? [y/N] ");
+    if prompt::confirm(&context.screen, &question, unasked).await? {
         return Ok(());
     }
     Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was changed"))
