@@ -32,6 +32,8 @@ mod places;
 #[cfg(test)]
 mod running;
 #[cfg(test)]
+mod retention;
+#[cfg(test)]
 mod secrets;
 #[cfg(test)]
 mod skills;
