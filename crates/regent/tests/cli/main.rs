@@ -20,6 +20,8 @@ mod exit_codes;
 mod faults;
 mod generated;
 #[cfg(test)]
+mod interrupted;
+#[cfg(test)]
 mod judging;
 #[cfg(test)]
 mod manifests;
@@ -30,9 +32,9 @@ mod network;
 #[cfg(test)]
 mod places;
 #[cfg(test)]
-mod running;
-#[cfg(test)]
 mod retention;
+#[cfg(test)]
+mod running;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]

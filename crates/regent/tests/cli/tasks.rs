@@ -43,7 +43,7 @@ pub(crate) fn finish(answer: &str) -> Value {
     says("task.finish", json!({"answer": answer}))
 }
 
-fn slow(mut turn: Value, ms: u64) -> Value {
+pub(crate) fn slow(mut turn: Value, ms: u64) -> Value {
     turn["delay_ms"] = json!(ms);
     turn
 }
@@ -239,7 +239,7 @@ fn adv_096_a_killed_process_is_resumed_and_nothing_is_done_twice() {
     });
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(tasks(&world)[0]["word"], "running", "as far as the ledger knows");
+    assert_eq!(tasks(&world)[0]["word"], "interrupted", "its process is gone");
     play(&world, &[("play", json!([mark("one"), mark("two"), finish("both")]))]);
     let resumed = world.run(&["--json", "task", "resume"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::RunArgs;
 use super::live::Live;
 use crate::asking::Terminal;
-use crate::calls::interrupt;
+use crate::calls::{Interrupt, Interrupts};
 use crate::codes::{self, Code};
 use crate::compose::{Running, tasks};
 use crate::context::Context;
@@ -203,6 +203,7 @@ async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<
     }
     drop(tell);
     let mut watched = Watched { ended: Vec::new(), interrupted: false };
+    let mut interrupts = Interrupts::listen();
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
     loop {
         tokio::select! {
@@ -213,15 +214,15 @@ async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<
                 None => break,
             },
             _ = tick.tick() => live.tick(),
-            () = interrupt() => {
-                if watched.interrupted {
-                    // What runs is stopped, and the ledger says so; resuming finds out from there.
-                    let _closing = host.shutdown().await;
-                } else {
+            interrupt = interrupts.next() => match (watched.interrupted, interrupt) {
+                (false, Interrupt::Asked | Interrupt::HungUp) => {
                     watched.interrupted = true;
                     live.stopping();
                     reins.iter().for_each(Reins::pause);
                 }
+                // What runs is stopped, and the ledger says so; resuming finds out from there.
+                (true, Interrupt::Asked) => drop(host.shutdown().await),
+                (true, Interrupt::HungUp) => {}
             }
         }
     }
