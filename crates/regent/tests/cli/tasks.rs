@@ -129,6 +129,7 @@ fn mistakes_are_told_before_anything_is_done() {
         (&["--json", "task", "run", " "][..], "task.goal", 2),
         (&["--json", "task", "run", "x", "--tools", "no.such"], "task.no_tool", 5),
         (&["--json", "task", "run", "x", "--budget", "lots"], "budget.value", 2),
+        (&["--json", "task", "run", "x", "--model", "nosuch"], "model.unknown", 5),
         (&["--json", "task", "show", "t-nobody"], "task.unknown", 5),
         (&["--json", "task", "resume", "t-nobody"], "task.unknown", 5),
         (&["--json", "task", "replay", "t-nobody"], "task.unknown", 5),
@@ -377,6 +378,10 @@ fn a_task_out_of_budget_stops_and_goes_on_when_there_is_more() {
     let task = first_id(&world);
     let again = world.run(&["--json", "task", "resume", &task]);
     assert_eq!(again.code, 12, "{again:?}");
+    // What is missing is named with how much is needed, and the help is in the same unit.
+    let error = last(&again)["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("may need 1 call, 0 calls left"), "{error}");
+    assert!(error["help"].as_str().unwrap().contains("--budget calls=6`"), "{error}");
     let resumed = world.run(&["task", "resume", &task, "--budget", "calls=50"]);
     assert_eq!((resumed.code, resumed.stdout.as_str()), (0, "both\n"), "{resumed:?}");
     assert_eq!(marks(&world), "one\ntwo\n");
