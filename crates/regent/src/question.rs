@@ -230,9 +230,12 @@ impl Page<'_> {
             self.text.push_str(&format!("    … {more} more files\n"));
         }
         if question.open_names {
-            let open = "  it makes names of files at run time ($NAME, *, ~, code, a pipe into a shell), so nobody can list the files that it runs;\n  \
-                        an approval is for one run, and any change in the workspace before that run asks again\n";
-            self.text.push_str(&self.screen.warn(open));
+            let why = question.open_why.as_deref().unwrap_or("it makes names of files at run time");
+            let open = format!(
+                "  nobody can list the files that it runs: {};\n  an approval is for one run, and any change in the workspace before that run asks again\n",
+                term::inline(why)
+            );
+            self.text.push_str(&self.screen.warn(&open));
         }
     }
 

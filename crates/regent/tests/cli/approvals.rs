@@ -394,3 +394,43 @@ fn approve_without_an_id_lists() {
     let ended = world.run(&["approve"]);
     assert!(ended.code == 0 && ended.stdout.contains(&id), "{ended:?}");
 }
+
+/// Writes the lines of an exception where they say: below the rule's first line, or as a rule of its own.
+fn write_as_printed(world: &World, lines: &str) {
+    let file = |layer: &str| match layer {
+        "user" => world.home(".config/regent/policy.yml"),
+        _project => world.project(".regent/policy.yml"),
+    };
+    let edits: Vec<&str> = lines.split("# to ").filter(|edit| !edit.is_empty()).collect();
+    // From the end of a file to its start, so that the numbers of lines stay true.
+    for edit in edits.iter().rev() {
+        let edit = edit.split("# then").next().unwrap();
+        let (head, body) = edit.split_once(":\n").unwrap();
+        let layer = if head.contains("user policy") { "user" } else { "project" };
+        let path = file(layer);
+        let mut text: Vec<String> =
+            std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+        let (at, indent) = match head.rsplit_once("line ") {
+            Some((_, line)) => (line.parse::<usize>().unwrap(), "    "),
+            None => (text.len(), "  "),
+        };
+        text.splice(at..at, body.lines().map(|line| format!("{indent}{line}")));
+        std::fs::write(&path, format!("{}\n", text.join("\n"))).unwrap();
+    }
+}
+
+#[test]
+fn a2_the_exception_works_as_printed_in_a_project_made_by_init() {
+    let world = World::ready();
+    let read = call("fs.read", r#"{"path": "/etc/hostname"}"#);
+    question(&world, &read);
+    let listed = world.run(&["--json", "approve", "list"]).json();
+    let lines = listed.pointer("/data/questions/0/cover/lines").and_then(Value::as_str).unwrap().to_owned();
+    assert!(lines.contains("user policy") && lines.contains("project policy"), "{lines}");
+    assert!(lines.contains("regent trust"), "{lines}");
+    write_as_printed(&world, &lines);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0, "{lines}");
+    let ended = world.run(&read);
+    assert_eq!(ended.code, 0, "{lines}: {ended:?}");
+    assert_eq!(world.run(&call("fs.read", r#"{"path": "/etc/shells"}"#)).code, 11);
+}
