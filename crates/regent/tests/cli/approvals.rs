@@ -83,9 +83,11 @@ fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
     assert_ne!(again, id, "used up");
     assert_eq!(
         world.run(&["--json", "approve", &id]).error_code(),
-        "approval.unknown",
+        "approval.gone",
         "an answered question stays answered"
     );
+    let denied = world.run(&["deny", &id]);
+    assert!(denied.stderr.contains("was approved by") && denied.stderr.contains(" s ago"), "{denied:?}");
 
     assert_eq!(world.run(&["deny", &again, "--because", "use the vault"]).code, 0);
     let ended = world.run(READ);
