@@ -98,6 +98,18 @@ impl<'c> Past<'c> {
         Ok(Tape::whole(&view.record, &self.tapes(&family)?))
     }
 
+    /// Refuses a step that a task doesn't have.
+    pub(crate) fn demand_step(&self, view: &TaskView, at: &str) -> Result<(), Failure> {
+        let is_there =
+            |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+        if self.steps(view)?.keys().any(is_there) {
+            return Ok(());
+        }
+        let task = &view.record.task;
+        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
+        Err(Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them")))
+    }
+
     /// What was used, as receipts say.
     pub(crate) fn costs(&self, by: By, since_ms: Option<i64>) -> Result<Vec<Cost>, Failure> {
         let Some(lookup) = &self.lookup else { return Ok(Vec::new()) };

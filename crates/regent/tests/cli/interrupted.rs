@@ -46,3 +46,12 @@ fn a1_a_closed_terminal_stops_a_task_in_order_however_often_it_is_said() {
     assert_eq!(ran.code, 130, "{ran:?}");
     assert_eq!(tasks(&world)[0]["word"], "pending", "{ran:?}");
 }
+
+#[test]
+fn a18_tasks_of_a_ledger_that_is_gone_are_not_no_tasks() {
+    let world = playing(&[("play", json!([finish("done")]))]);
+    assert_eq!(world.run(&["task", "run", "x"]).code, 0);
+    std::fs::remove_dir_all(world.project(".regent/audit")).unwrap();
+    let listed = world.run(&["--json", "task", "list"]);
+    assert_eq!(listed.error_code(), "audit.replaced", "{listed:?}");
+}

@@ -362,6 +362,8 @@ fn the_workspace_is_put_back_and_that_can_be_undone() {
     assert_eq!(read("a.txt"), "new\n");
     let unknown = world.run(&["--json", "task", "rollback", &task, "--to", "0", "--yes"]);
     assert_eq!((unknown.code, unknown.error_code().as_str()), (5, "task.snapshot"), "{unknown:?}");
+    let unknown = world.run(&["--json", "task", "rollback", &task, "--to", "99", "--yes"]);
+    assert_eq!((unknown.code, unknown.error_code().as_str()), (2, "task.step"), "{unknown:?}");
 }
 
 #[test]

@@ -79,6 +79,14 @@ async fn install(
         );
     }
     let granted = agree(context, &plan, grant, accept_findings).await?;
+    let unwanted: Vec<String> = plan.unwanted(grant).iter().map(ToString::to_string).collect();
+    if !unwanted.is_empty() {
+        context.screen.say(&format!(
+            "regent: {} doesn't ask for {}, so it isn't granted\n",
+            term::inline(&plan.skill.name),
+            term::inline(&unwanted.join(", "))
+        ));
+    }
     let args = json!({
         "path": fetched.path(), "grant": granted,
         "looked_at": {"digest": plan.digest, "source": fetched.source(&source), "accept_findings": accept_findings},

@@ -128,15 +128,7 @@ async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budge
 pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
     let past = Past::open(context)?;
     let task = past.find(id)?;
-    let steps = past.steps(&past.task(&task)?)?;
-    let is_there =
-        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
-    if !steps.keys().any(is_there) {
-        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
-        return Err(
-            Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them"))
-        );
-    }
+    past.demand_step(&past.task(&task)?, at)?;
     let running = Running::boot(context).await?;
     let result = part(context, &running, &task, at, model).await;
     running.close(context, result).await
