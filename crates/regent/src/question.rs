@@ -270,9 +270,10 @@ fn origins(screen: &Screen, origins: &[Traced]) -> String {
 /// How often the person was asked and how they answered; what follows from it, if anything.
 pub(crate) fn meter(screen: &Screen, attention: &Attention, read_ms: u64) -> String {
     let Attention { asked_hour, asked_day, percent, hasty_hour, .. } = attention;
-    let mut line = format!("  {asked_hour} questions in the last hour, {asked_day} today");
+    let mut line =
+        format!("  {} in the last hour, {asked_day} today", term::count(u64::from(*asked_hour), "question"));
     if let (Some(yes), Some(ms)) = (attention.yes_percent_day, attention.decide_ms_median) {
-        line.push_str(&format!("; you say yes to {yes} %, after {} s", seconds(ms)));
+        line.push_str(&format!("; you approve {yes} % of them, usually after {} s", seconds(ms)));
     }
     line.push_str(&format!("; attention used: {percent} %"));
     if *hasty_hour > 0 {
@@ -442,7 +443,7 @@ mod tests {
             ..rested
         };
         let shown = meter(&screen(), &worn, 1_500);
-        assert!(shown.contains("you say yes to 98 %, after 0.6 s"), "{shown}");
+        assert!(shown.contains("you approve 98 % of them, usually after 0.6 s"), "{shown}");
         assert!(shown.contains("5 yes faster than one can read"), "{shown}");
         assert!(shown.ends_with("a yes is for one call now, and counts after 1.5 s\n"), "{shown}");
     }

@@ -97,8 +97,8 @@ impl Offer {
             if one.blocking > 0 {
                 let name = term::inline(&one.name).into_owned();
                 text.push_str(&format!(
-                    "        {:<18} {} findings of high severity: `regent skill scan .regent/skills/{name}` shows them\n",
-                    "", one.blocking
+                    "        {:<18} {} of high severity: `regent skill scan .regent/skills/{name}` shows them\n",
+                    "", term::count(one.blocking as u64, "finding")
                 ));
             }
         }

@@ -122,8 +122,10 @@ fn text(context: &Context, report: &Report) -> String {
         let live = if lane.live { ", being written" } else { "" };
         let settled = if lane.settled { ", its end settled after a crash" } else { "" };
         out.push_str(&format!(
-            "  lane {}: {} entries, root {}{live}{settled}\n",
-            lane.lane, lane.entries, lane.root
+            "  lane {}: {}, root {}{live}{settled}\n",
+            lane.lane,
+            term::count(lane.entries, "entry"),
+            lane.root
         ));
         if lane.clock_steps_back > 0 {
             out.push_str(&format!(
