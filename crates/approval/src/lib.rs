@@ -181,6 +181,9 @@ pub struct OpenQuestion {
     /// The call can reach further files by names that are made at run time. The approval is bound to the whole workspace, for one run.
     #[serde(default)]
     pub open_names: bool,
+    /// What it is in the call that makes such names.
+    #[serde(default)]
+    pub open_why: Option<String>,
     /// The call in a line.
     pub summary: String,
     /// The line leaves out a part of the call.
@@ -231,8 +234,9 @@ pub struct Draft {
     pub digest: Digest,
     /// The files that are part of it.
     pub files: Vec<BoundFile>,
-    /// The call can reach further files by names that are made at run time, so an approval is for one run.
-    pub open_names: bool,
+    /// The call can reach further files by names that are made at run time, so an approval is for one run. This is
+    /// what makes them.
+    pub open_why: Option<String>,
     /// The call in a line, and whether that leaves out a part of it.
     pub summary: (String, bool),
     /// Why a person is asked.

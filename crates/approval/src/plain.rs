@@ -5,7 +5,7 @@
 const INTERPRETERS: &str = "ash bash bun csh dash deno elvish fish guile ksh lua luajit mksh node nu oksh osh perl php posh pwsh \
     python R rbash Rscript ruby sh tclsh tcsh wish xonsh yash zsh";
 /// Programs that run other programs, lines, or names that they make. Where one of them is at work the names of files don't tell much.
-const RUNNERS: &str = ". alias at awk batch builtin busybox chroot command cp crontab doas ed emacs entr env eval ex exec \
+pub(crate) const RUNNERS: &str = ". alias at awk batch builtin busybox chroot command cp crontab doas ed emacs entr env eval ex exec \
     expect fd fdfind find flock gawk gdb gsed install ionice less ln ltrace mawk mv nawk nice nohup \
     nsenter nvim parallel rsync run-parts script sed setarch setpriv setsid source ssh stdbuf strace su \
     sudo tar taskset time timeout toybox trap unshare vi view vim watch xargs";

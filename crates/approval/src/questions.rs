@@ -219,7 +219,7 @@ impl Questions {
     }
 
     fn posed(&self, draft: &Draft, now_ms: i64) -> Result<Posed, StateError> {
-        let Draft { digest, files, open_names, summary, reason, rule, origins, cover, .. } = draft.clone();
+        let Draft { digest, files, open_why, summary, reason, rule, origins, cover, .. } = draft.clone();
         let Draft { approvers, asker, elsewhere, .. } = draft.clone();
         let (summary, summary_cut) = summary;
         let froms: Vec<&str> = origins.iter().map(|one| one.from.as_str()).collect();
@@ -230,7 +230,8 @@ impl Questions {
                 id: fresh_id()?,
                 digest: Some(digest),
                 files,
-                open_names,
+                open_names: open_why.is_some(),
+                open_why,
                 summary,
                 summary_cut,
                 reason,

@@ -18,7 +18,7 @@ pub(crate) struct ShellLine {
     /// The first word of each command.
     pub(crate) commands: Vec<String>,
     /// The output of a command goes to a file.
-    writes: bool,
+    pub(crate) writes: bool,
 }
 
 /// Words that a command can follow.

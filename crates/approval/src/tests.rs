@@ -20,7 +20,7 @@ fn draft(number: u32, elsewhere: bool) -> Draft {
     Draft {
         digest: Digest::of(&number.to_be_bytes()),
         files: Vec::new(),
-        open_names: false,
+        open_why: None,
         summary: (format!("work number=`{number}`"), false),
         reason: "work is asked about".to_owned(),
         rule: RuleRef { id: "ask".into(), layer: Layer::User, line: 3 },

@@ -4,6 +4,8 @@
 //! every way that a shell or a program might, instead of guessing the one that it will. Where names are made at run time no reading
 //! finds them; [`Words::is_open`] says so.
 
+mod open;
+
 use std::collections::BTreeSet;
 
 use crate::plain::{is_plain_argv, is_plain_line};
@@ -27,6 +29,8 @@ pub struct Words {
     pub all: BTreeSet<String>,
     /// It isn't one plain command, so it may run what no word of it names.
     is_unplain: bool,
+    /// The first line for a shell that isn't.
+    unplain_line: Option<String>,
     /// A shell makes further names of it, or there is more than was read.
     expands: bool,
     /// A word of it would be expanded if a program took it for a shell line.
@@ -127,7 +131,10 @@ impl Words {
     /// A line for a shell.
     pub fn add_line(&mut self, line: &str) {
         self.expands |= self.read(line, 0);
-        self.is_unplain |= !is_plain_line(line);
+        if !is_plain_line(line) {
+            self.is_unplain = true;
+            self.unplain_line.get_or_insert_with(|| line.to_owned());
+        }
         self.add_implied();
     }
 
@@ -155,10 +162,15 @@ impl Words {
         self.is_unplain || self.makes_names()
     }
 
+    /// The program of a list that words of it name, if there is one.
+    fn named_of(&self, programs: &str) -> Option<&str> {
+        let mut names = self.all.iter().chain(&self.programs).map(|word| base_name(word));
+        names.find(|name| is_one_of(name, programs))
+    }
+
     /// Whether a word of it, or what it is given to read, is known to make names.
     fn makes_names(&self) -> bool {
-        let names = || self.all.iter().chain(&self.programs);
-        let runs = |programs: &str| names().any(|word| is_one_of(base_name(word), programs));
+        let runs = |programs: &str| self.named_of(programs).is_some();
         let has_shell = || self.sources || self.runs_own || runs(SHELLS);
         self.expands
             || runs(NAME_MAKERS)

@@ -92,7 +92,7 @@ impl Budgets {
         }
         for scope in &path {
             if let Some(short) = levels.short_of(&self.0, scope, want, now.at_ms)? {
-                return Ok(Err(levels.exhausted(scope, short, Amounts::default())));
+                return Ok(Err(levels.exhausted(scope, short, (want, Amounts::default()))));
             }
         }
         for scope in &path {

@@ -161,8 +161,14 @@ impl Levels {
         }
     }
 
-    /// Says that there is too little, and whether that may pass by itself: what running calls hold, `own` aside, they may give back.
-    pub(crate) fn exhausted(&mut self, scope: &BudgetScope, short: &'static str, own: Amounts) -> Reason {
+    /// Says that there is too little, how much is needed, and whether that may pass by itself: what running calls hold, `own` aside, they
+    /// may give back.
+    pub(crate) fn exhausted(
+        &mut self,
+        scope: &BudgetScope,
+        short: &'static str,
+        (want, own): (Amounts, Amounts),
+    ) -> Reason {
         let level = self.at(scope);
         let (limit, held) =
             level.map_or_else(Default::default, |level| (level.limit, level.held.minus(own).map(Some)));
@@ -175,15 +181,36 @@ impl Levels {
                 .unwrap_or(0)
         };
         let left = of(self.left(scope).unwrap_or_default());
-        let message = format!(
-            "the budget `{scope}` has {left} of {} `{short}` left that no running call holds, which is too little",
-            of(limit)
+        // An agent's limit is what earlier runs of its task have left, so it tells its reader nothing.
+        let (whose, of_limit) = match scope {
+            BudgetScope::Agent(_) => ("of this agent".to_owned(), String::new()),
+            BudgetScope::UserDay | BudgetScope::Project | BudgetScope::Session => {
+                (format!("`{scope}`"), format!(" of {}", amount(short, of(limit))))
+            }
+        };
+        let mut message = format!(
+            "the budget {whose} is too low: this call may need {}, {}{of_limit} left",
+            amount(short, of(want.map(Some))),
+            amount(short, left)
         );
         let (code, help) = if of(held) > 0 {
+            message.push_str(&format!(", {} held by running calls", amount(short, of(held))));
             (HELD, "try again when the running calls have settled")
         } else {
             (EXHAUSTED, "let a person raise it with `regent budget set`")
         };
         Reason { code: code.into(), message, rule: None, help: Some(help.to_owned()) }
+    }
+}
+
+/// An amount as people read it.
+fn amount(name: &str, amount: u64) -> String {
+    let counted = |noun: &str| format!("{amount} {noun}{}", if amount == 1 { "" } else { "s" });
+    match name {
+        "approvals" => counted("question"),
+        "bytes_out" => format!("{amount} bytes out"),
+        "money_microusd" => format!("{}.{:06} USD", amount / 1_000_000, amount % 1_000_000),
+        "wall_ms" => format!("{}.{:03} s", amount / 1_000, amount % 1_000),
+        name => counted(name.trim_end_matches('s')),
     }
 }

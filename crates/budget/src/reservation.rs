@@ -56,7 +56,7 @@ impl Reservation {
         let mut levels = self.book.levels();
         for scope in &self.scopes {
             if let Some(short) = levels.short_of(&self.book, scope, want, now_ms)? {
-                return Ok(Err(levels.exhausted(scope, short, self.held)));
+                return Ok(Err(levels.exhausted(scope, short, (want, self.held))));
             }
         }
         for scope in &self.scopes {

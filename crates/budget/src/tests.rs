@@ -121,7 +121,13 @@ fn an_overrun_is_charged_in_full_and_noted() {
     assert_eq!(settle(reservation, spent(150)).over, ["tokens"]);
     assert_eq!(left(&budgets).tokens, Some(0));
     let reason = reserve(&budgets, &estimate(1, 1)).unwrap_err();
-    assert!(reason.message.contains("`session` has 0 of 100 `tokens`"), "{}", reason.message);
+    assert!(
+        reason
+            .message
+            .contains("`session` is too low: this call may need 1 token, 0 tokens of 100 tokens left"),
+        "{}",
+        reason.message
+    );
 }
 
 #[test]

@@ -81,10 +81,14 @@ pub enum ReachError {
         why: String,
     },
     /// It is not on the public network.
-    #[error("`{host}` is at {address} ({what}), which is not a public address")]
+    #[error(
+        "`{host}` is at {address} ({what}), which is not a public address; the user's setting `network.allow_private` can name `{host}:{port}`"
+    )]
     Address {
         /// Who.
         host: String,
+        /// On which port.
+        port: u16,
         /// Where.
         address: IpAddr,
         /// What that is.
@@ -210,7 +214,7 @@ impl Reach {
         if let Some((address, what)) = refused
             && !excepted
         {
-            return Err(ReachError::Address { host, address, what });
+            return Err(ReachError::Address { host, port, address, what });
         }
         addresses.truncate(ADDRESSES_MAX);
         Ok((addresses, refused.is_some()))

@@ -39,6 +39,8 @@ pub use regent_approval::{
 const NEW_PER_MINUTE_MAX: u32 = 20;
 /// No rule has this number by chance: it is for the count of questions alone.
 const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
+/// What a reviewer has to know of a call that nobody saw the end of.
+const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work goes on without";
 /// How often the state is asked whether another process has brought an answer.
 const POLL_MS: u64 = 250;
 
@@ -219,9 +221,11 @@ impl Core {
         let (Verdict::Allow(grant) | Verdict::Ask(Question { grant, .. })) = verdict else {
             return Ok(None);
         };
+        let of_task =
+            call.principal().step().map(|step| format!(" of task {}", step.task)).unwrap_or_default();
         let question = Question {
             rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
-            reason: "an earlier run ended during this call: it may or may not have happened".to_owned(),
+            reason: format!("an earlier run{of_task} ended during this call: {IN_DOUBT}"),
             grant: grant.clone(),
             approvers: 1,
         };
@@ -281,11 +285,11 @@ impl Core {
             }
         };
         // A rule can lift what a rule asks; what the kernel asks by itself, none can.
-        let lifts = || self.with_facts(call, sheet, |_, facts| Cover::of(&facts, verdict));
+        let lifts = || self.with_facts(call, sheet, |policy, facts| Cover::of(policy, &facts, verdict));
         let draft = Draft {
             digest,
             files: bound.files.clone(),
-            open_names: bound.tree.is_some(),
+            open_why: bound.open_why.clone(),
             summary: summary::of(call, sheet),
             reason: question.reason.clone(),
             rule: question.rule.clone(),
@@ -335,10 +339,10 @@ impl Core {
         let bound = Binding::of_recorded(tool, args).bind_here(&self.workspace, tree).unwrap_or_default();
         let draft = Draft {
             digest: call.repeat_digest(&self.workspace, &bound)?.0,
-            open_names: bound.tree.is_some(),
+            open_why: bound.open_why,
             files: bound.files,
             summary: summary::of_doubt(what, args, call),
-            reason: "the process ended during this call: it may or may not have happened".to_owned(),
+            reason: format!("the process ended during this call: {IN_DOUBT}"),
             rule: RuleRef { id: "recovery".into(), layer: Layer::Builtin, line: 0 },
             origins: Vec::new(),
             cover: None,

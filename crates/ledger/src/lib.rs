@@ -53,7 +53,7 @@ pub use ledger::{AppendError, Head, Ledger};
 pub use line::Line;
 pub use open::OpenError;
 pub use options::Options;
-pub use packs::EntryPlace;
+pub use packs::{EntryPlace, Erasure, Gone, OldPack};
 pub use payload::{PAYLOAD_BYTES_MAX, Payload, PayloadKey, PayloadRef, check_pack};
 pub use proof::{Export, ExportedEntry, ExportedLane, Proof, ProofError};
 pub use queue::Appending;

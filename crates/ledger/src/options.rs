@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use crate::payload::PayloadKey;
 
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
 /// How a ledger behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -11,6 +13,12 @@ pub struct Options {
     pub opened_at_ms: i64,
     /// A segment that reached this size is followed by a new one.
     pub segment_bytes_max: u64,
+    /// Time is cut into spans of this length; a segment with payloads of an earlier span is followed by a new one. Payloads are removed
+    /// by the segment, so those of one span aren't kept by those of a later one.
+    pub segment_span_ms: i64,
+    /// The first entry starts a new segment if the last one has payloads: whoever removes old payloads must not keep them by writing
+    /// beside them.
+    pub fresh_segment: bool,
     /// Whether every batch ends in a checkpoint, unless all of it was appended without a signature. If not, a crash leaves
     /// acknowledged entries in an unproven tail.
     pub checkpoint_every_batch: bool,
@@ -29,6 +37,8 @@ impl Default for Options {
         Options {
             opened_at_ms: 0,
             segment_bytes_max: 16 << 20,
+            segment_span_ms: DAY_MS,
+            fresh_segment: false,
             checkpoint_every_batch: true,
             checkpoint_entries_max: 1024,
             index_checkpoints_max: 4096,

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use crate::internal::EraseBody;
-use crate::lane::{SEGMENT_BYTES_CAP, last_checkpoint};
+use crate::lane::SEGMENT_BYTES_CAP;
 use crate::layout::{lane_lock, lanes, pack_path, segment_path, segments};
-use crate::line::Line;
+use crate::line::{LINE_BYTES_MAX, Line};
 use crate::payload::{HEADER_BYTES_MAX, HEADER_BYTES_MIN, Header, PayloadKey};
 use crate::read::{ReadError, Reader};
 use crate::storage::Storage;
@@ -105,7 +105,13 @@ impl Packs {
 
 /// The packs that entries under a checkpoint say were removed.
 pub(crate) fn removed_packs(storage: &dyn Storage) -> io::Result<BTreeSet<(LaneId, u64)>> {
-    let mut removed = BTreeSet::new();
+    let all = erasures(storage)?;
+    Ok(all.into_iter().filter_map(|(_, erase)| erase.lane.zip(erase.segment)).collect())
+}
+
+/// What entries under a checkpoint say was erased or removed, with the time of each.
+fn erasures(storage: &dyn Storage) -> io::Result<Vec<(i64, EraseBody)>> {
+    let mut found = Vec::new();
     let mut bytes = Vec::new();
     for lane in lanes(storage)? {
         for first in segments(storage, lane)? {
@@ -115,14 +121,71 @@ pub(crate) fn removed_packs(storage: &dyn Storage) -> io::Result<BTreeSet<(LaneI
             while let Ok(line) = Line::scan(bytes.get(at..valid).unwrap_or_default()) {
                 at += line.bytes.len() + 1;
                 if line.kind == Kind::Erase {
-                    pending.extend(serde_json::from_slice::<EraseBody>(line.body).ok());
+                    let erase = serde_json::from_slice::<EraseBody>(line.body).ok();
+                    pending.extend(erase.map(|erase| (line.at_ms, erase)));
                 } else if line.kind == Kind::Checkpoint {
-                    removed.extend(pending.drain(..).filter_map(|erase| erase.lane.zip(erase.segment)));
+                    found.append(&mut pending);
                 }
             }
         }
     }
-    Ok(removed)
+    Ok(found)
+}
+
+/// A pack all of whose payloads are older than a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldPack {
+    /// Its lane.
+    pub lane: LaneId,
+    /// The first entry of its segment.
+    pub segment: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// A process writes to it, so it can't be removed yet.
+    pub in_use: bool,
+}
+
+impl OldPack {
+    /// Its path in the ledger's folder.
+    pub fn path(&self) -> String {
+        pack_path(self.lane, self.segment)
+    }
+}
+
+/// The packs of a lane whose last entry is older. The last one is in use while somebody writes to the lane.
+fn old_packs(storage: &dyn Storage, lane: LaneId, is_idle: bool, before_ms: i64) -> io::Result<Vec<OldPack>> {
+    let mut old = Vec::new();
+    let firsts = segments(storage, lane)?;
+    for first in &firsts {
+        let Some(stat) = storage.stat(&pack_path(lane, *first))? else { continue };
+        if last_at_ms(storage, lane, *first)?.is_some_and(|at_ms| at_ms < before_ms) {
+            let in_use = !is_idle && firsts.last() == Some(first);
+            old.push(OldPack { lane, segment: *first, bytes: stat.bytes, in_use });
+        }
+    }
+    Ok(old)
+}
+
+/// The time of the last whole entry of a segment. What a crash left behind it has no time: the lane of a torn entry is settled by another.
+fn last_at_ms(storage: &dyn Storage, lane: LaneId, first: u64) -> io::Result<Option<i64>> {
+    let path = segment_path(lane, first);
+    let Some(stat) = storage.stat(&path)? else { return Ok(None) };
+    let from = stat.bytes.saturating_sub(2 * LINE_BYTES_MAX as u64);
+    let mut bytes = Vec::new();
+    storage.read(&path, from, stat.bytes - from, &mut bytes)?;
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').rev();
+    Ok(lines.find_map(|line| Line::parse(line).map(|line| line.at_ms)))
+}
+
+/// Why a payload that an entry names is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone {
+    /// When its removal was recorded.
+    pub at_ms: i64,
+    /// Why, as recorded.
+    pub reason: String,
+    /// It was erased by its digest; otherwise it went with all payloads of its segment.
+    pub erased: bool,
 }
 
 impl Reader {
@@ -139,6 +202,28 @@ impl Reader {
         key: Option<&PayloadKey>,
     ) -> Result<Option<Vec<u8>>, ReadError> {
         find(&self.packs, self.storage.as_ref(), Some(entry), digest, key)
+    }
+
+    /// Why the payload of an entry is not there; `None` if no entry says that it was erased or removed.
+    pub fn gone(&self, lane: LaneId, seq: u64, digest: &Digest) -> Result<Option<Gone>, ReadError> {
+        let storage = self.storage.as_ref();
+        let segment = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq);
+        let is_of = |erase: &EraseBody| {
+            erase.sha256 == Some(*digest) || (erase.lane == Some(lane) && erase.segment == segment)
+        };
+        let found = erasures(storage)?.into_iter().find(|(_, erase)| is_of(erase));
+        Ok(found.map(|(at_ms, erase)| Gone { at_ms, reason: erase.reason, erased: erase.sha256.is_some() }))
+    }
+
+    /// The packs that [`Ledger::retain`] would look at for the same limit.
+    pub fn old_packs(&self, before_ms: i64) -> Result<Vec<OldPack>, ReadError> {
+        let storage = self.storage.as_ref();
+        let mut old = Vec::new();
+        for lane in lanes(storage)? {
+            let is_idle = !storage.is_locked(&lane_lock(lane))?;
+            old.extend(old_packs(storage, lane, is_idle, before_ms)?);
+        }
+        Ok(old)
     }
 }
 
@@ -212,10 +297,9 @@ impl Ledger {
     }
 
     /// Erases a payload wherever it is stored. The entry that says so is recorded first, so a crash
-    /// in between leaves an erasure to be finished by asking again, never an unexplained gap.
-    ///
-    /// Returns how many records were overwritten.
-    pub fn erase(&self, digest: &Digest, reason: &str, at_ms: i64) -> Result<u64, AppendError> {
+    /// in between leaves an erasure to be finished by asking again, never an unexplained gap. Where
+    /// nothing is left to erase, nothing is recorded.
+    pub fn erase(&self, digest: &Digest, reason: &str, at_ms: i64) -> Result<Erasure, AppendError> {
         let storage = self.shared.home.storage.as_ref();
         let failed = |error: io::Error| AppendError::Io(error.to_string());
         let places = {
@@ -224,15 +308,27 @@ impl Ledger {
             packs.refresh(storage).map_err(failed)?;
             packs.places(storage, digest).map_err(failed)?
         };
-        let body = EraseBody { lane: None, reason: reason.to_owned(), segment: None, sha256: Some(*digest) };
-        self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
-        let mut erased = 0;
+        let mut erasure = Erasure::default();
+        let mut left = Vec::new();
         for place in places {
             let mut bytes = Vec::new();
-            storage.read(&place.path, place.at, HEADER_BYTES_MAX as u64, &mut bytes).map_err(failed)?;
-            let Some(header) = Header::read(&bytes).filter(|header| header.digest == *digest) else {
-                continue;
-            };
+            match storage.read(&place.path, place.at, HEADER_BYTES_MAX as u64, &mut bytes) {
+                // Another process removed the pack.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                read => read.map_err(failed)?,
+            }
+            match Header::read(&bytes).filter(|header| header.digest == *digest) {
+                Some(header) if header.is_erased() => erasure.erased_before += 1,
+                Some(header) => left.push((place, header)),
+                None => {}
+            }
+        }
+        if left.is_empty() {
+            return Ok(erasure);
+        }
+        let body = EraseBody { lane: None, reason: reason.to_owned(), segment: None, sha256: Some(*digest) };
+        self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
+        for (place, header) in left {
             // Bytes first, mark second: a record marked as erased has no bytes left.
             let zeros = vec![0; usize::try_from(header.stored_bytes).unwrap_or(0)];
             let stored_at = place.at + header.header_bytes() as u64;
@@ -240,30 +336,31 @@ impl Ledger {
             let mut marked = Vec::with_capacity(HEADER_BYTES_MAX);
             header.erased().write(&mut marked);
             storage.overwrite(&place.path, place.at, &marked).map_err(failed)?;
-            erased += 1;
+            erasure.records += 1;
         }
-        Ok(erased)
+        Ok(erasure)
     }
 
-    /// Removes the payloads of all full segments whose last entry is older than `before_ms`. The
-    /// entries stay. Returns how many packs are gone.
-    pub fn retain(&self, before_ms: i64, reason: &str, at_ms: i64) -> Result<u64, AppendError> {
+    /// Removes the payloads of all segments whose last entry is older than `before_ms`, but for those that somebody writes to. The
+    /// entries stay. Returns the packs that are gone.
+    pub fn retain(&self, before_ms: i64, reason: &str, at_ms: i64) -> Result<Vec<OldPack>, AppendError> {
         let storage = self.shared.home.storage.as_ref();
         let failed = |error: io::Error| AppendError::Io(error.to_string());
-        let mut removed = 0;
+        let mut removed = Vec::new();
         for lane in lanes(storage).map_err(failed)? {
             // Held until the packs are gone: a process that went on in this lane meanwhile would write to a pack that is removed.
             let idle = storage.lock(&lane_lock(lane)).map_err(failed)?;
-            for first in self.old_packs(lane, idle.is_some(), before_ms).map_err(failed)? {
+            let old = old_packs(storage, lane, idle.is_some(), before_ms).map_err(failed)?;
+            for pack in old.into_iter().filter(|pack| !pack.in_use) {
                 let body = EraseBody {
                     lane: Some(lane),
                     reason: reason.to_owned(),
-                    segment: Some(first),
+                    segment: Some(pack.segment),
                     sha256: None,
                 };
                 self.append_item_blocking(Item::internal(Kind::Erase, at_ms, &body).map_err(failed)?)?;
-                storage.remove(&pack_path(lane, first)).map_err(failed)?;
-                removed += 1;
+                storage.remove(&pack.path()).map_err(failed)?;
+                removed.push(pack);
             }
             drop(idle);
         }
@@ -271,24 +368,13 @@ impl Ledger {
         *packs = Packs::default();
         Ok(removed)
     }
+}
 
-    /// Packs of a lane whose segment is followed by another, or whose lane nobody writes, and is old enough.
-    fn old_packs(&self, lane: LaneId, is_idle: bool, before_ms: i64) -> io::Result<Vec<u64>> {
-        let storage = self.shared.home.storage.as_ref();
-        let mut old = Vec::new();
-        let firsts = segments(storage, lane)?;
-        let origin = crate::entry::lane_origin(&self.shared.home.ledger, lane);
-        for first in &firsts {
-            let last = firsts.last() == Some(first);
-            let has_pack = storage.stat(&pack_path(lane, *first))?.is_some();
-            if !has_pack || (last && !is_idle) {
-                continue;
-            }
-            let end = last_checkpoint(storage, lane, *first, &origin)?;
-            if end.is_some_and(|end| end.tip.at_ms < before_ms) {
-                old.push(*first);
-            }
-        }
-        Ok(old)
-    }
+/// What came of erasing a payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Erasure {
+    /// Records that were overwritten.
+    pub records: u64,
+    /// Records that had been erased before.
+    pub erased_before: u64,
 }

@@ -28,6 +28,8 @@ use crate::witness::Witnessed;
 use crate::{Digest, LaneId, PublicKey};
 
 const THREADS_MAX: usize = 8;
+/// Digests that a report names; the rest are counted.
+const PENDING_MAX: usize = 10;
 const PACK_BYTES_CAP: u64 = 1 << 30;
 
 /// What to compare a ledger with.
@@ -61,6 +63,8 @@ pub struct Report {
     pub erased: u64,
     /// Payloads that an entry calls erased while their bytes are still there.
     pub erase_pending: u64,
+    /// The digests of the first of them.
+    pub pending: BTreeSet<Digest>,
     /// What it comes to.
     pub verdict: LedgerVerdict,
 }
@@ -195,6 +199,7 @@ impl Report {
             payloads: 0,
             erased: 0,
             erase_pending: 0,
+            pending: BTreeSet::new(),
             verdict: LedgerVerdict::Broken(broken),
         }
     }
@@ -437,7 +442,12 @@ fn check_pack(bytes: &[u8], erased: &BTreeSet<Digest>, report: &mut Report) -> R
             (false, false, true) => report.payloads += 1,
             (true, true, true) => report.erased += 1,
             // Recorded, then cut short: asking again finishes it.
-            (true, _, _) => report.erase_pending += 1,
+            (true, _, _) => {
+                report.erase_pending += 1;
+                if report.pending.len() < PENDING_MAX {
+                    report.pending.insert(header.digest);
+                }
+            }
             (false, _, _) => return Err(at),
         }
     }

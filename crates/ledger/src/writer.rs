@@ -32,7 +32,6 @@ use crate::storage::{Appender, Existing, Lock, Storage, is_full};
 use crate::witness::{LaneHead, LaneWitness};
 use crate::{AppendError, Digest, Kind, LaneId, LedgerKey, Receipt};
 
-const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// A segment is also left when its pack gets this long.
 const PACK_BYTES_MAX: u64 = 256 << 20;
 
@@ -89,6 +88,8 @@ pub(crate) struct LaneWriter {
     announced: Vec<Item>,
     /// The segment isn't left for another, however long it is.
     stay: bool,
+    /// The segment is left for another with the next entry, if it has payloads.
+    leave: bool,
     /// Segments that were left since the index was renewed, and how long their packs are.
     left: Vec<(u64, u64)>,
     /// Where the lane's head is remembered elsewhere.
@@ -156,6 +157,7 @@ impl LaneWriter {
             segment: None,
             announced: Vec::new(),
             stay: false,
+            leave: false,
             left: Vec::new(),
             witness: None,
             acknowledged: (0, 0),
@@ -228,6 +230,7 @@ impl LaneWriter {
         if let Some(segment) = &mut writer.segment {
             segment.pack_closed = found.pack_found.is_some();
         }
+        writer.leave = writer.home.options.fresh_segment;
         // Only now: the witness must not know what nobody vouches for before an entry says so.
         writer.attach_witness()?;
         Ok(writer)
@@ -359,16 +362,17 @@ impl LaneWriter {
     }
 
     /// Makes sure that there is a segment with room for what happened at `at_ms`. Payloads are removed by the segment, so those of
-    /// one day aren't kept by those of a later one.
+    /// one span of time aren't kept by those of a later one.
     fn ensure_segment(&mut self, at_ms: Option<i64>) -> io::Result<()> {
         let bytes_max = self.home.options.segment_bytes_max;
-        let is_later_day = at_ms.is_some_and(|at_ms| at_ms / DAY_MS > self.tip.at_ms / DAY_MS);
+        let span = |at_ms: i64| at_ms.div_euclid(self.home.options.segment_span_ms.max(1));
+        let is_later = self.leave || at_ms.is_some_and(|at_ms| span(at_ms) > span(self.tip.at_ms));
         if let Some(segment) = &self.segment
             && (self.stay
                 || (segment.bytes < bytes_max
                     && segment.pack_bytes < PACK_BYTES_MAX
                     && !segment.pack_closed
-                    && !(is_later_day && segment.pack_bytes > 0)))
+                    && !(is_later && segment.pack_bytes > 0)))
         {
             return Ok(());
         }
@@ -376,6 +380,7 @@ impl LaneWriter {
         if self.entries_since_checkpoint > 0 {
             return Ok(());
         }
+        self.leave = false;
         let first = self.tip.size();
         let path = segment_path(self.lane, first);
         let storage = &self.home.storage;

@@ -173,6 +173,11 @@ impl Hub {
         self.models().map(one).collect()
     }
 
+    /// Whether a name is that of a model, or leaves the choice to the router; if neither, why not.
+    pub fn check_name(&self, model: &str) -> Result<(), Reason> {
+        if is_auto(model) { Ok(()) } else { self.find(model).map(drop) }
+    }
+
     /// The date and source of the prices.
     pub fn prices(&self) -> &Prices {
         &self.prices

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::condition::{Clause, Quantifier, all_hold};
 use crate::facts::{Facts, Resource};
 use crate::load::conditions_of;
+use crate::policy::{Obstacle, Policy};
 use crate::replay::Recorded;
 use crate::verdict::{Layer, RuleRef, Verdict};
 
@@ -195,8 +196,9 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// For a call that was asked about or denied; `None` if it was allowed.
-    pub fn of(facts: &Facts<'_>, verdict: &Verdict) -> Option<Self> {
+    /// For a call that was asked about or denied; `None` if it was allowed. The lines are for every file of the policy that stands in its
+    /// way, so that they do as a whole what they say.
+    pub fn of(policy: &Policy, facts: &Facts<'_>, verdict: &Verdict) -> Option<Self> {
         let exception_of = match verdict {
             Verdict::Allow(_) => return None,
             Verdict::Ask(question) => Some(question.rule.clone()),
@@ -220,16 +222,11 @@ impl Cover {
             when.insert("access".to_owned(), json!(accesses));
         }
         let conditions = Value::Object(when);
-        let lines = match &exception_of {
-            // An exception takes the rule away and allows nothing.
-            Some(rule) => format!(
-                "# to rule `{}`, {} policy, line {}:\nunless: {conditions}\n\
-                 # and, if no other rule allows it, to the same file:\n\
-                 - id: allow-this\n  effect: allow\n  match: {conditions}\n",
-                rule.id, rule.layer, rule.line
-            ),
-            None => format!("- id: allow-this\n  effect: allow\n  match: {conditions}\n"),
-        };
+        let obstacles = policy.obstacles(facts);
+        let mut lines: String = obstacles.iter().map(|one| edits(one, &conditions)).collect();
+        if obstacles.iter().any(|one| one.layer == Layer::Project) {
+            lines.push_str("# then `regent trust`, because the project's policy has changed\n");
+        }
         Some(Self { conditions, exception_of, lines })
     }
 
@@ -237,6 +234,21 @@ impl Cover {
     pub fn compiled(&self) -> Option<Covering> {
         conditions_of(&self.conditions.to_string(), Layer::User).map(Covering)
     }
+}
+
+/// The lines for one file. An exception takes a rule away and allows nothing.
+fn edits(obstacle: &Obstacle, conditions: &Value) -> String {
+    let Obstacle { layer, rule, is_allowed_otherwise } = obstacle;
+    let except = rule.as_ref().map(|rule| {
+        format!("# to rule `{}`, {layer} policy, line {}:\nunless: {conditions}\n", rule.id, rule.line)
+    });
+    let allow = (!is_allowed_otherwise).then(|| {
+        let but = if rule.is_some() { "no other" } else { "no" };
+        format!(
+            "# to the {layer} policy, where {but} rule allows it:\n- id: allow-this\n  effect: allow\n  match: {conditions}\n"
+        )
+    });
+    [except, allow].into_iter().flatten().collect()
 }
 
 /// The conditions of a [`Cover`], compiled.

@@ -91,6 +91,23 @@ impl Policy {
         about.peek().is_none() || about.any(|set| set.hides(facts))
     }
 
+    /// What keeps a call from being allowed, in every file that is about it: the verdict names only the first.
+    pub(crate) fn obstacles(&self, facts: &Facts<'_>) -> Vec<Obstacle> {
+        let about = self.sets.iter().filter(|set| set.is_about(facts));
+        let of_set = |set: &RuleSet| {
+            let hits = set.hits(facts);
+            let said = set.control.as_ref().and_then(|control| control.before(facts));
+            let rule = match set.ruling(&hits, said.as_ref(), facts) {
+                Ruling::Allow(..) => return None,
+                Ruling::Ask(rule, ..) => Some(rule),
+                Ruling::Deny(reason) => reason.rule,
+            };
+            let is_allowed_otherwise = hits.allow.is_some() || set.mode != Mode::Strict;
+            Some(Obstacle { layer: set.layer, rule, is_allowed_otherwise })
+        };
+        about.filter_map(|set| of_set(set)).collect()
+    }
+
     fn judge(&self, facts: &Facts<'_>) -> Verdict {
         let mut is_spoken_of = false;
         let mut grant = Grant {
@@ -103,7 +120,7 @@ impl Policy {
             rule: None,
             result: None,
         };
-        let mut question: Option<(RuleRef, String, u8)> = None;
+        let mut question: Option<(RuleRef, String, u8, Coverage)> = None;
         for set in self.sets.iter().filter(|set| set.is_about(facts)) {
             // Only the file that comes first lowers labels: what is below it can only narrow.
             let is_first = !std::mem::replace(&mut is_spoken_of, true);
@@ -111,13 +128,12 @@ impl Policy {
             let said = set.control.as_ref().and_then(|control| control.before(facts));
             match set.ruling(&hits, said.as_ref(), facts) {
                 Ruling::Deny(reason) => return Verdict::Deny(reason),
-                Ruling::Ask(rule, reason, approvers, warning) => {
-                    grant.warnings.extend(warning);
-                    match &mut question {
-                        None => question = Some((rule, reason, approvers)),
-                        Some(first) => first.2 = first.2.max(approvers),
+                Ruling::Ask(rule, reason, approvers, cover) => match &mut question {
+                    None => question = Some((rule, reason, approvers, cover)),
+                    Some((_, _, most, least)) => {
+                        (*most, *least) = ((*most).max(approvers), (*least).min(cover))
                     }
-                }
+                },
                 Ruling::Allow(rule, warning) => {
                     if grant.rule.is_none() {
                         grant.rule = rule;
@@ -139,7 +155,15 @@ impl Policy {
             });
         }
         match question {
-            Some((rule, reason, approvers)) => Verdict::Ask(Question { rule, reason, grant, approvers }),
+            Some((rule, mut reason, approvers, cover)) => {
+                // In the question, not beside the outcome: the answer depends on it.
+                if cover == Coverage::Part {
+                    reason.push_str(
+                        " (no rule speaks of the rest of this call, and an approval covers that too)",
+                    );
+                }
+                Verdict::Ask(Question { rule, reason, grant, approvers })
+            }
             None => Verdict::Allow(grant),
         }
     }
@@ -277,10 +301,27 @@ impl Hits {
     }
 }
 
+/// How much of a call the rules of a file speak of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Coverage {
+    Part,
+    Whole,
+}
+
+/// Why one file of a policy doesn't allow a call.
+#[derive(Debug)]
+pub(crate) struct Obstacle {
+    pub(crate) layer: Layer,
+    /// The rule that asks or denies; none if nothing allows the call.
+    pub(crate) rule: Option<RuleRef>,
+    /// The file would allow it, were it not for that rule.
+    pub(crate) is_allowed_otherwise: bool,
+}
+
 /// What one file says.
 enum Ruling {
     Allow(Option<RuleRef>, Option<Reason>),
-    Ask(RuleRef, String, u8, Option<Reason>),
+    Ask(RuleRef, String, u8, Coverage),
     Deny(Reason),
 }
 
@@ -336,7 +377,7 @@ impl RuleSet {
         if let Some((at, reason)) = self.asks(hits, facts) {
             return match self.mode {
                 Mode::Strict | Mode::Permissive => {
-                    Ruling::Ask(at.clone(), reason, hits.approvers.max(1), self.uncovered(hits, facts))
+                    Ruling::Ask(at.clone(), reason, hits.approvers.max(1), self.cover_of(hits, facts))
                 }
                 Mode::Audit => {
                     let (message, rule) = (format!("would ask: {reason}"), Some(at.clone()));
@@ -386,7 +427,7 @@ impl RuleSet {
             Stance::Ask(_) | Stance::Allow if secrets(facts).next().is_some() => {
                 Ruling::Deny(self.no_rule(facts))
             }
-            Stance::Ask(reason) => Ruling::Ask(said.rule.clone(), reason.clone(), 1, None),
+            Stance::Ask(reason) => Ruling::Ask(said.rule.clone(), reason.clone(), 1, Coverage::Whole),
             Stance::Allow => Ruling::Allow(Some(said.rule.clone()), None),
         }
     }
@@ -407,13 +448,12 @@ impl RuleSet {
     }
 
     /// An ask catches any part of a call. If no rule covers the rest of it, the person should know that a yes does.
-    fn uncovered(&self, hits: &Hits, facts: &Facts<'_>) -> Option<Reason> {
+    fn cover_of(&self, hits: &Hits, facts: &Facts<'_>) -> Coverage {
         let covers = |rule: &Rule| all_hold(&rule.when, facts, Quantifier::Every);
-        if hits.allow.is_some() || self.rule(hits.ask).is_none_or(covers) {
-            return None;
+        match hits.allow.is_some() || self.rule(hits.ask).is_none_or(covers) {
+            true => Coverage::Whole,
+            false => Coverage::Part,
         }
-        let message = "parts of this call are spoken of by no rule; a yes covers them too".to_owned();
-        Some(Reason { code: codes::UNMATCHED.into(), message, rule: None, help: None })
     }
 
     /// Why the answer is no, if a check, a rule or a rate says so.

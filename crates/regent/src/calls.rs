@@ -4,6 +4,7 @@ use regent_kernel::{
     Answer, Answered, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
 };
 use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::codes;
 use crate::compose::Running;
@@ -86,19 +87,42 @@ pub(crate) fn settled<T>(result: Result<T, Failure>, closed: Result<(), Fault>) 
 
 /// Resolves when the person, or the system, wants us to end.
 pub(crate) async fn interrupt() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let signals =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
-    match signals {
-        (Ok(mut int), Ok(mut term), Ok(mut hup)) => {
-            tokio::select! {
-                _ = int.recv() => {}
-                _ = term.recv() => {}
-                _ = hup.recv() => {}
-            }
+    Interrupts::listen().next().await;
+}
+
+/// Who wants us to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// The person at the terminal, or whoever ends processes: asking twice is meant.
+    Asked,
+    /// The terminal was closed. The shell and the system both say so, so the second one says nothing new.
+    HungUp,
+}
+
+/// The signals that end us, heard from the moment it was made: none is missed between two waits.
+#[derive(Debug)]
+pub(crate) struct Interrupts(Option<[(Signal, Interrupt); 3]>);
+
+impl Interrupts {
+    pub(crate) fn listen() -> Self {
+        let of = |kind, means| signal(kind).ok().map(|signal| (signal, means));
+        let int = of(SignalKind::interrupt(), Interrupt::Asked);
+        let term = of(SignalKind::terminate(), Interrupt::Asked);
+        let hup = of(SignalKind::hangup(), Interrupt::HungUp);
+        Self(int.zip(term).zip(hup).map(|((int, term), hup)| [int, term, hup]))
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) -> Interrupt {
+        match &mut self.0 {
+            Some([(int, asked), (term, ended), (hup, closed)]) => tokio::select! {
+                _ = int.recv() => *asked,
+                _ = term.recv() => *ended,
+                _ = hup.recv() => *closed,
+            },
+            // Without handlers the system's own take effect: the process ends, and recovery finds the call in doubt.
+            None => std::future::pending().await,
         }
-        // Without handlers the system's own take effect: the process ends, and recovery finds the call in doubt.
-        _unavailable => std::future::pending().await,
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn admit(catalogue: &Catalogue, tools: &[Arc<dyn HostTool>]) -> Resul
     Ok(())
 }
 
-/// Erase a payload from the ledger, wherever it is stored. The entries keep its digest. Returns JSON: records (how many were overwritten).
+/// Erase a payload from the ledger, wherever it is stored. The entries keep its digest. Returns JSON: records (how many were overwritten), erased_before (how many had been).
 ///
 /// - digest: the SHA-256 of the payload
 /// - because: why; recorded for good
@@ -70,14 +70,24 @@ async fn erase(
     let erased =
         tokio::task::spawn_blocking(move || eraser.ledger.erase(&digest, &reason, eraser.clock.now_ms()));
     let erased = erased.await.map_err(|error| ToolError::failed("audit.not_erased", error.to_string()))?;
-    let records = erased.map_err(|error| ToolError::failed("audit.not_erased", error.to_string()))?;
-    Ok(json!({"digest": digest, "records": records}))
+    let erased = erased.map_err(|error| ToolError::failed("audit.not_erased", error.to_string()))?;
+    Ok(json!({"digest": digest, "records": erased.records, "erased_before": erased.erased_before}))
 }
 
 /// What `regent gc` has planned, and how it is done.
 pub(crate) trait Removing: Send + Sync {
-    /// Removes the group that these arguments describe, and says how many things went. `by` is who asked for it.
-    fn remove(&self, group: &Value, by: &str) -> Result<usize, Failure>;
+    /// Removes the group that these arguments describe, and says what went. `by` is who asked for it.
+    fn remove(&self, group: &Value, by: &str) -> Result<Removed, Failure>;
+}
+
+/// What a removal has removed.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Removed {
+    /// How many things.
+    #[serde(rename = "removed")]
+    pub(crate) count: u64,
+    /// How much room they took.
+    pub(crate) bytes: u64,
 }
 
 /// The tool that removes what is no longer kept.
@@ -85,7 +95,7 @@ pub(crate) fn gc_tool(removing: Arc<dyn Removing>) -> Arc<dyn HostTool> {
     Arc::new(remove_group(removing))
 }
 
-/// Remove one group of what the settings `gc.*` no longer keep. Returns JSON: removed.
+/// Remove one group of what the settings `gc.*` no longer keep. Returns JSON: removed, bytes.
 ///
 /// - what: which group
 /// - rule: the setting that says so, with its value
@@ -106,7 +116,7 @@ async fn remove_group(
     let removed =
         removed.await.map_err(|error| ToolError::failed(codes::GC_NOT_REMOVED.id, error.to_string()))?;
     let removed = removed.map_err(|failure| ToolError::failed(codes::GC_NOT_REMOVED.id, failure.message))?;
-    Ok(json!({"removed": removed}))
+    Ok(json!(removed))
 }
 
 /// Where models are kept.
@@ -231,8 +241,8 @@ mod tests {
         let eraser = Eraser { ledger, clock: Arc::new(SystemClock::default()) };
         struct Nothing;
         impl Removing for Nothing {
-            fn remove(&self, _group: &Value, _by: &str) -> Result<usize, Failure> {
-                Ok(0)
+            fn remove(&self, _group: &Value, _by: &str) -> Result<Removed, Failure> {
+                Ok(Removed::default())
             }
         }
         let all = tools(eraser)

@@ -11,7 +11,7 @@ use crate::commands::{
 
 /// Govern what agents do: every act is judged by policy, run in a sandbox, and written to a ledger that anyone can verify.
 #[derive(Debug, Parser)]
-#[command(name = "regent", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "regent", version, max_term_width = 100)]
 #[command(after_help = "Start with `regent demo`, then `regent init` in a folder of yours.")]
 pub(crate) struct Cli {
     #[command(flatten)]

@@ -123,7 +123,7 @@ codes! {
         `regent init` or `regent trust` again.";
     FOLDER_NONE = "folder.none", exit::NOT_FOUND, "Neither this folder nor one above it has a `.regent/` folder. `regent init` makes one here.";
     FOLDER_WIDE = "folder.wide", exit::USAGE, "The folder contains your home folder, or a folder where Regent keeps its keys, policy, state or control socket, or \
-        lies in one of these: they would be within an agent's reach. This is checked at every start, with links resolved. A folder below your home is fine. Make one \
+        lies in one of these: they would be within an agent's reach. Or all users of the machine share it, as `/tmp`. This is checked at every start, with links resolved. A folder below your home is fine. Make one \
         for the work and run `regent init` there.";
     FOLDER_UNTRUSTED = "folder.untrusted", exit::DENIED, "Nothing in a folder acts before you have trusted it: its policy and settings may have come with a \
         download. Look at `.regent/policy.yml`, then run `regent trust`. Changing one of these files asks for trust again. A project's files can only \

@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context, command: Option<Command>) -> CommandR
     match command {
         Command::Demo(args) => demo::run(context, &args).await,
         Command::Init(args) => init::run(context, &args).await,
-        Command::Trust(args) => trust::run(context, &args),
+        Command::Trust(args) => trust::run(context, &args).await,
         Command::Run(args) => run::run(context, args).await,
         Command::Task(command) => task::run(context, command).await,
         Command::Tool(command) => tool::run(context, command).await,

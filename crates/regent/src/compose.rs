@@ -43,6 +43,7 @@ use crate::state::Sealed;
 use crate::trust::Trust;
 use crate::user_namespace;
 use crate::way_out::WayOut;
+use ledger::Start;
 use restoring::Restoring;
 
 pub(crate) use ledger::{ledger_key, payload_key};
@@ -103,7 +104,7 @@ impl Running {
         let state = Arc::new(crate::state::open(&context.paths)?);
         let vault = secrets::vault(context)?;
         let hub = Arc::new(models(context)?);
-        let ledger = ledger::ledger(context, project, &vault)?;
+        let ledger = ledger::ledger(context, project, &vault, Start::Behind)?;
         let mut chores = chores::tools(Eraser { ledger: ledger.clone(), clock: Arc::clone(&context.clock) });
         chores.push(Arc::new(Restoring(tasks::snapshots_folder(context, project))));
         chores::admit(&catalogue, &chores)?;
@@ -172,7 +173,7 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     };
     // What it asks is for the host's person, who is told at once: nobody else should find it.
     let shared = (Arc::new(MemoryState::default()) as Arc<dyn store::State>, secrets::vault(context)?);
-    let host = standalone(context, executors, Catalogue::default(), shared).await?;
+    let host = standalone(context, executors, Catalogue::default(), shared, Start::Behind).await?;
     let judge = Judge::new(host.kernel(), host.operator(), performer);
     Ok((host, judge))
 }
@@ -187,7 +188,8 @@ pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>)
     let executors = Executors::new(Arc::new(tools.into_iter().fold(host, HostTools::with_shared)));
     let vault = secrets::vault(context)?;
     let state = shared(context, Arc::new(crate::state::open(&context.paths)?), &vault);
-    standalone(context, executors, catalogue, (state, vault)).await
+    // Chores remove payloads; those of their own calls must not keep the others.
+    standalone(context, executors, catalogue, (state, vault), Start::Apart).await
 }
 
 /// The database as the kernel sees it: with its questions encrypted where payloads are.
@@ -201,6 +203,7 @@ async fn standalone(
     executors: Executors,
     catalogue: Catalogue,
     (state, vault): (Arc<dyn store::State>, Arc<Vault>),
+    start: Start,
 ) -> Result<Host, Failure> {
     context.paths.make()?;
     let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
@@ -226,7 +229,7 @@ async fn standalone(
     })?;
     let parts = Parts {
         policy,
-        ledger: ledger::ledger(context, &project, &vault)?,
+        ledger: ledger::ledger(context, &project, &vault, start)?,
         executors,
         catalogue,
         workspace,

@@ -7,6 +7,8 @@ use regent_kernel::{Entry, Kind, OpenQuestion, Reader};
 use regent_policy::{Cover, Covering, Recorded};
 use serde::Serialize;
 
+use crate::term;
+
 /// How far back.
 const DAYS: u32 = 7;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -36,7 +38,8 @@ impl Covered {
         let Self { days, calls, not_allowed_then, entries, complete } = self;
         let bound = if *complete { String::new() } else { format!(" (of the newest {entries} entries)") };
         format!(
-            "in the last {days} days it would have covered {calls} other calls{bound}, {not_allowed_then} of them asked about or denied"
+            "in the last {days} days it would have covered {}{bound}, {not_allowed_then} of them asked about or denied",
+            term::count(*calls, "other call")
         )
     }
 }

@@ -93,6 +93,33 @@ pub(crate) fn limits(budget: &Budget) -> String {
     parts.join(", ")
 }
 
+/// Limits as `--budget` takes them; empty if there are none.
+pub(crate) fn words(budget: &Budget) -> String {
+    let counts = [
+        ("tokens", budget.tokens),
+        ("calls", budget.calls),
+        ("bytes", budget.bytes_out),
+        ("questions", budget.approvals),
+    ];
+    let counts = counts.into_iter().filter_map(|(name, count)| Some(format!("{name}={}", count?)));
+    let time = budget.wall_ms.map(|ms| format!("time={}s", ms.div_ceil(1_000)));
+    let money = budget.money_microusd.map(|money| usd(money).replace(" USD", "usd"));
+    money.into_iter().chain(counts).chain(time).collect::<Vec<_>>().join(",")
+}
+
+/// Twice as much of everything that is limited.
+pub(crate) fn doubled(budget: Budget) -> Budget {
+    let twice = |limit: Option<u64>| limit.map(|limit| limit.max(1).saturating_mul(2));
+    Budget {
+        approvals: twice(budget.approvals),
+        bytes_out: twice(budget.bytes_out),
+        calls: twice(budget.calls),
+        money_microusd: twice(budget.money_microusd),
+        tokens: twice(budget.tokens),
+        wall_ms: twice(budget.wall_ms),
+    }
+}
+
 /// The limits that are given, and for the rest those that were there.
 pub(crate) fn merged(old: Budget, new: Budget) -> Budget {
     Budget {

@@ -4,13 +4,13 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regent_kernel::{Digest, Fault, TaskId};
 use regent_ledger::{Entry, EntryPlace, PayloadKey, ReadError, Reader};
 use regent_lookup::{By, Cost, Lookup, LookupError, Span};
-use regent_runtime::TaskView;
 use regent_runtime::task::{self, Recorded, Tape};
+use regent_runtime::{TaskState, TaskView};
 
 use crate::codes;
 use crate::commands::audit;
@@ -26,6 +26,7 @@ const ALIKE_MAX: u32 = 1_000;
 /// A project's ledger and its index, up to date.
 pub(crate) struct Past<'c> {
     context: &'c Context,
+    locks: PathBuf,
     reader: Reader,
     /// None where nothing has happened yet.
     lookup: Option<Lookup>,
@@ -35,9 +36,13 @@ pub(crate) struct Past<'c> {
 impl<'c> Past<'c> {
     /// The ledger of the project that the command was given in.
     pub(crate) fn open(context: &'c Context) -> Result<Self, Failure> {
-        let folder = context.project()?.audit();
+        let project = context.project()?;
+        let folder = project.audit();
+        // A ledger that was removed is not an empty one.
+        compose::ledger::demand_kept(&context.paths, &project)?;
         let lookup = if folder.is_dir() { Some(refreshed(context, &folder)?) } else { None };
-        Ok(Self { context, reader: Reader::new(&folder), lookup, key: OnceCell::new() })
+        let locks = tasks::locks_folder(context, &project);
+        Ok(Self { context, locks, reader: Reader::new(&folder), lookup, key: OnceCell::new() })
     }
 
     /// The one task whose id begins like this.
@@ -74,11 +79,38 @@ impl<'c> Past<'c> {
         view.ok_or_else(|| Failure::new(codes::TASK_UNKNOWN, format!("task `{task}` was never recorded")))
     }
 
+    /// Whether the process that ran a task is gone without having said how the task stands.
+    pub(crate) fn is_interrupted(&self, view: &TaskView) -> Result<bool, Failure> {
+        match view.state {
+            TaskState::Initialized | TaskState::Running | TaskState::Retrying => {
+                let runs = regent_runtime::is_running(&self.locks, &view.record.task);
+                runs.map(|runs| !runs).map_err(|error| Failure::io("look at", &self.locks, &error))
+            }
+            TaskState::Pending
+            | TaskState::Completed
+            | TaskState::Failed
+            | TaskState::Cancelled
+            | TaskState::Finalized => Ok(false),
+        }
+    }
+
     /// The steps of a task, its own and those it shares, by name.
     pub(crate) fn steps(&self, view: &TaskView) -> Result<BTreeMap<String, Recorded>, Failure> {
         let family = view.record.ancestors.iter().map(|one| &one.task).chain([&view.record.task]);
         let family: Vec<String> = family.map(ToString::to_string).collect();
         Ok(Tape::whole(&view.record, &self.tapes(&family)?))
+    }
+
+    /// Refuses a step that a task doesn't have.
+    pub(crate) fn demand_step(&self, view: &TaskView, at: &str) -> Result<(), Failure> {
+        let is_there =
+            |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
+        if self.steps(view)?.keys().any(is_there) {
+            return Ok(());
+        }
+        let task = &view.record.task;
+        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
+        Err(Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them")))
     }
 
     /// What was used, as receipts say.

@@ -8,19 +8,33 @@ use rustix::io::Errno;
 use rustix::termios::QueueSelector;
 use tokio::sync::mpsc;
 
+use crate::calls;
 use crate::codes;
 use crate::failure::Failure;
 use crate::output::Screen;
 
 const LOOK_PAUSE: Duration = Duration::from_millis(30);
 
-/// Shows a question and reads the line that is typed after it; none at the end of input.
-pub(crate) fn line(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
-    show(screen, question)?;
-    read()
+/// Asks a question whose answer is yes or no. Only a plain yes is one: an empty line and the end of input are not. Where nobody can be
+/// asked it fails, so no caller can take the missing terminal for consent.
+pub(crate) async fn confirm(
+    screen: &Screen,
+    question: &str,
+    unasked: impl FnOnce() -> Failure,
+) -> Result<bool, Failure> {
+    if !screen.can_ask {
+        return Err(unasked());
+    }
+    tokio::select! {
+        // In this order: who sees the question can interrupt it.
+        biased;
+        () = calls::interrupt() => Err(Failure::new(codes::INTERRUPTED, "interrupted; nothing was done")),
+        typed = awaited(screen, question) => Ok(typed?.is_some_and(|line| is_yes(&line))),
+    }
 }
 
-/// The same, but the wait can be abandoned: what is typed after that is still there for the next reader.
+/// Shows a question and reads the line that is typed after it; none at the end of input. The wait can be abandoned: what is typed after
+/// that is still there for the next reader.
 pub(crate) async fn awaited(screen: &Screen, question: &str) -> Result<Option<String>, Failure> {
     show(screen, question)?;
     let stdin = rustix::stdio::stdin();
@@ -50,11 +64,6 @@ fn read() -> Result<Option<String>, Failure> {
 
 fn unreadable(error: &std::io::Error) -> Failure {
     Failure::new(codes::IO, format!("can't read the answer: {error}"))
-}
-
-/// Asks a question whose answer is yes or no. Only a plain yes is one.
-pub(crate) fn agrees(screen: &Screen, question: &str) -> Result<bool, Failure> {
-    Ok(line(screen, question)?.is_some_and(|line| is_yes(&line)))
 }
 
 /// Whether a line is a plain yes.

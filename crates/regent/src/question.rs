@@ -230,9 +230,12 @@ impl Page<'_> {
             self.text.push_str(&format!("    … {more} more files\n"));
         }
         if question.open_names {
-            let open = "  it makes names of files at run time ($NAME, *, ~, code, a pipe into a shell), so nobody can list the files that it runs;\n  \
-                        an approval is for one run, and any change in the workspace before that run asks again\n";
-            self.text.push_str(&self.screen.warn(open));
+            let why = question.open_why.as_deref().unwrap_or("it makes names of files at run time");
+            let open = format!(
+                "  nobody can list the files that it runs: {};\n  an approval is for one run, and any change in the workspace before that run asks again\n",
+                term::inline(why)
+            );
+            self.text.push_str(&self.screen.warn(&open));
         }
     }
 
@@ -267,9 +270,10 @@ fn origins(screen: &Screen, origins: &[Traced]) -> String {
 /// How often the person was asked and how they answered; what follows from it, if anything.
 pub(crate) fn meter(screen: &Screen, attention: &Attention, read_ms: u64) -> String {
     let Attention { asked_hour, asked_day, percent, hasty_hour, .. } = attention;
-    let mut line = format!("  {asked_hour} questions in the last hour, {asked_day} today");
+    let mut line =
+        format!("  {} in the last hour, {asked_day} today", term::count(u64::from(*asked_hour), "question"));
     if let (Some(yes), Some(ms)) = (attention.yes_percent_day, attention.decide_ms_median) {
-        line.push_str(&format!("; you say yes to {yes} %, after {} s", seconds(ms)));
+        line.push_str(&format!("; you approve {yes} % of them, usually after {} s", seconds(ms)));
     }
     line.push_str(&format!("; attention used: {percent} %"));
     if *hasty_hour > 0 {
@@ -439,7 +443,7 @@ mod tests {
             ..rested
         };
         let shown = meter(&screen(), &worn, 1_500);
-        assert!(shown.contains("you say yes to 98 %, after 0.6 s"), "{shown}");
+        assert!(shown.contains("you approve 98 % of them, usually after 0.6 s"), "{shown}");
         assert!(shown.contains("5 yes faster than one can read"), "{shown}");
         assert!(shown.ends_with("a yes is for one call now, and counts after 1.5 s\n"), "{shown}");
     }

@@ -68,6 +68,31 @@ pub(crate) fn short(text: &str, chars_max: usize) -> String {
     inline(&cut).into_owned()
 }
 
+/// A number with its noun: `1 entry`, `2 entries`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    match (number, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{number} {stem}ies"),
+        (_, Some(_) | None) => format!("{number} {noun}s"),
+    }
+}
+
+/// A length of time in its two largest units: `23 h 59 min`.
+pub(crate) fn span(ms: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
+    let seconds = ms / 1000;
+    let Some(first) = UNITS.iter().position(|(_, each)| seconds >= *each) else { return "0 s".to_owned() };
+    let mut left = seconds;
+    let mut parts = Vec::new();
+    for (unit, each) in UNITS.iter().skip(first).take(2) {
+        if left >= *each {
+            parts.push(format!("{} {unit}", left / each));
+        }
+        left %= each;
+    }
+    parts.join(" ")
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     Kept,
@@ -108,6 +133,25 @@ fn is_harmful(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_agree_with_their_nouns_and_spans_have_two_units() {
+        for (number, noun, shown) in
+            [(1, "entry", "1 entry"), (0, "entry", "0 entries"), (2, "lane", "2 lanes"), (3, "day", "3 days")]
+        {
+            assert_eq!(count(number, noun), shown);
+        }
+        for (seconds, shown) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (61, "1 min 1 s"),
+            (86_386, "23 h 59 min"),
+            (90_000, "1 d 1 h"),
+            (86_460, "1 d"),
+        ] {
+            assert_eq!(span(seconds * 1000), shown);
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

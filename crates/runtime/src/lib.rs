@@ -44,6 +44,8 @@ pub mod stop;
 pub mod task;
 pub mod team;
 
-pub use runtime::{Checkpoints, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle};
+pub use runtime::{
+    Checkpoints, Options, Reins, Replayed, Runtime, TaskEnd, TaskError, TaskHandle, is_running,
+};
 pub use stop::{Outlook, Stop};
 pub use task::{Mode, Priority, TaskSpec, TaskState, TaskView};

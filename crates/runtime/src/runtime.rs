@@ -25,6 +25,7 @@ use crate::stop::{Stop, Wish};
 use crate::task::{self, Difference, Tape, TaskIndex, TaskRecord, TaskSpec, TaskState, TaskView};
 use attempt::Replaying;
 use drive::Start;
+pub use drive::is_running;
 use held::{Held, Hold};
 use queue::Queue;
 

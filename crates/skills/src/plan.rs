@@ -8,7 +8,7 @@ use crate::error::SkillError;
 use crate::lock::Locked;
 use crate::manifest::{Difference, Manifest};
 use crate::package::Package;
-use crate::permission::{Permissions, missing};
+use crate::permission::{Permission, Permissions, missing};
 use crate::scan::{Finding, Severity, scan};
 use crate::signature::{TrustedKey, signer};
 use crate::skill::Skill;
@@ -120,6 +120,13 @@ impl Plan {
         }
         // Exactly what it asks for: a wide grant isn't an invitation.
         Ok(self.skill.permissions.clone())
+    }
+
+    /// What is offered and covers nothing that the skill asks for. It isn't granted.
+    pub fn unwanted(&self, offered: &Permissions) -> Permissions {
+        let is_for_nothing =
+            |one: &&Permission| !self.skill.permissions.iter().any(|wanted| one.covers(wanted));
+        offered.iter().filter(is_for_nothing).cloned().collect()
     }
 
     /// Findings that are not to be installed unseen.

@@ -21,7 +21,7 @@ pub enum Overlap {
     #[error("it is the root of the file system")]
     Root,
     /// The home folder is it, or in it.
-    #[error("it contains your home folder `{}`", .0.display())]
+    #[error("it is or contains your home folder `{}`", .0.display())]
     AroundHome(PathBuf),
     /// A folder of Regent's own is it, or in it.
     #[error("it contains `{}`, where Regent keeps its own files", .0.display())]

@@ -38,6 +38,8 @@ pub(crate) struct Bound {
     pub(crate) files: Vec<BoundFile>,
     /// The state of the whole workspace, where the call can reach further files by names that are made at run time.
     pub(crate) tree: Option<Digest>,
+    /// What in the call makes such names; there with `tree`.
+    pub(crate) open_why: Option<String>,
 }
 
 /// What is known of the workspace as a whole, once somebody needs it.
@@ -113,11 +115,9 @@ impl Binding {
         let cwd = self.args.get("cwd").and_then(Value::as_str).unwrap_or(".");
         names.look_up_everywhere(cwd, &mut words)?;
         let files = names.digests()?;
-        if !words.is_open() {
-            return Ok(Bound { files, tree: None });
-        }
+        let Some(why) = words.open_why() else { return Ok(Bound { files, ..Bound::default() }) };
         let tree = tree.get_or_insert_with(|| workspace.tree_digest());
-        Ok(Bound { files, tree: Some(tree.as_ref().map_err(unknown_tree).copied()?) })
+        Ok(Bound { files, tree: Some(tree.as_ref().map_err(unknown_tree).copied()?), open_why: Some(why) })
     }
 }
 

@@ -154,7 +154,7 @@ fn the_smallest_cover_is_an_exception_or_a_rule() {
         "version: 1\nrules:\n  - { id: read, effect: allow, match: { tool: fs.read } }\n  - { id: ask-net, effect: ask, match: { tool: http.fetch } }",
     );
     let fetch = call("{ tool: http.fetch, agent: ada, url: 'https://api.example.com/v1' }");
-    let cover = fetch.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).expect("it asks");
+    let cover = fetch.with_facts(|facts| Cover::of(&policy, facts, &policy.decide(facts))).expect("it asks");
     assert_eq!(cover.exception_of.as_ref().map(|rule| &*rule.id), Some("ask-net"));
     // Written down as it says, the question is gone, and only that one.
     let text = format!(
@@ -190,10 +190,10 @@ fn the_smallest_cover_is_an_exception_or_a_rule() {
         endpoint("evil.test")
     )));
     let write = call("{ tool: fs.write, agent: ada, path: [a, b] }");
-    let cover = write.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).expect("denied");
+    let cover = write.with_facts(|facts| Cover::of(&policy, facts, &policy.decide(facts))).expect("denied");
     assert!(cover.exception_of.is_none() && cover.lines.contains("effect: allow"), "{}", cover.lines);
     let read = call("{ tool: fs.read, path: a }");
-    assert!(read.with_facts(|facts| Cover::of(facts, &policy.decide(facts))).is_none());
+    assert!(read.with_facts(|facts| Cover::of(&policy, facts, &policy.decide(facts))).is_none());
     assert!(matches!(super::decide(&policy, "{ tool: fs.read, path: a }"), Verdict::Allow(_)));
 }
 

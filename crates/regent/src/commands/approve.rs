@@ -5,10 +5,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, TicketId};
+use regent_ledger::{Entry, Kind};
 use serde_json::{Value, json};
 
 use crate::calls;
 use crate::codes;
+use crate::commands::audit;
 use crate::compose::Running;
 use crate::context::Context;
 use crate::covered::{self, Covered};
@@ -22,6 +24,10 @@ use crate::term;
 /// Letters of an id, and of a digest, that have to be typed.
 const ID_LETTERS_MIN: usize = 4;
 const DIGEST_LETTERS_MIN: usize = 8;
+/// Calls and their outcomes in which an earlier answer is looked for.
+const ENTRIES_LOOKED_AT_MAX: usize = 2_000;
+/// The kernel's word for a question that is no longer open.
+const GONE: &str = "approval.gone";
 /// How often, and how long, an approval waits that came before its question can have been read.
 const TOO_SOON_TRIES_MAX: u32 = 8;
 const TOO_SOON_WAIT: Duration = Duration::from_millis(250);
@@ -148,12 +154,13 @@ async fn list(context: &Context) -> CommandResult {
     let covered = covered::count(&reader, &questions.iter().collect::<Vec<_>>());
     let mut text = String::new();
     for (one, covered) in questions.iter().zip(&covered) {
-        let left_s = one.expires_at_ms.saturating_sub(context.clock.now_ms()).max(0) / 1000;
+        let left_ms = one.expires_at_ms.saturating_sub(context.clock.now_ms());
+        let left = term::span(u64::try_from(left_ms).unwrap_or(0));
         let line = one.rule_at.as_ref().map(|at| format!(", line {}", at.line)).unwrap_or_default();
         text.push_str(&format!(
             "{}  {}  by {}, rule {}{line}: {}\n      {}\n",
             context.screen.strong(&term::inline(&one.id.0)),
-            context.screen.faint(&format!("{left_s}s left")),
+            context.screen.faint(&format!("{left} left")),
             term::short(&one.caller, 40),
             term::inline(&one.rule),
             term::inline(&one.reason),
@@ -241,6 +248,39 @@ fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure
     }
 }
 
+/// What became of a question that is no longer open, as the newest entries tell. What can't be read there tells nothing.
+fn answered_before(context: &Context, running: &Running, id: &str) -> Option<Failure> {
+    let reader = Reader::on(running.host.ledger().storage());
+    let is_call = |kind: Kind| matches!(kind, Kind::Intent | Kind::Outcome);
+    let newest = reader.tail_of(ENTRIES_LOOKED_AT_MAX, is_call).ok()?;
+    let is_op = |entry: &&Entry| entry.body.get("op").and_then(Value::as_str) == Some("approval.answer");
+    let counted = |intent: &Entry| {
+        let mut outcomes =
+            newest.iter().filter(|entry| entry.kind == Kind::Outcome && entry.lane == intent.lane);
+        let its = |entry: &&Entry| entry.body.get("intent").and_then(Value::as_u64) == Some(intent.seq);
+        outcomes.find(its).is_some_and(|outcome| outcome.body.get("status") == Some(&json!("ok")))
+    };
+    for intent in newest.iter().rev().filter(|entry| entry.kind == Kind::Intent).filter(is_op) {
+        let Ok(Some(args)) = audit::payload_of(context, &reader, intent, "args") else { continue };
+        let args: Value = serde_json::from_slice(&args).unwrap_or_default();
+        let ticket = args.get("ticket").and_then(Value::as_str).unwrap_or_default();
+        if !ticket.starts_with(id) || !counted(intent) {
+            continue;
+        }
+        let word = if args.pointer("/answer/say") == Some(&json!("approve")) { "approved" } else { "denied" };
+        let by = intent.body.pointer("/caller/chain/0").and_then(Value::as_str).unwrap_or("somebody");
+        let ago_ms = context.clock.now_ms().saturating_sub(intent.at_ms);
+        let ago = term::span(u64::try_from(ago_ms).unwrap_or(0));
+        let message =
+            format!("question {} was {word} by {} {ago} ago", term::inline(ticket), term::inline(by));
+        return Some(
+            Failure::named(GONE, codes::exit_of(GONE), message)
+                .help("a question is answered once; `regent approve list` shows those that wait"),
+        );
+    }
+    None
+}
+
 /// The project that this process works in, as questions name theirs.
 fn project_of(running: &Running) -> String {
     running.host.workspace().root().to_string_lossy().into_owned()
@@ -298,7 +338,12 @@ async fn answer(context: &Context, id: String, answer: Answer, seen: Seen) -> Co
 }
 
 async fn give(context: &Context, running: &Running, id: &str, answer: Answer, seen: &Seen) -> CommandResult {
-    let question = meant(open(context, running).await?, id)?;
+    let question = match meant(open(context, running).await?, id) {
+        Err(unknown) if unknown.code == codes::APPROVAL_UNKNOWN.id => {
+            return Err(answered_before(context, running, id).unwrap_or(unknown));
+        }
+        meant => meant?,
+    };
     is_here(running, &question)?;
     is_seen(context, running, &question, seen)?;
     let told = taken(context, running, &question, &answer).await?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use regent_kernel::{Op, ToolCall};
-use regent_ledger::{Digest, Entry, Kind, LaneId, ReadError, Reader};
+use regent_ledger::{Digest, Entry, Gone, Kind, LaneId, ReadError, Reader};
 use serde_json::{Value, json};
 
 use crate::calls;
@@ -173,8 +173,10 @@ pub(crate) async fn run(context: &Context, command: AuditCommand) -> CommandResu
         }
         AuditCommand::Show { entry, at } => show(context, &at.folder(context)?, &entry),
         AuditCommand::Backup { folder, at } => backup(context, &at.folder(context)?, &folder),
-        AuditCommand::Restore { folder, decided } => anew::restore(context, folder.as_deref(), &decided),
-        AuditCommand::BeginAnew { new_key, decided } => anew::begin_anew(context, new_key, &decided),
+        AuditCommand::Restore { folder, decided } => {
+            anew::restore(context, folder.as_deref(), &decided).await
+        }
+        AuditCommand::BeginAnew { new_key, decided } => anew::begin_anew(context, new_key, &decided).await,
         AuditCommand::Erase { digest, because } => erase(context, &digest, &because).await,
     }
 }
@@ -322,8 +324,16 @@ fn show(context: &Context, folder: &std::path::Path, text: &str) -> CommandResul
         out.push_str(&lines::one(&context.screen, &entry));
         out.push_str(&lines::body(&context.screen, &entry));
         let content = payload_of(context, &reader, &entry, payload)?;
-        if let Some(content) = &content {
-            out.push_str(&lines::payload(&context.screen, payload, content, context.screen.width));
+        match &content {
+            Some(content) => {
+                out.push_str(&lines::payload(&context.screen, payload, content, context.screen.width));
+            }
+            None => {
+                if let Some(gone) = gone(&reader, &entry, payload)? {
+                    out.push_str(&lines::gone(&context.screen, payload, &gone));
+                    data.insert(format!("{payload}_gone"), gone_json(&gone));
+                }
+            }
         }
         data.insert(name.to_owned(), entry_json(&entry));
         let content = content.map(|bytes| match String::from_utf8(bytes) {
@@ -342,6 +352,21 @@ pub(super) fn found(reader: &Reader, lane: LaneId, seq: u64) -> Result<Entry, Fa
     })
 }
 
+/// The digest of a payload that an entry names.
+fn reference(entry: &Entry, name: &str) -> Option<Digest> {
+    entry.body.get(name)?.get("sha256")?.as_str()?.parse().ok()
+}
+
+/// Why a payload that an entry names is not there.
+fn gone(reader: &Reader, entry: &Entry, name: &str) -> Result<Option<Gone>, Failure> {
+    let Some(digest) = reference(entry, name) else { return Ok(None) };
+    reader.gone(entry.lane, entry.seq, &digest).map_err(|error| unreadable(&error))
+}
+
+fn gone_json(gone: &Gone) -> Value {
+    json!({"how": if gone.erased { "erased" } else { "gc" }, "at_ms": gone.at_ms, "reason": gone.reason})
+}
+
 /// What an entry's reference stands for; `None` if it names none, or it was erased.
 pub(crate) fn payload_of(
     context: &Context,
@@ -349,9 +374,7 @@ pub(crate) fn payload_of(
     entry: &Entry,
     name: &str,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let reference =
-        entry.body.get(name).and_then(|reference| reference.get("sha256")).and_then(Value::as_str);
-    let Some(Ok(digest)) = reference.map(str::parse::<Digest>) else { return Ok(None) };
+    let Some(digest) = reference(entry, name) else { return Ok(None) };
     match reader.payload(&digest, None) {
         // Spoilt, or encrypted: the vault's key tells.
         Err(ReadError::Payload(_)) => {
@@ -392,12 +415,22 @@ async fn erase(context: &Context, digest: &str, because: &str) -> CommandResult 
     });
     let erased = calls::call(context, &running, &running.host.operator(), op).await;
     let erased = running.close(context, erased.and_then(|outcome| calls::result_json(&outcome))).await?;
-    let erased = erased.get("records").and_then(Value::as_u64).unwrap_or(0);
-    if erased == 0 {
-        return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}")));
-    }
-    Ok(Done::new(
-        json!({"digest": digest, "records": erased}),
-        format!("erased {digest} ({erased} records); the ledger keeps the digest\n"),
-    ))
+    let count = |name: &str| erased.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let text = match (count("records"), count("erased_before")) {
+        (0, 0) => {
+            return Err(Failure::new(codes::AUDIT_NO_ENTRY, format!("no payload has the digest {digest}"))
+                .help(
+                    "`regent audit show LANE/SEQ` prints the digests, and says of a payload that it is gone",
+                ));
+        }
+        (0, before) => {
+            format!("already erased: {digest} ({}); nothing was done\n", term::count(before, "record"))
+        }
+        (records, _) => format!(
+            "erased {digest} ({}); the ledger keeps the digest\n  Other payloads may quote its text, such as the conversation of a model that read it. \
+             Each has a digest of its own.\n",
+            term::count(records, "record")
+        ),
+    };
+    Ok(Done::new(erased, text))
 }

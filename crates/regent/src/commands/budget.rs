@@ -58,7 +58,11 @@ async fn set(context: &Context, scope: &str, words: &[String]) -> CommandResult 
         None => set_scope(context, scope, limits).await?,
     };
     let shown = if limits == Budget::default() { "no limits".to_owned() } else { money::limits(&limits) };
-    let text = format!("{}: {shown}\n", term::inline(&told));
+    let mut text = format!("{}: {shown}\n", term::inline(&told));
+    // A task has a record of its own use; what no limit covers isn't counted elsewhere.
+    if limits != Budget::default() && scope.strip_prefix("task/").is_none() {
+        text.push_str("what is used from its first limit on counts; `regent cost show` has all use\n");
+    }
     Ok(Done::new(json!({"scope": told, "limits": limits}), text))
 }
 

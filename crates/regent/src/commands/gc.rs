@@ -12,13 +12,14 @@ use std::time::UNIX_EPOCH;
 use clap::Args;
 use regent_kernel::{Host, Op, ToolCall};
 use regent_ledger::canonical::CanonicalJson;
-use regent_ledger::{Digest, Draft, Kind, Ledger};
+use regent_ledger::{Digest, Draft, Kind, Ledger, OldPack, Reader};
 use regent_runtime::snapshot::{Retention, SnapshotOptions, Snapshots, YOUNG_MS};
 use serde_json::{Value, json};
 
 use crate::calls;
-use crate::chores::{self, Removing};
+use crate::chores::{self, Removed, Removing};
 use crate::codes;
+use crate::commands::audit::unreadable;
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -56,6 +57,8 @@ struct Group {
     /// The setting that says so, with its value.
     rule: String,
     items: Vec<Item>,
+    /// What the setting no longer keeps and can't be removed yet: a running process writes to it.
+    in_use: Vec<Item>,
 }
 
 #[derive(Debug)]
@@ -64,14 +67,19 @@ struct Item {
     bytes: u64,
 }
 
+fn bytes(items: &[Item]) -> u64 {
+    items.iter().fold(0, |sum, item| sum.saturating_add(item.bytes))
+}
+
 impl Group {
-    fn bytes(&self) -> u64 {
-        self.items.iter().fold(0, |sum, item| sum.saturating_add(item.bytes))
+    /// All of it.
+    fn planned(&self) -> Removed {
+        Removed { count: self.items.len() as u64, bytes: bytes(&self.items) }
     }
 
     /// What the call has: enough to tell what went, and to tell this plan from another.
     fn args(&self, state: &Path) -> Value {
-        let shown = self.to_json(state, 0);
+        let shown = self.to_json(state, Removed::default());
         let names = self.items.iter().flat_map(|item| [item.path.as_os_str().as_encoded_bytes(), b"\0"]);
         let digest = Digest::of(&names.collect::<Vec<_>>().concat());
         json!({
@@ -79,13 +87,14 @@ impl Group {
         })
     }
 
-    /// As it is recorded and shown, with how many went.
-    fn to_json(&self, state: &Path, removed: usize) -> Value {
+    /// As it is recorded and shown, with what went.
+    fn to_json(&self, state: &Path, removed: Removed) -> Value {
         let name = |item: &Item| item.path.strip_prefix(state).unwrap_or(&item.path).display().to_string();
         let names: Vec<String> = self.items.iter().take(NAMED_MAX).map(name).collect();
         json!({
-            "what": self.what, "rule": self.rule, "removed": removed, "bytes": self.bytes(), "items": names,
+            "what": self.what, "rule": self.rule, "removed": removed.count, "bytes": removed.bytes, "items": names,
             "items_left_out": self.items.len().saturating_sub(NAMED_MAX),
+            "in_use": {"count": self.in_use.len(), "bytes": bytes(&self.in_use)},
         })
     }
 }
@@ -97,11 +106,11 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
     }
     let groups = plan(context, project.as_ref())?;
     let state = &context.paths.state;
-    let planned: Vec<usize> = groups.iter().map(|group| group.items.len()).collect();
-    if args.dry_run || groups.is_empty() {
+    let planned: Vec<Removed> = groups.iter().map(Group::planned).collect();
+    if args.dry_run || groups.iter().all(|group| group.items.is_empty()) {
         let rows: Vec<Value> =
             groups.iter().zip(&planned).map(|(group, count)| group.to_json(state, *count)).collect();
-        let text = shown(&groups, &planned, "would be removed");
+        let text = shown(&groups, &planned, if args.dry_run { "would be removed" } else { "removed" });
         return Ok(Done::new(json!({"dry_run": args.dry_run, "groups": rows}), text));
     }
     let remover = Arc::new(Remover { context: context.clone(), project, groups, ledger: OnceLock::new() });
@@ -117,28 +126,38 @@ pub(crate) async fn run(context: &Context, args: &GcArgs) -> CommandResult {
 }
 
 /// One call for each group, as the operator.
-async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result<Vec<usize>, Failure> {
+async fn remove_all(context: &Context, host: &Host, remover: &Remover) -> Result<Vec<Removed>, Failure> {
     let mut removed = Vec::new();
     for group in &remover.groups {
+        if group.items.is_empty() {
+            removed.push(Removed::default());
+            continue;
+        }
         let args = group.args(&context.paths.state);
         let op = Op::RunTool(ToolCall { tool: "gc.remove".to_owned(), args });
         let outcome = calls::call_on(context, host, &host.operator(), op).await?;
-        let said = calls::result_json(&outcome)?;
-        let count = said.get("removed").and_then(Value::as_u64).unwrap_or_default();
-        removed.push(usize::try_from(count).unwrap_or(usize::MAX));
+        let said = serde_json::from_value(calls::result_json(&outcome)?);
+        removed.push(said.map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?);
     }
     Ok(removed)
 }
 
-fn shown(groups: &[Group], counts: &[usize], verb: &str) -> String {
-    let mut text: String = groups
-        .iter()
-        .zip(counts)
-        .map(|(group, count)| {
-            let kib = group.bytes().div_ceil(1024);
-            format!("{count:>6} {verb}, of {kib} KiB: {} ({})\n", group.what, term::inline(&group.rule))
-        })
-        .collect();
+fn shown(groups: &[Group], removed: &[Removed], verb: &str) -> String {
+    let mut text = String::new();
+    for (group, removed) in groups.iter().zip(removed) {
+        let (what, rule) = (group.what, term::inline(&group.rule));
+        if !group.items.is_empty() {
+            let kib = removed.bytes.div_ceil(1024);
+            text.push_str(&format!("{:>6} {verb}, of {kib} KiB: {what} ({rule})\n", removed.count));
+        }
+        if !group.in_use.is_empty() {
+            let kib = bytes(&group.in_use).div_ceil(1024);
+            text.push_str(&format!(
+                "{:>6} in use, of {kib} KiB: {what}; a running process writes to them, so they stay until it has ended\n",
+                group.in_use.len()
+            ));
+        }
+    }
     if groups.is_empty() {
         text.push_str("nothing to remove; `regent config show` lists the settings gc.*\n");
     }
@@ -153,12 +172,12 @@ fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Fail
     let rule = |name: &str| format!("{name}={}", context.settings.shown(name));
     if let Some(project) = project {
         if let Some(before_ms) = before(context.settings.kept_ms("gc.payloads")) {
-            let items = old_packs(&project.audit(), before_ms)?;
-            groups.push(Group { what: PAYLOADS, rule: rule("gc.payloads"), items });
+            let (in_use, items) = old_packs(&project.audit(), before_ms)?;
+            groups.push(Group { what: PAYLOADS, rule: rule("gc.payloads"), items, in_use });
         }
         if let Some(kept_ms) = context.settings.kept_ms("gc.snapshots") {
             let items = old_snapshots(context, project, kept_ms)?;
-            groups.push(Group { what: SNAPSHOTS, rule: rule("gc.snapshots"), items });
+            groups.push(Group { what: SNAPSHOTS, rule: rule("gc.snapshots"), items, in_use: Vec::new() });
         }
     }
     if let Some(before_ms) = before(context.settings.kept_ms("gc.dead_projects")) {
@@ -167,10 +186,10 @@ fn plan(context: &Context, project: Option<&Project>) -> Result<Vec<Group>, Fail
             let all = list(&context.paths.state.join(folder))?;
             let dead = |item: &(Item, i64)| !live.contains(&digest_of(&item.0.path));
             let items = older(all.into_iter().filter(dead).collect(), before_ms);
-            groups.push(Group { what, rule: rule("gc.dead_projects"), items });
+            groups.push(Group { what, rule: rule("gc.dead_projects"), items, in_use: Vec::new() });
         }
     }
-    groups.retain(|group| !group.items.is_empty());
+    groups.retain(|group| !group.items.is_empty() || !group.in_use.is_empty());
     Ok(groups)
 }
 
@@ -216,16 +235,14 @@ fn digest_of(path: &Path) -> String {
     name.chars().take(DIGEST_CHARS).collect()
 }
 
-/// Packs whose last change is older. The ledger decides by its entries; this is what it will look at.
-fn old_packs(audit: &Path, before_ms: i64) -> Result<Vec<Item>, Failure> {
-    let mut items = Vec::new();
-    for (lane, _) in list(&audit.join("lanes"))? {
-        let packs = list(&lane.path)?
-            .into_iter()
-            .filter(|(item, _)| item.path.extension().is_some_and(|end| end == "pack"));
-        items.extend(older(packs.collect(), before_ms));
-    }
-    Ok(items)
+/// Packs whose payloads are all older: those that are in use, and those that can go. The ledger decides, here and when they are removed.
+fn old_packs(audit: &Path, before_ms: i64) -> Result<(Vec<Item>, Vec<Item>), Failure> {
+    let old = Reader::new(audit).old_packs(before_ms).map_err(|error| unreadable(&error))?;
+    let (in_use, free): (Vec<OldPack>, Vec<OldPack>) = old.into_iter().partition(|pack| pack.in_use);
+    let items = |packs: Vec<OldPack>| {
+        packs.into_iter().map(|pack| Item { path: audit.join(pack.path()), bytes: pack.bytes }).collect()
+    };
+    Ok((items(in_use), items(free)))
 }
 
 fn older(all: Vec<(Item, i64)>, before_ms: i64) -> Vec<Item> {
@@ -274,7 +291,7 @@ struct Remover {
 
 impl Removing for Remover {
     /// Records the group by name, then removes it. What can't be removed stops it: the entry then says more than was done, never less.
-    fn remove(&self, wanted: &Value, by: &str) -> Result<usize, Failure> {
+    fn remove(&self, wanted: &Value, by: &str) -> Result<Removed, Failure> {
         let (context, state) = (&self.context, &self.context.paths.state);
         let unplanned = || Failure::new(codes::INTERNAL, "this removal was not planned");
         let group = self.groups.iter().find(|group| group.args(state) == *wanted).ok_or_else(unplanned)?;
@@ -285,14 +302,15 @@ impl Removing for Remover {
             let before_ms = now_ms.saturating_sub(before_ms.unwrap_or(i64::MAX));
             // Recorded by the ledger itself, pack by pack. It leaves the packs of segments that are still written to.
             let gone = ledger.retain(before_ms, &group.rule, now_ms).map_err(|error| unrecorded(&error))?;
-            return Ok(usize::try_from(gone).unwrap_or(usize::MAX));
+            let bytes = gone.iter().fold(0, |sum: u64, pack| sum.saturating_add(pack.bytes));
+            return Ok(Removed { count: gone.len() as u64, bytes });
         }
         record(context, ledger, group, by)?;
         match &self.project {
             Some(project) if group.what == SNAPSHOTS => forget_snapshots(context, project, group)?,
             Some(_) | None => group.items.iter().try_for_each(|item| discard(&item.path))?,
         }
-        Ok(group.items.len())
+        Ok(group.planned())
     }
 }
 
@@ -310,7 +328,7 @@ fn discard(path: &Path) -> Result<(), Failure> {
 
 /// The names are in an entry, not only in the call's arguments: those are a payload, and payloads may be removed.
 fn record(context: &Context, ledger: &Ledger, group: &Group, by: &str) -> Result<(), Failure> {
-    let body = json!({"by": by, "gc": group.to_json(&context.paths.state, group.items.len())});
+    let body = json!({"by": by, "gc": group.to_json(&context.paths.state, group.planned())});
     let body = CanonicalJson::of(&body).map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?;
     let draft = Draft { kind: Kind::Kernel, at_ms: context.clock.now_ms(), body, payloads: Vec::new() };
     ledger.append_blocking(draft).map(drop).map_err(|error| unrecorded(&error))

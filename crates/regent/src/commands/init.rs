@@ -1,6 +1,7 @@
 //! `regent init`: a policy that is visibly on, a ledger with a key, and what is already here that agents could use.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,15 +52,20 @@ const KEY_NAMES: [&str; 10] = [
 const LOCAL_SERVERS: [(&str, u16); 4] =
     [("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000)];
 const CONNECT_MS_MAX: u64 = 120;
+/// Bits of a folder's mode.
+const STICKY: u32 = 0o1000;
+const OTHERS_WRITE: u32 = 0o0002;
 const MCP_FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     let project = Project::at(&context.cwd)?;
     let (paths, screen) = (&context.paths, &context.screen);
     paths.demand_apart(&project)?;
+    demand_unshared(context, &project)?;
+    let above = project.root.parent().and_then(|folder| Project::find(folder).ok());
     paths.make()?;
     if !args.quick {
-        agree(context, &project)?;
+        agree(context, &project).await?;
     }
     let users = write_if_absent(&paths.policy(), &format!("{USERS_HEAD}{DEFAULT_POLICY}"))?;
     if args.quick {
@@ -98,6 +104,13 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
     for line in &found.lines {
         row("found", line);
     }
+    if let Some(above) = &above {
+        let above = term::inline(&above.root.display().to_string()).into_owned();
+        row(
+            "above",
+            &format!("{above} is a project too; in here this policy and this ledger count, not its"),
+        );
+    }
     text.push_str(&format!(
         "\nNext: {}, {}, {}, or read {}.\n",
         screen.strong("regent task run \"GOAL\""),
@@ -109,23 +122,46 @@ pub(crate) async fn run(context: &Context, args: &InitArgs) -> CommandResult {
         "folder": project.root.display().to_string(), "policies": policy.outline().iter().map(|one| json!({
             "name": one.name, "layer": one.layer, "mode": one.mode, "rules": one.rules})).collect::<Vec<_>>(),
         "wrote": {"user_policy": users, "project_policy": projects}, "ledger_key": key, "sandbox": sandbox, "found": found.data, "trusted": true,
+        "above": above.map(|above| above.root.display().to_string()),
     });
     Ok(Done::new(data, text))
 }
 
+/// Where everybody may write, as in `/tmp`, everybody's files would be in the workspace, and anyone could make its `.regent`.
+fn demand_unshared(context: &Context, project: &Project) -> Result<(), Failure> {
+    let root = &project.root;
+    let meta = root.metadata().map_err(|error| Failure::io("look at", root, &error))?;
+    let shown = term::inline(&root.display().to_string()).into_owned();
+    match meta.mode() {
+        mode if mode & STICKY != 0 && mode & OTHERS_WRITE != 0 => {
+            let message = format!("`{shown}` can't be a workspace: all users of this machine share it");
+            Err(Failure::new(codes::FOLDER_WIDE, message)
+                .help("make a folder for the work in it or elsewhere, and run `regent init` there"))
+        }
+        mode if mode & OTHERS_WRITE != 0 => {
+            context.screen.say(&format!(
+                "regent: every user of this machine can write to {shown}; `chmod o-w` closes it to them\n"
+            ));
+            Ok(())
+        }
+        _own => Ok(()),
+    }
+}
+
 /// Control files that are already here came from somewhere: trusting each of them is the user's decision.
-fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
+async fn agree(context: &Context, project: &Project) -> Result<(), Failure> {
     let offer = Offer::of(context, project)?;
     if !offer.is_foreign() {
         return Ok(());
     }
-    if context.screen.can_ask {
-        return offer.ask(context, project).and_then(|()| offer.accept(context, project)).map(drop);
-    }
-    let message = format!("this folder already has {}; you have to agree to trust them", offer.names());
-    Err(Failure::new(codes::TERMINAL_NEEDED, message)
-        .help("look at them, then run `regent trust`; `regent init --quick` sets up the rest and trusts none of them")
-        .data(offer.to_json()))
+    let unasked = || {
+        let message = format!("this folder already has {}; you have to agree to trust them", offer.names());
+        Failure::new(codes::TERMINAL_NEEDED, message)
+            .help("look at them, then run `regent trust --yes`; `regent init --quick` sets up the rest and trusts none of them")
+            .data(offer.to_json())
+    };
+    offer.ask(context, project, unasked).await?;
+    offer.accept(context, project).map(drop)
 }
 
 /// What can be trusted without asking: what `regent init` wrote, and what was agreed to before. Anything else is left to the user.

@@ -181,9 +181,9 @@ fn verify(context: &Context, name: Option<&str>) -> CommandResult {
     for (name, checked) in checked {
         match checked {
             Ok(checked) => text.push_str(&format!(
-                "{} {name}: {} files as installed\n",
+                "{} {name}: {} as installed\n",
                 context.screen.good("ok"),
-                checked.locked.files.files().count()
+                term::count(checked.locked.files.files().count() as u64, "file")
             )),
             Err(error) => broken.push((name, error)),
         }

@@ -173,7 +173,7 @@ pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResul
         TaskCommand::Rollback { which, to, yes } => {
             history::rollback(context, &which.id, to.as_deref(), yes).await
         }
-        TaskCommand::List { count } => Ok(shown::list(context, &Past::open(context)?.newest(count)?)),
+        TaskCommand::List { count } => shown::list(context, count),
         TaskCommand::Show { which } => shown::show(context, &which.id),
     }
 }

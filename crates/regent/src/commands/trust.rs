@@ -27,7 +27,7 @@ pub(crate) struct TrustArgs {
     yes: bool,
 }
 
-pub(crate) fn run(context: &Context, args: &TrustArgs) -> CommandResult {
+pub(crate) async fn run(context: &Context, args: &TrustArgs) -> CommandResult {
     let project = match &args.folder {
         Some(folder) => Project::find(&context.cwd.join(folder))?,
         None => context.project()?,
@@ -53,17 +53,16 @@ pub(crate) fn run(context: &Context, args: &TrustArgs) -> CommandResult {
     // A policy that can't be read must not be agreed to: the mistakes are shown instead.
     let offer = Offer::of(context, &project)?;
     if offer.is_foreign() && !args.yes {
-        if context.screen.can_ask {
-            offer.ask(context, &project)?;
-        } else if offer.grants_more() {
+        let unasked = || {
             let message = format!(
-                "{shown} brings skills that you have not agreed to here, and there is no terminal to ask on:\n{}",
+                "{shown} brings control files that you have not trusted as they are, and there is no terminal to ask on:\n{}",
                 offer.text()
             );
-            return Err(Failure::new(codes::TERMINAL_NEEDED, message)
+            Failure::new(codes::TERMINAL_NEEDED, message)
                 .help("look at them, then run `regent trust --yes`")
-                .data(offer.to_json()));
-        }
+                .data(offer.to_json())
+        };
+        offer.ask(context, &project, unasked).await?;
     }
     let files = offer.accept(context, &project)?;
     let names: Vec<_> = files.iter().map(|file| term::inline(file).into_owned()).collect();

@@ -93,10 +93,27 @@ fn missing(paths: &Paths, ledgers: usize) -> Failure {
     )
 }
 
+/// A segment spans so much at least: each has files of its own.
+const SPAN_MS_MIN: i64 = 60_000;
+
+/// Where the first entry of an opened ledger goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Behind the last one.
+    Behind,
+    /// Into a segment of its own, so that the payloads before it can be removed.
+    Apart,
+}
+
 /// Opens the ledger of a project.
-pub(crate) fn ledger(context: &Context, project: &Project, vault: &Vault) -> Result<Ledger, Failure> {
+pub(crate) fn ledger(
+    context: &Context,
+    project: &Project,
+    vault: &Vault,
+    start: Start,
+) -> Result<Ledger, Failure> {
     let root = project.audit();
-    let options = options(context, project, vault)?;
+    let options = Options { fresh_segment: start == Start::Apart, ..options(context, project, vault)? };
     let key = ledger_key(&context.paths)?;
     Ledger::open(&root, key, options).map_err(|error| refused(&root, &error))
 }
@@ -104,11 +121,16 @@ pub(crate) fn ledger(context: &Context, project: &Project, vault: &Vault) -> Res
 /// How this project's ledger is opened.
 pub(crate) fn options(context: &Context, project: &Project, vault: &Vault) -> Result<Options, Failure> {
     let payload_key = if context.settings.encrypts_payloads() { Some(payload_key(vault)?) } else { None };
+    let mut options = Options::default();
+    // What is kept for less than a day must not wait for the day's last payload.
+    if let Some(kept_ms) = context.settings.kept_ms("gc.payloads").and_then(|ms| i64::try_from(ms).ok()) {
+        options.segment_span_ms = kept_ms.clamp(SPAN_MS_MIN, options.segment_span_ms);
+    }
     Ok(Options {
         opened_at_ms: context.clock.now_ms(),
         witness: Some(context.paths.witness(&project.root)),
         payload_key,
-        ..Options::default()
+        ..options
     })
 }
 

@@ -75,6 +75,11 @@ pub(crate) fn snapshots_folder(context: &Context, project: &Project) -> PathBuf 
     context.paths.tasks(&project.root).join("snapshots")
 }
 
+/// Where the locks of a project's tasks are. The process that runs a task holds its lock.
+pub(crate) fn locks_folder(context: &Context, project: &Project) -> PathBuf {
+    context.paths.tasks(&project.root).join("locks")
+}
+
 /// A runtime that keeps its locks and snapshots outside the project: what comes with a download must not bring its own.
 pub(crate) fn runtime(
     context: &Context,
@@ -96,7 +101,7 @@ pub(crate) fn runtime(
     let options = Options {
         asker,
         running_max: RUNNING_MAX,
-        locks: Some(folder.join("locks")),
+        locks: Some(locks_folder(context, &project)),
         snapshots: Some(checkpoints),
         index: index(context, running, &project),
         ..Options::default()

@@ -97,8 +97,8 @@ impl Offer {
             if one.blocking > 0 {
                 let name = term::inline(&one.name).into_owned();
                 text.push_str(&format!(
-                    "        {:<18} {} findings of high severity: `regent skill scan .regent/skills/{name}` shows them\n",
-                    "", one.blocking
+                    "        {:<18} {} of high severity: `regent skill scan .regent/skills/{name}` shows them\n",
+                    "", term::count(one.blocking as u64, "finding")
                 ));
             }
         }
@@ -131,14 +131,19 @@ impl Offer {
     }
 
     /// Asks at the terminal. The answer covers what is shown, not what the files hold by the time it is given.
-    pub(crate) fn ask(&self, context: &Context, project: &Project) -> Result<(), Failure> {
+    pub(crate) async fn ask(
+        &self,
+        context: &Context,
+        project: &Project,
+        unasked: impl FnOnce() -> Failure,
+    ) -> Result<(), Failure> {
         let root = project.root.display().to_string();
         let question = format!(
             "{} brings these control files, which you have not trusted as they are. A policy can only narrow your own;\na skill may do what stands beside it:\n{}Trust them as they are? [y/N] ",
             term::inline(&root),
             self.text()
         );
-        if prompt::agrees(&context.screen, &question)? {
+        if prompt::confirm(&context.screen, &question, unasked).await? {
             return Ok(());
         }
         Err(Failure::new(codes::FOLDER_UNTRUSTED, "you did not trust the folder; nothing was changed"))

@@ -22,7 +22,7 @@ fn nothing_in_a_folder_acts_before_it_is_trusted() {
     let ended = world.run(list);
     assert_eq!((ended.code, ended.error_code().as_str()), (10, "folder.untrusted"));
     assert_eq!(world.entries().len(), before, "nothing of it was opened");
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     assert_eq!(world.run(list).code, 0);
     world.write(".regent/config.toml", "[approve]\nvalid_for = \"1m\"\n");
     assert_eq!(
@@ -43,7 +43,7 @@ fn a_policy_that_came_with_the_folder_has_to_be_agreed_to() {
     assert_eq!((quick.code, quick.error_code().as_str()), (10, "folder.untrusted"), "{quick:?}");
     assert!(quick.stdout.contains(".regent/policy.yml"), "what was left untrusted is named: {quick:?}");
     assert_eq!(world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code, 10);
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "/etc/shadow"}"#]);
     assert_eq!((ended.code, ended.error_code().as_str()), (10, "policy.denied"), "a project can't widen");
 }
@@ -53,7 +53,7 @@ fn policies_of_other_systems_narrow_as_they_are() {
     let world = World::ready();
     world.write("a.txt", "a");
     world.write(".agentzero/policy.yml", "file_read = \"deny\"\n");
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let ended = world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "a.txt"}"#]);
     assert_eq!(ended.code, 10, "{ended:?}");
 }
@@ -83,9 +83,11 @@ fn adv_078_a_yes_is_good_once_and_for_exactly_that_call() {
     assert_ne!(again, id, "used up");
     assert_eq!(
         world.run(&["--json", "approve", &id]).error_code(),
-        "approval.unknown",
+        "approval.gone",
         "an answered question stays answered"
     );
+    let denied = world.run(&["deny", &id]);
+    assert!(denied.stderr.contains("was approved by") && denied.stderr.contains(" s ago"), "{denied:?}");
 
     assert_eq!(world.run(&["deny", &again, "--because", "use the vault"]).code, 0);
     let ended = world.run(READ);
@@ -393,4 +395,44 @@ fn approve_without_an_id_lists() {
     let id = question(&world, READ);
     let ended = world.run(&["approve"]);
     assert!(ended.code == 0 && ended.stdout.contains(&id), "{ended:?}");
+}
+
+/// Writes the lines of an exception where they say: below the rule's first line, or as a rule of its own.
+fn write_as_printed(world: &World, lines: &str) {
+    let file = |layer: &str| match layer {
+        "user" => world.home(".config/regent/policy.yml"),
+        _project => world.project(".regent/policy.yml"),
+    };
+    let edits: Vec<&str> = lines.split("# to ").filter(|edit| !edit.is_empty()).collect();
+    // From the end of a file to its start, so that the numbers of lines stay true.
+    for edit in edits.iter().rev() {
+        let edit = edit.split("# then").next().unwrap();
+        let (head, body) = edit.split_once(":\n").unwrap();
+        let layer = if head.contains("user policy") { "user" } else { "project" };
+        let path = file(layer);
+        let mut text: Vec<String> =
+            std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+        let (at, indent) = match head.rsplit_once("line ") {
+            Some((_, line)) => (line.parse::<usize>().unwrap(), "    "),
+            None => (text.len(), "  "),
+        };
+        text.splice(at..at, body.lines().map(|line| format!("{indent}{line}")));
+        std::fs::write(&path, format!("{}\n", text.join("\n"))).unwrap();
+    }
+}
+
+#[test]
+fn a2_the_exception_works_as_printed_in_a_project_made_by_init() {
+    let world = World::ready();
+    let read = call("fs.read", r#"{"path": "/etc/hostname"}"#);
+    question(&world, &read);
+    let listed = world.run(&["--json", "approve", "list"]).json();
+    let lines = listed.pointer("/data/questions/0/cover/lines").and_then(Value::as_str).unwrap().to_owned();
+    assert!(lines.contains("user policy") && lines.contains("project policy"), "{lines}");
+    assert!(lines.contains("regent trust"), "{lines}");
+    write_as_printed(&world, &lines);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0, "{lines}");
+    let ended = world.run(&read);
+    assert_eq!(ended.code, 0, "{lines}: {ended:?}");
+    assert_eq!(world.run(&call("fs.read", r#"{"path": "/etc/shells"}"#)).code, 11);
 }

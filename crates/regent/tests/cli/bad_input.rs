@@ -88,7 +88,7 @@ fn a_broken_policy_is_shown_with_line_and_column_and_nothing_is_done() {
     );
     std::fs::write(world.home(".config/regent/policy.yml"), "version: [").unwrap();
     world.write(".regent/policy.yml", "version: 1\nrules: []\n");
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     assert_eq!(
         world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code,
         3,
@@ -230,7 +230,7 @@ fn damaged_state_is_a_clean_error() {
     let ended = world.run(&["--json", "tool", "call", "fs.list", r#"{"path": "."}"#]);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "state.file"));
     std::fs::remove_file(world.home(".local/state/regent/trust.json")).unwrap();
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
 
     let mut database = std::fs::File::create(world.home(".local/state/regent/state.db")).unwrap();
     database.write_all(&[0x55; 8192]).unwrap();

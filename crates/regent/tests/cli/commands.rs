@@ -100,6 +100,8 @@ fn help_comes_in_every_form() {
     let world = World::bare();
     assert_eq!(world.run(&["--version"]).stdout, concat!("regent ", env!("CARGO_PKG_VERSION"), "\n"));
     assert!(world.run(&["--help"]).stdout.contains("audit"));
+    assert_eq!(world.run(&["help"]).stdout, world.run(&["--help"]).stdout);
+    assert_eq!(world.run(&["help", "task", "run"]).stdout, world.run(&["task", "run", "--help"]).stdout);
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         assert!(world.run(&["completions", shell]).stdout.contains("regent"), "{shell}");
     }

@@ -123,7 +123,7 @@ fn m1_a_policy_that_changed_since_it_was_trusted_refuses() {
     let world = World::ready();
     let deny = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: never, effect: deny, match: { tool: pay } }\n";
     world.write(".regent/policy.yml", deny);
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let messages = [begin(&json!({})), call("decide", 1, "pay", json!({"to": "ann@a.test"}))];
     assert_eq!(talk(&world, &messages)[1]["decision"], "deny");
 

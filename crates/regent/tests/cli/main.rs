@@ -20,6 +20,8 @@ mod exit_codes;
 mod faults;
 mod generated;
 #[cfg(test)]
+mod interrupted;
+#[cfg(test)]
 mod judging;
 #[cfg(test)]
 mod manifests;
@@ -29,6 +31,8 @@ mod models;
 mod network;
 #[cfg(test)]
 mod places;
+#[cfg(test)]
+mod retention;
 #[cfg(test)]
 mod running;
 #[cfg(test)]

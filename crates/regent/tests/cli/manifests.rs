@@ -69,7 +69,7 @@ fn with_manifest() -> World {
     ] {
         world.write(name, text);
     }
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     world
 }
 
@@ -156,7 +156,7 @@ fn a_users_own_manifest_decides_beside_the_policy() {
     std::fs::create_dir_all(world.home(".config/regent/rules")).unwrap();
     std::fs::write(world.home(".config/regent/acs.yml"), MANIFEST).unwrap();
     std::fs::write(world.home(".config/regent/rules/a.rego"), RULES).unwrap();
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     assert_eq!(read(&world, "public.txt").code, 0);
     assert_eq!(read(&world, "private/a.txt").error_code(), "policy.manifest");
     let health = world.run(&["--json", "doctor"]).json();

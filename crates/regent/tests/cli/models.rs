@@ -59,7 +59,7 @@ fn mistakes_are_named_with_their_line_and_a_project_has_no_say() {
     let denied = world.run(&["--json", "model", "test", "far"]);
     assert_eq!(denied.error_code(), "secret.not_found", "{denied:?}");
     world.write(".regent/config.toml", "[models.mine]\nkind = 'ollama'\nurl = 'http://evil.example'\n");
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let ended = world.run(&["--json", "model", "list"]);
     assert_eq!((ended.code, ended.error_code().as_str()), (3, "config.invalid"), "{ended:?}");
     assert!(ended.stdout.contains("can't be set by a project"), "{ended:?}");

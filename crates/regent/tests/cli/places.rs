@@ -69,7 +69,7 @@ fn c3_tools_reach_nothing_of_regents_own_even_where_policy_would() {
     let allow = "version: 1\nmode: strict\nrules:\n  - { id: all, effect: allow, match: { op: '*' } }\n";
     std::fs::write(world.home(".config/regent/policy.yml"), allow).unwrap();
     std::fs::write(world.project(".regent/policy.yml"), allow).unwrap();
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     std::fs::write(world.home("plain.txt"), "x").unwrap();
     let read = |path: &str| {
         let args = serde_json::json!({ "path": path }).to_string();
@@ -254,4 +254,24 @@ fn a_policy_or_settings_file_that_cannot_be_looked_at_is_not_absent() {
         }
         assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink(), "{name}: nothing took its place");
     }
+}
+
+#[test]
+fn a15_init_refuses_a_shared_folder_and_names_a_project_above() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::ready();
+    let shared = world.home("shared");
+    std::fs::create_dir_all(shared.join("own")).unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let ended = world.run(&["--json", "init", "--quick", "-C", shared.to_str().unwrap()]);
+    assert_eq!((ended.code, ended.error_code().as_str()), (2, "folder.wide"), "{ended:?}");
+    assert!(!shared.join(".regent").exists());
+    let below = world.run(&["init", "--quick", "-C", shared.join("own").to_str().unwrap()]);
+    assert!(below.code == 0 && !below.stdout.contains("is a project too"), "{below:?}");
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let ended = world.run(&["init", "--quick", "-C", shared.to_str().unwrap()]);
+    assert!(ended.code == 0 && ended.stderr.contains("chmod o-w"), "{ended:?}");
+    std::fs::create_dir_all(world.project("sub")).unwrap();
+    let below = world.run(&["init", "--quick", "-C", "sub"]);
+    assert!(below.code == 0 && below.stdout.contains("is a project too"), "{below:?}");
 }

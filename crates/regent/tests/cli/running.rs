@@ -19,8 +19,11 @@ pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 }
 
 pub(crate) fn interrupt(child: &Child) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    send(child, rustix::process::Signal::INT);
+}
+
+pub(crate) fn send(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }
 
 /// A program that says on disk that it runs, and then waits.

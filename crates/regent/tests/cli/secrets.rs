@@ -128,7 +128,7 @@ fn with_secret(scope: &[&str]) -> World {
     for policy in [world.home(".config/regent/policy.yml"), world.project(".regent/policy.yml")] {
         std::fs::write(policy, POLICY).unwrap();
     }
-    assert_eq!(world.run(&["trust"]).code, 0);
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
     let added = world.run_with(&[&["vault", "add", "api/token"], scope].concat(), &[], VALUE.as_bytes());
     assert_eq!(added.code, 0, "{added:?}");
     said_nothing("vault add", &added);

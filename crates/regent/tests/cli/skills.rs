@@ -65,7 +65,8 @@ fn a_signed_skill_from_its_author_to_a_confined_call() {
 fn tampering_after_installation_is_refused_and_named() {
     let world = World::ready();
     let folder = greeter(&world, "1.0.0", PROCESS);
-    assert_eq!(world.run(&["skill", "add", &folder, "--grant", "read:docs"]).code, 0);
+    let added = world.run(&["skill", "add", &folder, "--grant", "read:docs", "--grant", "shell"]);
+    assert!(added.code == 0 && added.stderr.contains("doesn't ask for shell"), "{added:?}");
     world.write(".regent/skills/greeter/run.sh", "#!/bin/sh\necho evil\n");
     let verified = world.run(&["--json", "skill", "verify"]);
     assert_eq!((verified.code, verified.error_code().as_str()), (10, "skill.changed"), "{verified:?}");
@@ -98,7 +99,7 @@ fn adv_070_an_update_that_wants_more_is_asked_about() {
     };
     assert_eq!(version(), "1.0.0");
     let (code, shown) = world.answering(&["skill", "update", "greeter"], &["n"]);
-    assert_eq!(code, 11, "{shown}");
+    assert_eq!(code, 10, "{shown}");
     assert!(shown.contains("network:*") && shown.contains("`SKILL.md` has changed"), "{shown}");
     assert_eq!(world.run(&["skill", "update", "greeter", "--grant", "network:*"]).code, 0);
     assert_eq!(version(), "2.0.0");

@@ -43,7 +43,7 @@ pub(crate) fn finish(answer: &str) -> Value {
     says("task.finish", json!({"answer": answer}))
 }
 
-fn slow(mut turn: Value, ms: u64) -> Value {
+pub(crate) fn slow(mut turn: Value, ms: u64) -> Value {
     turn["delay_ms"] = json!(ms);
     turn
 }
@@ -57,7 +57,7 @@ fn ask_about(world: &World, path: &str) {
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, format!("{}{rule}", text.trim_end())).unwrap();
     }
-    let trusted = world.run(&["trust"]);
+    let trusted = world.run(&["trust", "--yes"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");
 }
 
@@ -129,6 +129,7 @@ fn mistakes_are_told_before_anything_is_done() {
         (&["--json", "task", "run", " "][..], "task.goal", 2),
         (&["--json", "task", "run", "x", "--tools", "no.such"], "task.no_tool", 5),
         (&["--json", "task", "run", "x", "--budget", "lots"], "budget.value", 2),
+        (&["--json", "task", "run", "x", "--model", "nosuch"], "model.unknown", 5),
         (&["--json", "task", "show", "t-nobody"], "task.unknown", 5),
         (&["--json", "task", "resume", "t-nobody"], "task.unknown", 5),
         (&["--json", "task", "replay", "t-nobody"], "task.unknown", 5),
@@ -239,7 +240,7 @@ fn adv_096_a_killed_process_is_resumed_and_nothing_is_done_twice() {
     });
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(tasks(&world)[0]["word"], "running", "as far as the ledger knows");
+    assert_eq!(tasks(&world)[0]["word"], "interrupted", "its process is gone");
     play(&world, &[("play", json!([mark("one"), mark("two"), finish("both")]))]);
     let resumed = world.run(&["--json", "task", "resume"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
@@ -361,6 +362,8 @@ fn the_workspace_is_put_back_and_that_can_be_undone() {
     assert_eq!(read("a.txt"), "new\n");
     let unknown = world.run(&["--json", "task", "rollback", &task, "--to", "0", "--yes"]);
     assert_eq!((unknown.code, unknown.error_code().as_str()), (5, "task.snapshot"), "{unknown:?}");
+    let unknown = world.run(&["--json", "task", "rollback", &task, "--to", "99", "--yes"]);
+    assert_eq!((unknown.code, unknown.error_code().as_str()), (2, "task.step"), "{unknown:?}");
 }
 
 #[test]
@@ -377,6 +380,10 @@ fn a_task_out_of_budget_stops_and_goes_on_when_there_is_more() {
     let task = first_id(&world);
     let again = world.run(&["--json", "task", "resume", &task]);
     assert_eq!(again.code, 12, "{again:?}");
+    // What is missing is named with how much is needed, and the help is in the same unit.
+    let error = last(&again)["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("may need 1 call, 0 calls left"), "{error}");
+    assert!(error["help"].as_str().unwrap().contains("--budget calls=6`"), "{error}");
     let resumed = world.run(&["task", "resume", &task, "--budget", "calls=50"]);
     assert_eq!((resumed.code, resumed.stdout.as_str()), (0, "both\n"), "{resumed:?}");
     assert_eq!(marks(&world), "one\ntwo\n");

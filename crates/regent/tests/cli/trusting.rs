@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::world::World;
+use crate::world::{INTERRUPT, World};
 
 const SKILL: &str = "---\nname: build-helper\ndescription: Builds.\nversion: 1.0.0\nruntime: process\nentrypoint: run.sh\n\
     permissions:\n  filesystem:\n    write: [.]\n  shell: {default: allow}\n---\nHow.\n";
@@ -57,6 +57,27 @@ fn c4_init_does_not_trust_a_downloaded_skill_lock() {
     let trusted = world.run(&["--json", "trust"]);
     assert_eq!((trusted.code, trusted.error_code().as_str()), (2, "terminal.needed"), "{trusted:?}");
     assert!(trusted.stdout.contains("--yes") && trusted.stdout.contains("shell"), "{trusted:?}");
+}
+
+#[test]
+fn trust_without_a_terminal_needs_yes_and_enter_is_a_no() {
+    let world = World::ready();
+    let policy = std::fs::read_to_string(world.project(".regent/policy.yml")).unwrap();
+    world.write(".regent/policy.yml", format!("{policy}# changed\n"));
+    let list = ["--json", "tool", "call", "fs.list", r#"{"path": "."}"#];
+    for stdin in ["", "\n", "y\n", "n\n"] {
+        let ended = world.run_with(&["--json", "trust"], &[], stdin.as_bytes());
+        assert_eq!((ended.code, ended.error_code().as_str()), (2, "terminal.needed"), "{stdin:?}: {ended:?}");
+        assert!(ended.stdout.contains("--yes") && ended.stdout.contains("policy.yml"), "{ended:?}");
+        assert_eq!(world.run(&list).error_code(), "folder.untrusted", "{stdin:?}");
+    }
+    let (code, shown) = world.answering(&["trust"], &[""]);
+    assert_eq!(code, 10, "{shown}");
+    let (code, shown) = world.answering(&["trust"], &[INTERRUPT]);
+    assert!(code == 130 && shown.contains("nothing was done"), "{code}: {shown}");
+    assert_eq!(world.run(&list).error_code(), "folder.untrusted");
+    assert_eq!(world.run(&["trust", "--yes"]).code, 0);
+    assert_eq!(world.run(&list).code, 0);
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! From the first run of a task to its end: states, retries, locks.
 
 use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use regent_kernel::{Budget, Memory, Op, Region, Reply, Status, TaskId};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use tokio::sync::{Mutex, watch};
 
 use super::{Inner, TaskEnd, TaskError};
@@ -18,6 +21,25 @@ use crate::task::{RECORD_STEP, Said, TaskRecord, TaskState, TaskView};
 
 /// The key of what a task writes about itself; each replaces the one before, the ledger keeps them all.
 const KEY: &str = "task";
+const LOCK_TRIES_MAX: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether some process runs a task, as its lock in this folder tells. The ledger can't: whoever is killed doesn't say so.
+pub fn is_running(locks: &Path, task: &TaskId) -> io::Result<bool> {
+    let file = match File::open(lock_path(locks, task)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn lock_path(locks: &Path, task: &TaskId) -> PathBuf {
+    locks.join(format!("{task}.lock"))
+}
 
 /// Where a task stands when it is taken.
 #[derive(Debug, Clone, Copy)]
@@ -119,12 +141,20 @@ impl Inner {
             .create(true)
             .truncate(false)
             .write(true)
-            .open(folder.join(format!("{task}.lock")))
+            .open(lock_path(folder, task))
             .map_err(TaskError::Lock)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(TaskError::Busy(task.clone())),
-            Err(errno) => Err(TaskError::Lock(errno.into())),
+        let mut tries = 0;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(file)),
+                // Whoever looks whether the task runs holds it for a moment.
+                Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES_MAX => {
+                    tries += 1;
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(Errno::WOULDBLOCK) => return Err(TaskError::Busy(task.clone())),
+                Err(errno) => return Err(TaskError::Lock(errno.into())),
+            }
         }
     }
 

@@ -396,6 +396,8 @@ async fn two_processes_do_not_run_one_task() {
     let other = Runtime::new(test.kernel.kernel(), test.kernel.task_owner(), options());
     assert!(matches!(other.resume(&handle.task).await, Err(TaskError::Busy(_))));
     assert!(matches!(runtime.resume(&handle.task).await, Err(TaskError::Busy(_))));
+    assert!(crate::is_running(&locks, &handle.task).unwrap());
+    assert!(!crate::is_running(&locks, &TaskId::new("t-other").unwrap()).unwrap());
 }
 
 #[tokio::test]

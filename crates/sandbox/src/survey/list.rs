@@ -40,7 +40,10 @@ impl Listed {
 /// Lists a folder.
 pub(crate) fn list(root: &OwnedFd, path: &Path) -> Result<Listed, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    #[expect(clippy::disallowed_methods, reason = "compared with times of the file system, and never recorded")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "compared with times of the file system, and never recorded"
+    )]
     let listed_at = SystemTime::now();
     let folder = rustix::fs::openat2(root, name_or_dot(path), flags, Mode::empty(), BENEATH)?;
     // By name, which also needs the right to look names up: without it the names alone could be read.

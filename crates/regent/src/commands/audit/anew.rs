@@ -33,7 +33,7 @@ pub(crate) struct Decided {
 }
 
 /// Puts a backup in the place of the ledger, or accepts the one in place, and goes on from there.
-pub(super) fn restore(context: &Context, from: Option<&Path>, decided: &Decided) -> CommandResult {
+pub(super) async fn restore(context: &Context, from: Option<&Path>, decided: &Decided) -> CommandResult {
     let project = trusted(context)?;
     let from = from.map(|from| context.cwd.join(from));
     let key = compose::ledger_key(&context.paths)?;
@@ -41,14 +41,14 @@ pub(super) fn restore(context: &Context, from: Option<&Path>, decided: &Decided)
         Some(from) => format!("`{}` takes the place of the ledger", from.display()),
         None => "the ledger in place is accepted as it is".to_owned(),
     };
-    agree(context, &project, decided, &what)?;
+    agree(context, &project, decided, &what).await?;
     replace(context, &project, key, &decided.because, |root, key, options, reason| {
         Ledger::restore(root, from.as_deref(), key, options, reason)
     })
 }
 
 /// Starts a new ledger where there was one.
-pub(super) fn begin_anew(context: &Context, new_key: bool, decided: &Decided) -> CommandResult {
+pub(super) async fn begin_anew(context: &Context, new_key: bool, decided: &Decided) -> CommandResult {
     let project = trusted(context)?;
     let key = match compose::ledger::existing_key(&context.paths)? {
         Some(key) => key,
@@ -58,13 +58,14 @@ pub(super) fn begin_anew(context: &Context, new_key: bool, decided: &Decided) ->
                 &project,
                 decided,
                 "a new key and a new ledger begin; all your other ledgers are then signed by another key",
-            )?;
+            )
+            .await?;
             let key = compose::ledger::new_key(&context.paths)?;
             return anew(context, &project, key, &decided.because);
         }
         None => compose::ledger_key(&context.paths)?,
     };
-    agree(context, &project, decided, "a new ledger begins")?;
+    agree(context, &project, decided, "a new ledger begins").await?;
     anew(context, &project, key, &decided.because)
 }
 
@@ -85,7 +86,7 @@ fn witnessed(context: &Context, project: &Project) -> Result<Option<Witnessed>, 
 }
 
 /// Asks, with what is known and would be left behind.
-fn agree(context: &Context, project: &Project, decided: &Decided, what: &str) -> Result<(), Failure> {
+async fn agree(context: &Context, project: &Project, decided: &Decided, what: &str) -> Result<(), Failure> {
     if decided.yes {
         return Ok(());
     }
@@ -96,16 +97,13 @@ fn agree(context: &Context, project: &Project, decided: &Decided, what: &str) ->
         Ok(None) => "there is no witness of an earlier ledger".to_owned(),
         Err(path) => format!("the witness `{}` can't be read", path.display()),
     };
-    if !context.screen.can_ask {
-        return Err(Failure::new(
-            codes::TERMINAL_NEEDED,
-            format!("{what}: {known}; this has to be agreed to"),
-        )
-        .help("run it with --yes"));
-    }
+    let unasked = || {
+        let message = format!("{what}: {known}; you have to agree, and there is no terminal to ask on");
+        Failure::new(codes::TERMINAL_NEEDED, message).help("run it with --yes")
+    };
     let question =
         format!("{what}.\n  {known}.\n  What lies in place is moved aside, not removed.\nGo on? [y/N] ");
-    if prompt::agrees(&context.screen, &question)? {
+    if prompt::confirm(&context.screen, &question, unasked).await? {
         return Ok(());
     }
     Err(Failure::new(codes::APPROVAL_REFUSED, "nothing was changed"))

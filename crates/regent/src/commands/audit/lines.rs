@@ -1,6 +1,6 @@
 //! Entries as people read them. Whatever came from outside is made inert.
 
-use regent_ledger::{Entry, Kind};
+use regent_ledger::{Entry, Gone, Kind};
 use serde_json::Value;
 
 use crate::output::Screen;
@@ -125,6 +125,13 @@ pub(super) fn payload(screen: &Screen, name: &str, bytes: &[u8], width: usize) -
         out.push_str(&format!("      … {} more lines; --json has them\n", lines - PAYLOAD_LINES_MAX));
     }
     out
+}
+
+/// What is said of a payload that is not there.
+pub(super) fn gone(screen: &Screen, name: &str, gone: &Gone) -> String {
+    let how = if gone.erased { "erased" } else { "removed by gc" };
+    let (at, reason) = (utc(gone.at_ms), term::inline(&gone.reason));
+    format!("    {}: {how} on {at}, because: {reason}\n", screen.strong(name))
 }
 
 fn text(body: &Value, pointer: &str) -> String {

@@ -101,20 +101,31 @@ fn sound_under_another_key(folder: &Path) -> Option<Report> {
 
 fn text(context: &Context, report: &Report) -> String {
     let mut out = format!(
-        "{} {} entries in {} lanes hold; {} payloads match, {} erased\n  signed by {}\n",
+        "{} {} in {} hold; {} match, {} erased\n  signed by {}\n",
         context.screen.good("ok"),
-        report.entries,
-        report.lanes.len(),
-        report.payloads,
+        term::count(report.entries, "entry"),
+        term::count(report.lanes.len() as u64, "lane"),
+        term::count(report.payloads, "payload"),
         report.erased,
         term::inline(&report.key)
     );
+    if report.erase_pending > 0 {
+        out.push_str(&format!(
+            "  {}: their digests were erased, but the erasure was cut short or the same bytes were recorded again\n",
+            context.screen.warn(&format!("{} still to be erased", term::count(report.erase_pending, "payload")))
+        ));
+        for digest in &report.pending {
+            out.push_str(&format!("    `regent audit erase {digest} --because REASON` erases it\n"));
+        }
+    }
     for lane in &report.lanes {
         let live = if lane.live { ", being written" } else { "" };
         let settled = if lane.settled { ", its end settled after a crash" } else { "" };
         out.push_str(&format!(
-            "  lane {}: {} entries, root {}{live}{settled}\n",
-            lane.lane, lane.entries, lane.root
+            "  lane {}: {}, root {}{live}{settled}\n",
+            lane.lane,
+            term::count(lane.entries, "entry"),
+            lane.root
         ));
         if lane.clock_steps_back > 0 {
             out.push_str(&format!(

@@ -14,6 +14,7 @@ use crate::compose;
 use crate::context::Context;
 use crate::controls::Controls;
 use crate::paths::{self, Project};
+use crate::term;
 use crate::trust::{Standing, Trust};
 
 const DISK_BYTES_LOW: u64 = 256 << 20;
@@ -274,9 +275,10 @@ fn project(context: &Context) -> Vec<Check> {
         },
     );
     checks.push(match Controls::read(&project).and_then(|controls| compose::project_policies(&controls)) {
-        Ok(Some(policy)) => {
-            Check::good("policy.project", format!("{} files narrow your policy", policy.outline().len()))
-        }
+        Ok(Some(policy)) => Check::good(
+            "policy.project",
+            format!("{} narrowing your policy", term::count(policy.outline().len() as u64, "file")),
+        ),
         Ok(None) => Check::good("policy.project", "the project has no policy of its own; yours holds"),
         Err(failure) => {
             Check::bad("policy.project", failure.message, "`regent policy check` shows the mistakes")
@@ -326,9 +328,9 @@ fn vault(context: &Context) -> Check {
     let said = match found {
         Ok((false, _)) => Ok("there is no vault yet; `regent vault add` makes one".to_owned()),
         Ok((true, true)) => Ok(format!("{shown} has a passphrase")),
-        Ok((true, false)) => {
-            vault.list().map(|all| format!("{shown} opens with its key and has {} secrets", all.len()))
-        }
+        Ok((true, false)) => vault.list().map(|all| {
+            format!("{shown} opens with its key and has {}", term::count(all.len() as u64, "secret"))
+        }),
         Err(error) => Err(error),
     };
     match said {

@@ -78,7 +78,15 @@ async fn install(
             Failure::new(codes::SKILL_RENAMED, message).help("remove the old one and add the new one")
         );
     }
-    let granted = agree(context, &plan, grant, accept_findings)?;
+    let granted = agree(context, &plan, grant, accept_findings).await?;
+    let unwanted: Vec<String> = plan.unwanted(grant).iter().map(ToString::to_string).collect();
+    if !unwanted.is_empty() {
+        context.screen.say(&format!(
+            "regent: {} doesn't ask for {}, so it isn't granted\n",
+            term::inline(&plan.skill.name),
+            term::inline(&unwanted.join(", "))
+        ));
+    }
     let args = json!({
         "path": fetched.path(), "grant": granted,
         "looked_at": {"digest": plan.digest, "source": fetched.source(&source), "accept_findings": accept_findings},
@@ -91,7 +99,7 @@ async fn install(
 }
 
 /// What a person has to agree to: findings that block, then what it wants and doesn't have. Off a terminal the flags answer.
-fn agree(
+async fn agree(
     context: &Context,
     plan: &Plan,
     grant: &Permissions,
@@ -108,20 +116,17 @@ fn agree(
     }
     match plan.granted(grant) {
         Ok(granted) => Ok(granted),
-        Err(error) if !context.screen.can_ask => Err(Failure::from(error).data(data)),
         Err(error) => {
-            if plan.installed.is_none() {
+            if plan.installed.is_none() && context.screen.can_ask {
                 context.screen.say(&shown::plan(&context.screen, plan));
             }
             let wanted: Vec<String> = plan.new_permissions.iter().map(ToString::to_string).collect();
             let name = &plan.skill.name;
-            if prompt::agrees(
-                &context.screen,
-                &format!("\n  Grant {name} {}? [y/N] ", term::inline(&wanted.join(", "))),
-            )? {
-                Ok(plan.skill.permissions.clone())
-            } else {
-                Err(Failure::from(error).data(data))
+            let question = format!("\n  Grant {name} {}? [y/N] ", term::inline(&wanted.join(", ")));
+            // The skill's own refusal names the flags that grant.
+            match prompt::confirm(&context.screen, &question, || Failure::from(error).data(data)).await? {
+                true => Ok(plan.skill.permissions.clone()),
+                false => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was installed")),
             }
         }
     }

@@ -55,9 +55,12 @@ pub(super) fn plan(screen: &Screen, plan: &Plan) -> String {
     );
     if let Some(installed) = &plan.installed {
         text.push_str(&format!(
-            "  installed is {}; {} files differ\n",
+            "  installed is {}; {} from what was installed\n",
             term::inline(installed),
-            plan.changes.len()
+            match plan.changes.len() {
+                1 => "1 file differs".to_owned(),
+                files => format!("{files} files differ"),
+            }
         ));
         for change in plan.changes.iter().take(20) {
             text.push_str(&format!("    {}\n", term::inline(&change.to_string())));

@@ -103,7 +103,12 @@ fn brief_line(screen: &Screen, brief: Option<&Brief>) -> String {
 }
 
 pub(super) async fn rollback(context: &Context, id: &str, to: Option<&str>, yes: bool) -> CommandResult {
-    let task = Past::open(context)?.find(id)?;
+    let past = Past::open(context)?;
+    let task = past.find(id)?;
+    let view = past.task(&task)?;
+    if let Some(to) = to.filter(|to| !view.snapshots.iter().any(|(id, _)| id == to)) {
+        past.demand_step(&view, to)?;
+    }
     let running = Running::boot(context).await?;
     let result = match tasks::runtime(context, &running, None) {
         Ok(runtime) => put_back(context, &runtime, &task, to, yes).await,
@@ -135,17 +140,17 @@ async fn put_back(
     if ahead.is_nothing() {
         let text = format!(
             "{}nothing to do: the workspace is as it was after step {}\n",
-            changes(&context.screen, &ahead),
+            changes(&context.screen, &ahead, AHEAD),
             term::inline(&after)
         );
         return Ok(Done::new(data(&ahead), text));
     }
     if !yes {
-        agree(context, &changes(&context.screen, &ahead))?;
+        agree(context, &changes(&context.screen, &ahead, AHEAD)).await?;
     }
     let restored = runtime.rollback(task, &id).await?;
     let undo = format!("`regent task rollback {task} --to {}` undoes this", restored.before);
-    let shown = changes(&context.screen, &restored);
+    let shown = changes(&context.screen, &restored, DONE);
     if !restored.failed.is_empty() {
         context.screen.say(&shown);
         let message = format!("{} of the files could not be put back; the others are", restored.failed.len());
@@ -160,7 +165,11 @@ async fn put_back(
     Ok(Done::new(data(&restored), text))
 }
 
-fn changes(screen: &Screen, restored: &Restored) -> String {
+/// What is said of files that are written and removed, before and after.
+const AHEAD: [&str; 2] = ["to write ", "to remove"];
+const DONE: [&str; 2] = ["put back ", "removed  "];
+
+fn changes(screen: &Screen, restored: &Restored, [written, removed]: [&str; 2]) -> String {
     let mut text = String::new();
     let plain = |paths: &[String]| paths.iter().map(|path| (path.clone(), String::new())).collect::<Vec<_>>();
     let skipped = |all: &[Skipped]| {
@@ -168,12 +177,12 @@ fn changes(screen: &Screen, restored: &Restored) -> String {
     };
     let failed = restored.failed.iter().map(|missed| (missed.path.clone(), format!(" ({})", missed.why)));
     let marked = [
-        ("put back", plain(&restored.written)),
-        ("removed ", plain(&restored.removed)),
-        ("stays   ", plain(&restored.left)),
-        ("left out", skipped(&restored.left_out)),
-        ("not kept", skipped(&restored.not_kept)),
-        ("FAILED  ", failed.collect()),
+        (written, plain(&restored.written)),
+        (removed, plain(&restored.removed)),
+        ("stays    ", plain(&restored.left)),
+        ("left out ", skipped(&restored.left_out)),
+        ("not kept ", skipped(&restored.not_kept)),
+        ("FAILED   ", failed.collect()),
     ];
     for (word, lines) in marked {
         for (path, why) in lines.iter().take(PATHS_SHOWN_MAX) {
@@ -189,15 +198,13 @@ fn changes(screen: &Screen, restored: &Restored) -> String {
 }
 
 /// Shows what would change, and asks. Only a plain yes is a yes.
-fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
-    if !context.screen.can_ask {
-        return Err(Failure::new(
-            codes::TERMINAL_NEEDED,
-            "this changes files, and there is no terminal to ask on",
-        )
-        .help("--yes does it without asking"));
-    }
-    if prompt::agrees(&context.screen, &format!("{changes}Put the workspace back? [y/N] "))? {
+async fn agree(context: &Context, changes: &str) -> Result<(), Failure> {
+    let unasked = || {
+        Failure::new(codes::TERMINAL_NEEDED, "this changes files, and there is no terminal to ask on")
+            .help("--yes does it without asking")
+    };
+    let question = format!("{changes}Put the workspace back? [y/N] ");
+    if prompt::confirm(&context.screen, &question, unasked).await? {
         return Ok(());
     }
     Err(Failure::new(codes::APPROVAL_REFUSED, "you said no; nothing was changed"))

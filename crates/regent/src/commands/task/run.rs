@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use regent_kernel::{Budget, Host, TaskId};
+use regent_kernel::{Budget, Host, Reason, TaskId};
 use regent_runtime::door::Asker;
 use regent_runtime::event::Event;
 use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::RunArgs;
 use super::live::Live;
 use crate::asking::Terminal;
-use crate::calls::interrupt;
+use crate::calls::{Interrupt, Interrupts};
 use crate::codes::{self, Code};
 use crate::compose::{Running, tasks};
 use crate::context::Context;
@@ -79,6 +79,7 @@ pub(crate) async fn watched(
     mut spec: TaskSpec,
 ) -> Result<Ended, Failure> {
     needs_a_model(context, running)?;
+    is_a_model(running, &spec.model)?;
     spec.skills = skills(running);
     let stage = Arc::new(Stage::new(context.screen));
     if spec.tools.is_none() {
@@ -90,8 +91,9 @@ pub(crate) async fn watched(
         }
     }
     let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
+    let budget = spec.budget;
     let handle = runtime.run(spec).await?;
-    one_of(watch(context, &running.host, &stage, vec![handle]).await)
+    one_of(watch(context, &running.host, &stage, vec![handle]).await, budget)
 }
 
 pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
@@ -114,27 +116,19 @@ async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budge
         return told_all(context, ended);
     };
     needs_a_model(context, running)?;
+    let limits = money::merged(runtime.task(&task)?.record.spec.budget, budget);
     if budget != Budget::default() {
-        let before = runtime.task(&task)?.record.spec.budget;
-        runtime.set_budget(&task, money::merged(before, budget)).await?;
+        runtime.set_budget(&task, limits).await?;
     }
     let handle = runtime.resume(&task).await?;
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
-    one_of(ended)?.told()
+    one_of(ended, limits)?.told()
 }
 
 pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
     let past = Past::open(context)?;
     let task = past.find(id)?;
-    let steps = past.steps(&past.task(&task)?)?;
-    let is_there =
-        |step: &String| step == at || step.strip_prefix(at).is_some_and(|rest| rest.starts_with('/'));
-    if !steps.keys().any(is_there) {
-        let message = format!("task `{task}` has no step `{}`", term::short(at, 80));
-        return Err(
-            Failure::new(codes::TASK_STEP, message).help(format!("`regent task show {task}` lists them"))
-        );
-    }
+    past.demand_step(&past.task(&task)?, at)?;
     let running = Running::boot(context).await?;
     let result = part(context, &running, &task, at, model).await;
     running.close(context, result).await
@@ -148,11 +142,13 @@ async fn part(
     model: Option<String>,
 ) -> CommandResult {
     needs_a_model(context, running)?;
+    model.as_deref().map_or(Ok(()), |model| is_a_model(running, model))?;
     let stage = Arc::new(Stage::new(context.screen));
     let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
     let handle = runtime.fork(task, at, model).await?;
+    let budget = runtime.task(&handle.task)?.record.spec.budget;
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
-    one_of(ended)?.told()
+    one_of(ended, budget)?.told()
 }
 
 /// Without a model there is nobody to do the work.
@@ -163,6 +159,16 @@ fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
     let settings = context.paths.settings();
     Err(Failure::new(codes::MODEL_NONE, "no model is set up, so nobody can do the task")
         .help(format!("`regent model pull` downloads one; or set one up in `{}`", settings.display())))
+}
+
+/// A name that is mistyped is refused before there is a task of it.
+fn is_a_model(running: &Running, model: &str) -> Result<(), Failure> {
+    let unknown = |reason: Reason| {
+        let exit = codes::exit_of(&reason.code);
+        let failure = Failure::named(reason.code.into_owned(), exit, reason.message);
+        Failure { help: reason.help, ..failure }
+    };
+    running.hub.check_name(model).map_err(unknown)
 }
 
 /// A line for each skill that is installed and whole.
@@ -203,6 +209,7 @@ async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<
     }
     drop(tell);
     let mut watched = Watched { ended: Vec::new(), interrupted: false };
+    let mut interrupts = Interrupts::listen();
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
     loop {
         tokio::select! {
@@ -213,15 +220,15 @@ async fn watch(context: &Context, host: &Host, stage: &Arc<Stage>, handles: Vec<
                 None => break,
             },
             _ = tick.tick() => live.tick(),
-            () = interrupt() => {
-                if watched.interrupted {
-                    // What runs is stopped, and the ledger says so; resuming finds out from there.
-                    let _closing = host.shutdown().await;
-                } else {
+            interrupt = interrupts.next() => match (watched.interrupted, interrupt) {
+                (false, Interrupt::Asked | Interrupt::HungUp) => {
                     watched.interrupted = true;
                     live.stopping();
                     reins.iter().for_each(Reins::pause);
                 }
+                // What runs is stopped, and the ledger says so; resuming finds out from there.
+                (true, Interrupt::Asked) => drop(host.shutdown().await),
+                (true, Interrupt::HungUp) => {}
             }
         }
     }
@@ -247,13 +254,15 @@ async fn forward(number: usize, mut handle: TaskHandle, tell: mpsc::UnboundedSen
 #[derive(Debug)]
 pub(crate) struct Ended {
     end: TaskEnd,
+    /// What it may use in all.
+    budget: Budget,
     interrupted: bool,
 }
 
-fn one_of(watched: Watched) -> Result<Ended, Failure> {
+fn one_of(watched: Watched, budget: Budget) -> Result<Ended, Failure> {
     let Watched { mut ended, interrupted } = watched;
     let none = || Failure::new(codes::INTERNAL, "the task ended without saying how");
-    ended.pop().map(|end| Ended { end, interrupted }).ok_or_else(none)
+    ended.pop().map(|end| Ended { end, budget, interrupted }).ok_or_else(none)
 }
 
 impl Ended {
@@ -266,7 +275,9 @@ impl Ended {
     pub(crate) fn answer(&self) -> Result<&str, Failure> {
         match short_of(&self.end, self.interrupted) {
             None => Ok(self.end.answer.as_ref().map_or("", |answer| &answer.text)),
-            Some((code, message)) => Err(Failure::new(code, message).help(help(&self.end, code))),
+            Some((code, message)) => {
+                Err(Failure::new(code, message).help(help(&self.end, self.budget, code)))
+            }
         }
     }
 
@@ -328,7 +339,7 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
     Some((code, format!("task `{}`: {stop}", end.task)))
 }
 
-fn help(end: &TaskEnd, code: Code) -> String {
+fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
     let task = &end.task;
     match end.why.as_deref() {
         Some(Stop::Waiting { ticket, .. }) => format!(
@@ -340,7 +351,17 @@ fn help(end: &TaskEnd, code: Code) -> String {
         Some(Stop::Refused(_)) => format!(
             "change what the provider names, try it with `regent model test`, then `regent task resume {task}`"
         ),
-        Some(Stop::Used(_)) => format!("give it more, e.g. `regent task resume {task} --budget 1usd`"),
+        // A task without limits of its own is stopped by a wider one, or by a rate.
+        Some(Stop::Used(reason)) if budget == Budget::default() => {
+            let raise = reason.help.as_deref().map(|help| format!("{help}; then ")).unwrap_or_default();
+            format!("{raise}`regent task resume {task}` goes on")
+        }
+        Some(Stop::Used(_)) => {
+            let more = money::words(&money::doubled(budget));
+            format!(
+                "give it more, e.g. `regent task resume {task} --budget {more}`: limits count from its first run"
+            )
+        }
         _other if code == codes::TASK_PAUSED => {
             format!("`regent task resume {task}` goes on, `regent task cancel {task}` gives it up")
         }

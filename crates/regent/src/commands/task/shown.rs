@@ -6,33 +6,46 @@ use regent_runtime::{TaskState, TaskView};
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Screen};
 use crate::past::Past;
 use crate::{money, term};
 
-pub(super) fn list(context: &Context, views: &[TaskView]) -> Done {
-    let screen = &context.screen;
+/// What is said of a task whose process is gone.
+const INTERRUPTED: &str = "interrupted";
+
+pub(super) fn list(context: &Context, count: u32) -> CommandResult {
+    let (screen, past) = (&context.screen, Past::open(context)?);
     let mut text = String::new();
+    let mut rows = Vec::new();
+    let views = past.newest(count)?;
     if views.is_empty() {
         text.push_str("no tasks yet; `regent task run \"GOAL\"` starts one\n");
     } else {
         let head =
-            format!("{:<14} {:<10} {:>5} {:>10} {:>14}  GOAL\n", "ID", "STATE", "STEPS", "TOKENS", "COST");
+            format!("{:<14} {:<11} {:>5} {:>10} {:>14}  GOAL\n", "ID", "STATE", "STEPS", "TOKENS", "COST");
         text.push_str(&screen.strong(&head));
     }
-    let room = screen.width.saturating_sub(60).max(20);
-    for view in views {
+    let room = screen.width.saturating_sub(61).max(20);
+    let mut any_interrupted = false;
+    for view in &views {
+        let word = stands(&past, view)?;
+        any_interrupted |= word == INTERRUPTED;
         text.push_str(&format!(
             "{:<14} {} {:>5} {:>10} {:>14}  {}\n",
             view.record.task.as_str(),
-            painted(screen, view, 10),
+            painted(screen, word, 11),
             view.steps,
             money::grouped(view.spent.tokens),
             money::usd(view.spent.money_microusd),
             term::short(&view.record.spec.goal, room)
         ));
+        rows.push(brief(view, word));
     }
-    Done::new(json!({"tasks": views.iter().map(brief).collect::<Vec<_>>()}), text)
+    if any_interrupted {
+        text.push_str("interrupted: the process ended; `regent task resume ID` goes on\n");
+    }
+    Ok(Done::new(json!({"tasks": rows}), text))
 }
 
 pub(super) fn show(context: &Context, id: &str) -> CommandResult {
@@ -41,7 +54,8 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     let steps = past.steps(view)?;
     let steps: Vec<&Recorded> = in_order(steps.values());
     let spec = &view.record.spec;
-    let mut text = format!("{}  {}\n", screen.strong(view.record.task.as_str()), painted(screen, view, 0));
+    let (task, word) = (&view.record.task, stands(&past, view)?);
+    let mut text = format!("{}  {}\n", screen.strong(task.as_str()), painted(screen, word, 0));
     let mut row = |name: &str, value: &str| {
         if !value.is_empty() {
             text.push_str(&format!("  {}  {value}\n", screen.faint(&format!("{name:<9}"))));
@@ -52,7 +66,12 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     row("agent", &term::inline(&spec.agent));
     let tools: Vec<&str> = view.record.tools.keys().map(String::as_str).collect();
     row("tools", &term::inline(&tools.join(", ")));
-    row("why", &view.why.as_deref().map(|why| term::inline(why).into_owned()).unwrap_or_default());
+    let why = match (word, view.why.as_deref()) {
+        (INTERRUPTED, _) => format!("its process ended; `regent task resume {task}` goes on"),
+        (_, Some(why)) => term::inline(why).into_owned(),
+        (_, None) => String::new(),
+    };
+    row("why", &why);
     row("used", &money::spent(&view.spent));
     let budget = money::percent_used(&spec.budget, &money::counted(&view.used)).map(|percent| {
         let near = money::Nearness::of(percent).painted(screen);
@@ -72,8 +91,7 @@ pub(super) fn show(context: &Context, id: &str) -> CommandResult {
     if let Some(answer) = &view.answer {
         text.push_str(&format!("\n{}\n", term::block(answer)));
     }
-    let data =
-        json!({"task": brief(view), "record": view.record, "snapshots": view.snapshots, "steps": steps});
+    let data = json!({"task": brief(view, word), "record": view.record, "snapshots": view.snapshots, "steps": steps});
     Ok(Done::new(data, text))
 }
 
@@ -117,8 +135,13 @@ fn in_order<'a>(steps: impl Iterator<Item = &'a Recorded>) -> Vec<&'a Recorded> 
     steps
 }
 
+/// How a task stands: what the ledger says, unless the process that was to say more is gone.
+fn stands(past: &Past<'_>, view: &TaskView) -> Result<&'static str, Failure> {
+    Ok(if past.is_interrupted(view)? { INTERRUPTED } else { word(view) })
+}
+
 /// The state as a person means it: a task that is put away has been completed, or cancelled.
-pub(super) fn word(view: &TaskView) -> &'static str {
+fn word(view: &TaskView) -> &'static str {
     match (view.state, &view.answer) {
         (TaskState::Finalized, Some(_)) => TaskState::Completed.word(),
         (TaskState::Finalized, None) => TaskState::Cancelled.word(),
@@ -126,23 +149,22 @@ pub(super) fn word(view: &TaskView) -> &'static str {
     }
 }
 
-fn painted(screen: &Screen, view: &TaskView, width: usize) -> String {
-    let word = word(view);
+fn painted(screen: &Screen, word: &str, width: usize) -> String {
     let padded = format!("{word:<width$}");
     match word {
         "completed" => screen.good(&padded),
         "failed" | "cancelled" => screen.bad(&padded),
-        "pending" | "retrying" => screen.warn(&padded),
+        "pending" | "retrying" | INTERRUPTED => screen.warn(&padded),
         _other => padded,
     }
 }
 
 /// What lists say of a task.
-pub(super) fn brief(view: &TaskView) -> Value {
+fn brief(view: &TaskView, word: &str) -> Value {
     let spec = &view.record.spec;
     let budget = (spec.budget != Budget::default()).then_some(spec.budget);
     json!({
-        "task": view.record.task, "state": view.state, "word": word(view), "why": view.why, "goal": spec.goal, "model": spec.model,
+        "task": view.record.task, "state": view.state, "word": word, "why": view.why, "goal": spec.goal, "model": spec.model,
         "agent": spec.agent, "answer": view.answer, "steps": view.steps, "runs": view.runs.saturating_sub(1), "spent": view.spent,
         "budget": budget, "created_ms": view.created_ms, "changed_ms": view.changed_ms, "ancestors": view.record.ancestors,
     })

@@ -86,7 +86,7 @@ fn told(
         text.push_str(&format!("does      {}\n", term::inline(&manifest.description)));
         text.push_str(&format!("granted   {}\n", term::inline(&or_none(&manifest.capabilities))));
         text.push_str(&format!("uses      {}\n", term::inline(&or_none(&manifest.uses))));
-        text.push_str(&format!("tried on  {} examples\n", manifest.examples.len()));
+        text.push_str(&format!("tried on  {}\n", term::count(manifest.examples.len() as u64, "example")));
         text.push_str(&format!("made by   {}\n", term::inline(&manifest.made_by)));
         text.push_str(&format!("sha256    {}\n\n{}\n", kept.digest, term::block(&kept.source)));
     }
