@@ -25,7 +25,9 @@ cargo xtask torture [--quick] [PART…]   crashes at every point, I/O errors, ki
 cargo xtask sim [--crowd] [--seed N] [--seeds K]   the seeded simulator, with one caller or several
 cargo xtask difference [--pairs N] [--seed N]   the policy's index against a plain evaluator
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
-cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python";
+cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python
+cargo xtask eval adaptive [--why]   attackers who know the defence: what leaks, by class and track
+cargo xtask eval forgiveness   plans with one honest mistake: which tasks are lost";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -45,6 +47,9 @@ fn run(arguments: &[String]) -> Result<()> {
         "tidy" => tidy_up(),
         "bench" => bench::run(rest),
         "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
+        "eval" if rest.first().is_some_and(|what| what == "adaptive" || what == "forgiveness") => {
+            injection::script(rest)
+        }
         "eval" => eval::run(rest),
         "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use crate::made;
+
 const VERBS: &str = include_str!("verbs.txt");
 
 /// A class of effects, by its number in the lexicon.
@@ -10,9 +12,14 @@ type ClassId = usize;
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(VERBS));
 
+/// Classes whose words go with anything: what is changed, made or deleted has to be named too.
+const NEEDS_A_THING: &[&str] = &["change", "delete", "create"];
+
 #[derive(Debug, Default)]
 struct Lexicon {
     classes: Vec<&'static str>,
+    /// A thing, and what else it is called.
+    things: Vec<(&'static str, Vec<&'static str>)>,
     /// A word, or the beginning of one, and what it is about.
     words: Vec<(&'static str, bool, ClassId)>,
 }
@@ -33,7 +40,19 @@ impl Lexicon {
             };
             lexicon.words.extend(words.split_whitespace().map(of));
         }
+        let things = text.lines().filter_map(|line| line.split_once(" = "));
+        lexicon.things = things.map(|(thing, others)| (thing, others.split_whitespace().collect())).collect();
         lexicon
+    }
+
+    /// Whether a word stands for a thing.
+    fn names(&self, thing: &str, word: &str) -> bool {
+        let others = self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
+        let fits = |known: &str| match known.strip_suffix('*') {
+            Some(beginning) => word.starts_with(beginning),
+            None => word == known,
+        };
+        word.starts_with(thing) || others.into_iter().any(|known| fits(known))
     }
 
     fn classes_of<'l>(&'l self, word: &'l str) -> impl Iterator<Item = ClassId> + 'l {
@@ -44,22 +63,39 @@ impl Lexicon {
     }
 }
 
-/// The classes of effects that are asked for.
+/// The classes of effects that are asked for, and all words of the person.
 #[derive(Debug, Default)]
-pub(crate) struct Intent(BTreeSet<ClassId>);
+pub(crate) struct Intent {
+    classes: BTreeSet<ClassId>,
+    words: BTreeSet<String>,
+}
 
 impl Intent {
     /// Takes in what the person says.
     pub(crate) fn hear(&mut self, words: &[String]) {
         for word in words {
-            self.0.extend(LEXICON.classes_of(word));
+            self.classes.extend(LEXICON.classes_of(word));
         }
+        self.words.extend(words.iter().cloned());
     }
 
     /// Whether an effect of this tool is asked for. Of a tool whose name has no word of the lexicon nobody can say: it is not held to this.
     pub(crate) fn includes(&self, tool: &str) -> bool {
         let classes = classes_of_tool(tool);
-        classes.is_empty() || classes.iter().any(|class| self.0.contains(class))
+        classes.is_empty()
+            || (classes.iter().any(|class| self.classes.contains(class)) && self.names_thing(tool, &classes))
+    }
+
+    /// Whether what the tool changes, makes or deletes is named. Of other effects the words alone say enough: who pays, pays something.
+    fn names_thing(&self, tool: &str, classes: &BTreeSet<ClassId>) -> bool {
+        let needs =
+            |class: &ClassId| LEXICON.classes.get(*class).is_some_and(|name| NEEDS_A_THING.contains(name));
+        if !classes.iter().all(needs) {
+            return true;
+        }
+        let things: Vec<String> = made::kinds(tool).collect();
+        let named = |thing: &String| self.words.iter().any(|word| LEXICON.names(thing, word));
+        things.is_empty() || things.iter().any(named)
     }
 }
 
@@ -109,6 +145,10 @@ mod tests {
             ("Please reschedule my dentist to Friday", "update_calendar_event", true),
             ("Wie wird das Wetter?", "createEvent", false),
             ("What does it say?", "frobnicate", true),
+            ("Adjust my rent payment", "update_password", false),
+            ("Change my password", "update_password", true),
+            ("Update my account information", "update_user_info", true),
+            ("Book lunch with Ann on Friday", "create_calendar_event", true),
         ];
         for (request, tool, is) in cases {
             let mut intent = Intent::default();

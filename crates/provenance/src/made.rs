@@ -41,7 +41,7 @@ impl Made {
 }
 
 /// The parts of a name that say which kind of thing it is about, in the singular.
-fn kinds(name: &str) -> impl Iterator<Item = String> {
+pub(crate) fn kinds(name: &str) -> impl Iterator<Item = String> {
     let singular = |part: String| match part.strip_suffix('s') {
         Some(rest) if rest.len() > 2 && !rest.ends_with('s') => rest.to_owned(),
         Some(_) | None => part,

@@ -249,6 +249,11 @@ pub(crate) fn same_text(one: &str, other: &str) -> bool {
     one == other && !one.is_empty() && one.iter().all(|word| is_figure(word))
 }
 
+/// A plain number.
+pub(crate) fn is_number(word: &str) -> bool {
+    number(word).is_some()
+}
+
 /// A number or a date: what has several spellings.
 pub(crate) fn is_figure(word: &str) -> bool {
     number(word).is_some() || date::is_date(word) || date::is_clock(word)

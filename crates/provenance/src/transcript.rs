@@ -298,10 +298,12 @@ impl Transcript {
         Origin::Nowhere
     }
 
-    /// Whether one of these sources has it as a whole. Numbers and dates have many spellings, so their words are compared.
+    /// Whether one of these sources has it as a whole. Numbers and dates have many spellings: where
+    /// theirs isn't used, their words are compared.
     pub(crate) fn is_whole_in(&self, leaf: &said::Leaf, sources: Sources) -> bool {
+        let is_figure = leaf.words.iter().all(|word| text::is_figure(word));
         sources != 0
-            && (leaf.words.iter().all(|word| text::is_figure(word)) || self.texts.have(&leaf.text, sources))
+            && (self.texts.have(&leaf.text, sources) || (is_figure && !self.texts.spell(&leaf.text, sources)))
     }
 
     /// Whether the person has said this, as a whole.

@@ -24,29 +24,71 @@ fn is_path(text: &str) -> bool {
     text.contains(['/', '\\']) && !text.contains("://")
 }
 
-/// Whether a text has a value as a whole.
-pub(crate) fn is_in(value: &str, text: &str) -> bool {
-    let wanted = fold(value);
-    if wanted.is_empty() {
-        return false;
+/// A value that is looked for.
+#[derive(Debug)]
+pub(crate) struct Value<'v> {
+    written: &'v str,
+    folded: String,
+    is_path: bool,
+}
+
+impl<'v> Value<'v> {
+    pub(crate) fn new(written: &'v str) -> Self {
+        Self { written: written.trim(), folded: fold(written), is_path: is_path(written) }
     }
-    // Case tells names from other words, so the text keeps its own.
-    let spaced = spaced(text);
-    let folded = if is_path(value) { spaced.clone() } else { spaced.to_lowercase() };
-    // Lower case can be longer than upper case; then places in one are none in the other.
-    let original = if folded.len() == spaced.len() { &spaced } else { &folded };
-    let mut from = 0;
-    while let Some(at) = folded.get(from..).and_then(|rest| rest.find(&wanted)).map(|at| at + from) {
-        let end = at + wanted.len();
-        let (before, after) =
-            (original.get(..at).unwrap_or_default(), original.get(end..).unwrap_or_default());
-        let itself = original.get(at..end).unwrap_or_default();
-        if begins(before, itself) && ends(after) && !is_part_of_name(before, itself, after) {
-            return true;
+}
+
+/// A text that values are looked for in, prepared once.
+#[derive(Debug)]
+pub(crate) struct Text {
+    /// With one blank for all white space, in its own case: case tells names from other words.
+    spaced: Box<str>,
+    /// The same in lower case, if it differs.
+    lower: Option<Box<str>>,
+}
+
+impl Text {
+    pub(crate) fn new(text: &str) -> Self {
+        let spaced = spaced(text);
+        let lower = spaced.to_lowercase();
+        let lower = (lower != spaced).then(|| lower.into());
+        Self { spaced: spaced.into(), lower }
+    }
+
+    /// Whether it has a value as a whole.
+    pub(crate) fn has(&self, value: &Value<'_>) -> bool {
+        let wanted = value.folded.as_str();
+        if wanted.is_empty() {
+            return false;
         }
-        from = at + folded.get(at..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8);
+        let folded = self.lower.as_deref().filter(|_| !value.is_path).unwrap_or(&self.spaced);
+        // Lower case can be longer than upper case; then places in one are none in the other.
+        let original = if folded.len() == self.spaced.len() { &*self.spaced } else { folded };
+        // Where a word is written as a name somewhere, the same letters without a capital are another word.
+        let is_named = value.written.starts_with(char::is_uppercase) && self.spaced.contains(value.written);
+        folded.match_indices(wanted).any(|(at, _)| {
+            let end = at + wanted.len();
+            let (before, after) =
+                (original.get(..at).unwrap_or_default(), original.get(end..).unwrap_or_default());
+            let itself = original.get(at..end).unwrap_or_default();
+            let is_word = is_named && itself.starts_with(char::is_lowercase);
+            !is_word && begins(before, itself) && ends(after) && !is_part_of_name(before, itself, after)
+        })
     }
-    false
+
+    /// Whether it has a word of these very letters.
+    pub(crate) fn spells(&self, value: &str) -> bool {
+        self.spaced.match_indices(value).any(|(at, found)| {
+            let before = self.spaced.get(..at).and_then(|before| before.chars().next_back());
+            let mut after = self.spaced.get(at + found.len()..).unwrap_or_default().chars();
+            let goes_on = match (after.next(), after.next()) {
+                (Some('.' | ','), Some(digit)) => digit.is_ascii_digit(),
+                (Some(c), _) => c.is_alphanumeric(),
+                (None, _) => false,
+            };
+            !goes_on && !before.is_some_and(|c| c.is_alphanumeric() || c == '.')
+        })
+    }
 }
 
 fn spaced(text: &str) -> String {
@@ -105,10 +147,12 @@ fn is_ideograph(c: char) -> bool {
 /// Whether a name goes on before or after this: of `Ann Smith` neither half is meant.
 fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
     let is_name = |word: &str| word.starts_with(char::is_uppercase);
+    // `1234 Elm Street` is one, too.
+    let is_part = |word: &str| is_name(word) || word.chars().all(|c| c.is_ascii_digit());
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let (first, last) = (words(value).first().cloned(), words(value).last().cloned());
     let goes_on = after.strip_prefix(' ').and_then(|rest| rest.split(' ').next()).is_some_and(is_name)
-        && last.is_some_and(|last| is_name(&last) && last.ends_with(char::is_alphabetic));
+        && last.is_some_and(|last| is_part(&last) && last.ends_with(char::is_alphanumeric));
     let earlier = before.strip_suffix(' ').unwrap_or_default();
     let previous = earlier.rsplit(' ').next().unwrap_or_default();
     // The first word of a sentence is written large whatever it is.
@@ -117,8 +161,8 @@ fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
             .strip_suffix(previous)
             .is_some_and(|rest| rest.trim_end().ends_with(['.', '!', '?', ':', '\n', '"', '\'', ')']));
     let came_before = before.ends_with(' ')
-        && is_name(previous)
-        && previous.ends_with(char::is_alphabetic)
+        && is_part(previous)
+        && previous.ends_with(char::is_alphanumeric)
         && !begins_sentence
         && first.is_some_and(|first| is_name(&first));
     goes_on || came_before
@@ -127,6 +171,10 @@ fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_in(value: &str, text: &str) -> bool {
+        Text::new(text).has(&Value::new(value))
+    }
 
     #[test]
     fn b3_a_value_is_there_as_a_whole_or_not_at_all() {
@@ -158,6 +206,9 @@ mod tests {
             ("Build/tmp", "remove build/tmp"),
             ("New", "a flight to New York, NY"),
             ("Connor", "please email Sarah Connor"),
+            ("New", "I have a new place in New York"),
+            ("Elm Street", "the address is 1234 Elm Street"),
+            ("1234", "the address is 1234 Elm Street"),
             ("\u{202e}ann@a.test", "mail ann@a.test"),
             ("ann@a.test\u{fe0f}", "mail ann@a.test"),
             ("a.test", "mail ann@a.test"),

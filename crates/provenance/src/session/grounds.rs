@@ -71,7 +71,8 @@ impl Session {
         self.transcript.is_agreed(&leaf.words)
             || self.transcript.is_made(&leaf.words, tool, name)
             || (!self.ends.is_empty() && is_extreme())
-            || self.is_beside_named(leaf, |text| text.contains(char::is_alphabetic))
+            || (!leaf.words.iter().all(|word| date::is_date(word))
+                && self.is_beside_named(leaf, |text| text.contains(char::is_alphabetic)))
     }
 
     /// Whether it stands in the one trusted record that has something which the request names.

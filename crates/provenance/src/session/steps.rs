@@ -133,7 +133,9 @@ impl Session {
         if seen & sources == 0 || !from.iter().any(in_field) {
             return Point::ask("plan.from", format!("`{name}` is not from {}", list(from)));
         }
-        if !argument.is_sink || self.transcript.is_whole_in(leaf, seen & 1) {
+        // How much is a choice as well as who is.
+        let is_chosen = argument.is_sink || is_number(leaf);
+        if !is_chosen || !held.labels.acts() || self.transcript.is_whole_in(leaf, seen & 1) {
             return Point::fine();
         }
         if !self.transcript.is_whole_in(leaf, seen & sources) {
@@ -141,6 +143,9 @@ impl Session {
         }
         if seen & sources & self.transcript.trusted() != 0 {
             return self.is_the_one_meant(held, argument, from, leaf);
+        }
+        if !argument.is_sink {
+            return Point::fine();
         }
         // What can't be taken back goes to nobody that only a stranger names.
         let alike = match words.as_slice() {
@@ -236,6 +241,16 @@ impl Session {
     /// The planner leaves it open: a sink has to be trusted anyway, and content mustn't smuggle an address, a link or a code.
     fn is_free(&self, argument: &Argument<'_>) -> Point {
         if !argument.is_sink {
+            // What was left open is worked out. A number that is in a result as it is would have been planned to come from there.
+            let is_taken = |leaf: &Leaf| {
+                let sources = self.transcript.seen(&leaf.words).sources;
+                is_number(leaf) && sources != 0 && sources & 1 == 0
+            };
+            if argument.leaves.iter().any(is_taken) {
+                let reason =
+                    format!("`{}` is a number of a result that the plan doesn't name", argument.name);
+                return Point::ask("plan.free_number", reason);
+            }
             return self.smuggles_nothing(argument);
         }
         let origin = self.transcript.origin_of(argument);
@@ -244,6 +259,10 @@ impl Session {
         }
         Point::ask("plan.free_sink", format!("`{}` comes from {origin}", argument.name))
     }
+}
+
+fn is_number(leaf: &Leaf) -> bool {
+    matches!(leaf.words.as_slice(), [word] if text::is_number(word))
 }
 
 /// How many steps have the same choice to make.
