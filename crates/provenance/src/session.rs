@@ -101,6 +101,8 @@ impl Session {
             return Err(SessionError::TooManyTools);
         }
         let plan = trusted.plan.map(Planned::new);
+        // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
+        let is_vouched_for = tools.values().all(|labels| !labels.inferred);
         let mut new = Self {
             ends: Vec::new(),
             intent: Intent::default(),
@@ -111,6 +113,9 @@ impl Session {
             acts: HashSet::new(),
         };
         new.say(request);
+        if !is_vouched_for {
+            new.transcript.taint();
+        }
         Ok(new)
     }
 

@@ -13,12 +13,20 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// Keeps a text of a source.
-    pub(crate) fn keep(&mut self, source: u32, text: &str) {
+    /// Keeps a text of a source. Gives back its number, if there is room for it.
+    pub(crate) fn keep(&mut self, source: u32, text: &str) -> Option<u32> {
         self.bytes = self.bytes.saturating_add(text.len());
-        if self.bytes <= BYTES_MAX && !text.is_empty() {
-            self.kept.push((source, Text::new(text)));
+        if self.bytes > BYTES_MAX || text.is_empty() {
+            return None;
         }
+        self.kept.push((source, Text::new(text)));
+        u32::try_from(self.kept.len()).ok()?.checked_sub(1)
+    }
+
+    /// Whether the text of this number, if it is of one of these sources, has a value as a whole.
+    pub(crate) fn has(&self, number: u32, value: &str, sources: Sources) -> bool {
+        let kept = usize::try_from(number).ok().and_then(|number| self.kept.get(number));
+        kept.is_some_and(|(source, text)| is_of(*source, sources) && text.has(&Value::new(value)))
     }
 
     /// Whether one of these sources has a value as a whole.
@@ -33,7 +41,10 @@ impl Texts {
     }
 
     fn of(&self, sources: Sources) -> impl Iterator<Item = &Text> {
-        let of_these = move |source: u32| sources & 1_u128.checked_shl(source).unwrap_or(0) != 0;
-        self.kept.iter().filter(move |(source, _)| of_these(*source)).map(|(_, text)| text)
+        self.kept.iter().filter(move |(source, _)| is_of(*source, sources)).map(|(_, text)| text)
     }
+}
+
+fn is_of(source: u32, sources: Sources) -> bool {
+    sources & 1_u128.checked_shl(source).unwrap_or(0) != 0
 }

@@ -97,6 +97,8 @@ struct Kept {
     call: u64,
     source: u32,
     field: Box<str>,
+    /// The number of its text, if that is kept.
+    text: Option<u32>,
 }
 
 /// One output, as it is heard.
@@ -208,11 +210,11 @@ impl Transcript {
             return;
         };
         let words = text::words_of(leaf);
-        self.texts.keep(source, &text::text_of(leaf));
+        let text = self.texts.keep(source, &text::text_of(leaf));
         self.note_shapes(source, &words);
         let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
         if self.leaves.len() < LEAVES_MAX {
-            self.leaves.push(Kept { call: heard.call, source, field: path.into() });
+            self.leaves.push(Kept { call: heard.call, source, field: path.into(), text });
         }
         self.add(&words, Mark { source, leaf: number, trusted });
     }
@@ -301,9 +303,18 @@ impl Transcript {
     /// Whether one of these sources has it as a whole. Numbers and dates have many spellings: where
     /// theirs isn't used, their words are compared.
     pub(crate) fn is_whole_in(&self, leaf: &said::Leaf, sources: Sources) -> bool {
+        if sources == 0 {
+            return false;
+        }
+        // The first leaf that has the words has the whole value, most of the time: then nothing else is looked at.
+        let seen = self.seen(&leaf.words);
+        let first = [seen.trusted, seen.untrusted].into_iter().flatten();
+        let mut texts = first.filter_map(|leaf| self.leaves.get(leaf as usize)?.text);
+        if texts.any(|text| self.texts.has(text, &leaf.text, sources)) {
+            return true;
+        }
         let is_figure = leaf.words.iter().all(|word| text::is_figure(word));
-        sources != 0
-            && (self.texts.have(&leaf.text, sources) || (is_figure && !self.texts.spell(&leaf.text, sources)))
+        self.texts.have(&leaf.text, sources) || (is_figure && !self.texts.spell(&leaf.text, sources))
     }
 
     /// Whether the person has said this, as a whole.

@@ -33,7 +33,7 @@ const APPROVED_MS: u64 = 60_000;
 /// A host's question to us.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-enum Message {
+pub(crate) enum Message {
     Begin {
         session: String,
         #[serde(default)]
@@ -61,8 +61,20 @@ enum Message {
     },
 }
 
+impl Message {
+    /// The session that it is about.
+    pub(crate) fn session(&self) -> &str {
+        match self {
+            Self::Begin { session, .. }
+            | Self::Decide { session, .. }
+            | Self::Observe { session, .. }
+            | Self::End { session } => session,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct HostCall {
+pub(crate) struct HostCall {
     id: Value,
     tool: String,
     #[serde(default)]
@@ -70,7 +82,7 @@ struct HostCall {
 }
 
 #[derive(Debug, Deserialize)]
-struct HostOutput {
+pub(crate) struct HostOutput {
     #[serde(default)]
     text: Value,
     #[serde(default)]
@@ -138,9 +150,8 @@ impl Judge {
     }
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
-    pub(crate) async fn answer(&self, line: &[u8]) -> Value {
-        let message = read(line).map_err(JudgeError::Unreadable);
-        let (decides, answer) = match message {
+    pub(crate) async fn answer(&self, message: Result<Message, String>) -> Value {
+        let (decides, answer) = match message.map_err(JudgeError::Unreadable) {
             Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes }) => {
                 let begun = match self.unseen(&mediates) {
                     None => self.begin(session, prompt, &tools, trusted, applies_changes).await,
@@ -375,7 +386,7 @@ impl Judge {
 
 /// Reads a message with the strict parser: a key that stands twice, or a number that some reader would see differently, could be one call
 /// for policy and another for the host.
-fn read(line: &[u8]) -> Result<Message, String> {
+pub(crate) fn read(line: &[u8]) -> Result<Message, String> {
     let value = regent_ledger::canonical::parse(line.trim_ascii()).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| error.to_string())
 }

@@ -1,16 +1,21 @@
 //! `regent judge`: decisions for agents that others run, one JSON object a line.
 
+use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, Read, Write};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::task::JoinHandle;
 
 use crate::calls;
 use crate::codes;
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::judge::{self, Judge};
 use crate::output::{self, CommandResult, Done, Shown};
 
 /// Judge the calls of an agent that somebody else runs
@@ -28,27 +33,84 @@ pub(crate) struct JudgeArgs {
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Messages that are read ahead.
 const LINES_AHEAD_MAX: usize = 16;
+/// Messages of different sessions that are answered side by side, so that what they record is committed together.
+const SIDE_BY_SIDE_MAX: usize = 64;
 
 pub(crate) async fn run(context: &Context, _args: JudgeArgs) -> CommandResult {
     let (kernel, judge) = compose::judge(context).await?;
+    let judge = Arc::new(judge);
     let (to, mut lines) = mpsc::channel(LINES_AHEAD_MAX);
     // Reading blocks; the thread ends with its input, or when nobody takes its lines any more.
     std::thread::spawn(move || read_lines(&to));
-    let mut answered = 0_u64;
-    let mut result = Ok(());
-    while let Some(line) = lines.recv().await {
-        let answer = match line {
-            Ok(line) => judge.answer(&line).await,
-            Err(why) => json!({"decision": "deny", "error": why, "reason": why}),
+    let (mut answered, mut result) = (0_u64, Ok(()));
+    let (mut turns, mut asked, mut is_open) = (Turns::default(), VecDeque::new(), true);
+    while is_open || !asked.is_empty() {
+        let line = tokio::select! {
+            biased;
+            // Answers go out in the order of the questions.
+            answer = first(&mut asked), if !asked.is_empty() => {
+                asked.pop_front();
+                answered = answered.saturating_add(1);
+                if let Err(error) = say(&answer) {
+                    result = Err(Failure::new(codes::IO, format!("nobody takes the answers: {error}")));
+                    break;
+                }
+                continue;
+            }
+            line = lines.recv(), if is_open && asked.len() < SIDE_BY_SIDE_MAX => line,
         };
-        answered = answered.saturating_add(1);
-        if let Err(error) = say(&answer) {
-            result = Err(Failure::new(codes::IO, format!("nobody takes the answers: {error}")));
-            break;
+        match line {
+            Some(line) => asked.push_back(turns.answer(&judge, line)),
+            None => is_open = false,
         }
     }
     calls::settled(result, kernel.shutdown().await)?;
     Ok(Done { data: json!({"answered": answered}), shown: Shown::Already, exit: 0 })
+}
+
+/// Waits for the answer to the oldest question.
+async fn first(asked: &mut VecDeque<JoinHandle<Value>>) -> Value {
+    match asked.front_mut() {
+        Some(answer) => answer.await.unwrap_or_else(|_torn_down| refused("it was torn down")),
+        None => std::future::pending().await,
+    }
+}
+
+fn refused(why: &str) -> Value {
+    json!({"decision": "deny", "error": why, "reason": why})
+}
+
+/// The messages of one session are answered one after the other.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Closed when the last message of a session is answered.
+    last: HashMap<String, oneshot::Receiver<()>>,
+}
+
+impl Turns {
+    /// Begins to answer a message.
+    fn answer(&mut self, judge: &Arc<Judge>, line: Result<Vec<u8>, String>) -> JoinHandle<Value> {
+        if self.last.len() > SIDE_BY_SIDE_MAX {
+            self.last.retain(|_, last| matches!(last.try_recv(), Err(TryRecvError::Empty)));
+        }
+        let judge = Arc::clone(judge);
+        let message = match line {
+            Ok(line) => judge::read(&line),
+            Err(why) => return tokio::spawn(async move { refused(&why) }),
+        };
+        let (done, until) = oneshot::channel();
+        let session = message.as_ref().ok().map(|message| message.session().to_owned());
+        let before = session.and_then(|session| self.last.insert(session, until));
+        tokio::spawn(async move {
+            if let Some(before) = before {
+                // It is never sent anything: that it is closed is the message.
+                before.await.ok();
+            }
+            let answer = judge.answer(message).await;
+            drop(done);
+            answer
+        })
+    }
 }
 
 fn say(answer: &Value) -> std::io::Result<()> {

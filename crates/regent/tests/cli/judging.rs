@@ -65,7 +65,7 @@ fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
         answers[8]
     );
     assert_eq!((decision(9), decision(10)), ("ask".into(), "deny".into()));
-    assert_eq!(decision(12), "deny", "narrowed: {}", answers[11]);
+    assert_eq!(decision(12), "ask", "narrowed: {}", answers[11]);
     assert!(answers[13].get("error").is_some(), "widened: {}", answers[13]);
     assert!(answers[14].get("error").is_none() && answers[15].get("error").is_some());
 }
@@ -112,6 +112,39 @@ fn adv_058_what_a_description_orders_has_no_effect_and_is_flagged() {
     assert_eq!(decisions(&lured), decisions(&plain));
     assert!(plain[0].get("flagged").is_none(), "{}", plain[0]);
     assert!(lured[0]["flagged"]["read"].as_array().is_some_and(|said| said.len() >= 2), "{}", lured[0]);
+}
+
+/// Messages of many sessions, sent without waiting: each session is answered in its order, and the answers come in the order of the
+/// questions.
+#[test]
+fn sessions_are_judged_side_by_side() {
+    const SESSIONS: usize = 40;
+    let world = World::bare();
+    let of = |session: usize, message: String| {
+        let mut message: Value = serde_json::from_str(&message).unwrap();
+        message["session"] = json!(format!("s{session}"));
+        message.to_string()
+    };
+    let rounds = [
+        begin(&json!({})),
+        call("decide", 1, "read", json!({})),
+        call("observe", 1, "read", json!({})),
+        call("decide", 2, "pay", json!({"to": "eve@e.test"})),
+        call("decide", 3, "pay", json!({"to": "ann@a.test"})),
+    ];
+    let messages: Vec<String> =
+        rounds.iter().flat_map(|message| (0..SESSIONS).map(|session| of(session, message.clone()))).collect();
+    let answers = talk(&world, &messages);
+    assert_eq!(answers.len(), messages.len());
+    let told = |round: usize| &answers[round * SESSIONS..(round + 1) * SESSIONS];
+    for (round, decision) in [(1, "allow"), (3, "ask"), (4, "allow")] {
+        assert!(
+            told(round).iter().all(|answer| answer["decision"] == decision),
+            "{round}: {:?}",
+            told(round)
+        );
+    }
+    assert!(told(2).iter().all(|answer| answer.get("outcome").is_some()), "{:?}", told(2));
 }
 
 fn stdio(world: &World, messages: &[String]) -> crate::world::Ended {
