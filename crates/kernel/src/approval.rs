@@ -39,6 +39,8 @@ pub use regent_approval::{
 const NEW_PER_MINUTE_MAX: u32 = 20;
 /// No rule has this number by chance: it is for the count of questions alone.
 const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
+/// The same of all causes together: whoever is made to ask for many reasons asks too much as well.
+const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
 /// What a reviewer has to know of a call that nobody saw the end of.
 const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work goes on without";
 /// How often the state is asked whether another process has brought an answer.
@@ -365,6 +367,7 @@ impl Core {
 impl Approvals {
     /// A question that was admitted wasn't put.
     fn take_back(&self, who: &Principal, cause: &str, admitted_at_ms: i64) -> Result<(), StateError> {
+        rate::give_back(&*self.state, &ALL_QUESTIONS, &rate_name(who, "any cause"), admitted_at_ms)?;
         rate::give_back(&*self.state, &QUESTIONS, &rate_name(who, cause), admitted_at_ms)
     }
 
@@ -373,7 +376,10 @@ impl Approvals {
         // A kernel that runs for weeks asks now and then; that is when it clears away what nobody needs.
         store::sweep(&*self.state, now_ms)?;
         if rate::take(&*self.state, &QUESTIONS, &rate_name(who, cause), now_ms)? {
-            return Ok(Ok(()));
+            if rate::take(&*self.state, &ALL_QUESTIONS, &rate_name(who, "any cause"), now_ms)? {
+                return Ok(Ok(()));
+            }
+            rate::give_back(&*self.state, &QUESTIONS, &rate_name(who, cause), now_ms)?;
         }
         Ok(Err(flood(who, &format!("more than {NEW_PER_MINUTE_MAX} new questions within a minute"))))
     }

@@ -94,9 +94,8 @@ impl Packs {
         digest: &Digest,
         (lane, seq): EntryPlace,
     ) -> io::Result<Vec<Place>> {
-        if !self.places.contains_key(digest)
-            && let Some(first) = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq)
-        {
+        // Only what the pack has gained since is looked at.
+        if let Some(first) = segments(storage, lane)?.into_iter().rfind(|first| *first <= seq) {
             self.scan(storage, pack_path(lane, first))?;
         }
         Ok(self.places.get(digest).cloned().unwrap_or_default())

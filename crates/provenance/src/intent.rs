@@ -99,11 +99,21 @@ impl Intent {
     }
 }
 
-/// What the first word says that has a class: names of tools begin with what they do.
+/// What all parts of its name agree on. Where they don't (`mail.delete`), the gravest of what they say.
 fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
+    const GRAVEST_FIRST: &[&str] =
+        &["delete", "pay", "share", "publish", "message", "change", "reserve", "create", "run"];
     let parts = parts(tool);
     let of = |part: &String| LEXICON.classes_of(part).collect::<BTreeSet<ClassId>>();
-    parts.iter().map(of).find(|classes| !classes.is_empty()).unwrap_or_default()
+    let said: Vec<BTreeSet<ClassId>> = parts.iter().map(of).filter(|classes| !classes.is_empty()).collect();
+    let common = said.iter().cloned().reduce(|one, other| &one & &other).unwrap_or_default();
+    if !common.is_empty() {
+        return common;
+    }
+    let id = |name: &&str| LEXICON.classes.iter().position(|class| class == name);
+    let gravest =
+        GRAVEST_FIRST.iter().filter_map(id).find(|class| said.iter().any(|one| one.contains(class)));
+    gravest.into_iter().collect()
 }
 
 /// Whether a tool pays, invites or shares: what it does can't be taken back, or lets somebody in.
@@ -147,6 +157,8 @@ mod tests {
             ("What does it say?", "frobnicate", true),
             ("Adjust my rent payment", "update_password", false),
             ("Change my password", "update_password", true),
+            ("What does my latest mail say?", "mail.delete", false),
+            ("Email Ann the report", "send_money", false),
             ("Update my account information", "update_user_info", true),
             ("Book lunch with Ann on Friday", "create_calendar_event", true),
         ];

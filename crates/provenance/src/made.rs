@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::intent;
+use crate::whole;
 
 /// Ids that are kept.
 const IDS_MAX: usize = 10_000;
@@ -21,15 +22,15 @@ pub(crate) struct Made(HashMap<String, BTreeSet<String>>);
 
 impl Made {
     /// A tool has given this id in a field of its answer.
-    pub(crate) fn add(&mut self, tool: &str, path: &str, words: &[String]) {
-        if self.0.len() < IDS_MAX {
-            self.0.entry(words.join(" ")).or_default().extend(kinds(tool).chain(kinds(path)));
+    pub(crate) fn add(&mut self, tool: &str, path: &str, id: &str) {
+        if self.0.len() < IDS_MAX && !id.trim().is_empty() {
+            self.0.entry(whole::fold(id)).or_default().extend(kinds(tool).chain(kinds(path)));
         }
     }
 
     /// Whether it is an id of what a parameter of a tool is about, by their names.
-    pub(crate) fn is_of(&self, words: &[String], tool: &str, parameter: &str) -> bool {
-        let Some(made) = self.0.get(&words.join(" ")) else { return false };
+    pub(crate) fn is_of(&self, id: &str, tool: &str, parameter: &str) -> bool {
+        let Some(made) = self.0.get(&whole::fold(id)) else { return false };
         let named: Vec<String> = kinds(parameter).collect();
         // `event_id` says what it is the id of; of a plain `id` the tool does.
         if named.is_empty() {
@@ -57,8 +58,7 @@ mod tests {
     #[test]
     fn b6_an_id_is_that_of_one_kind_of_thing() {
         let mut made = Made::default();
-        let number = ["27".to_owned()];
-        made.add("create_calendar_event", ".id_", &number);
+        made.add("create_calendar_event", ".id_", "27");
         for (tool, parameter, is) in [
             ("cancel_calendar_event", "event_id", true),
             ("addEventParticipants", "eventId", true),
@@ -67,8 +67,10 @@ mod tests {
             ("drop", "id", false),
             ("share_event", "file_id", false),
         ] {
-            assert_eq!(made.is_of(&number, tool, parameter), is, "{tool} {parameter}");
+            assert_eq!(made.is_of("27", tool, parameter), is, "{tool} {parameter}");
         }
-        assert!(!made.is_of(&["28".to_owned()], "cancel_calendar_event", "event_id"));
+        for id in ["28", "27/../", "/27", ""] {
+            assert!(!made.is_of(id, "cancel_calendar_event", "event_id"), "{id}");
+        }
     }
 }

@@ -78,7 +78,7 @@ impl Records {
     /// Keeps the lists of records in an output.
     pub(crate) fn take(&mut self, tool: &str, output: &Value, trusted: impl Fn(&str) -> bool) {
         for rows in lists_of(output) {
-            let cells: usize = rows.iter().map(|row| row.len()).sum();
+            let cells: usize = rows.iter().map(|(_, row)| row.len()).sum();
             self.cells = self.cells.saturating_add(cells);
             if self.cells > CELLS_MAX || rows.len() > ROWS_MAX {
                 self.cut.insert(tool.into());
@@ -88,18 +88,13 @@ impl Records {
         }
     }
 
-    fn keep(
-        &mut self,
-        tool: &str,
-        rows: &[&serde_json::Map<String, Value>],
-        trusted: &impl Fn(&str) -> bool,
-    ) {
+    fn keep(&mut self, tool: &str, rows: &[Row<'_>], trusted: &impl Fn(&str) -> bool) {
         let number = self.lists.len();
         let mut list = List { tool: tool.into(), rows: Vec::new(), ranges: BTreeMap::new() };
-        for (row_number, row) in rows.iter().enumerate() {
+        for (row_number, (path, row)) in rows.iter().enumerate() {
             let mut kept = BTreeMap::new();
             for (field, value) in row.iter().take(FIELDS_MAX) {
-                let Some(scalar) = scalar_of(value, trusted(&format!("[].{field}"))) else { continue };
+                let Some(scalar) = scalar_of(value, trusted(&format!("{path}.{field}"))) else { continue };
                 let cell = Cell { list: number, row: row_number, field: field.as_str().into() };
                 let alike = self.at.entry((tool.into(), scalar.spelt.clone())).or_default();
                 if alike.len() < CELLS_ALIKE_MAX {
@@ -159,17 +154,17 @@ impl Records {
             }
             let others = row.iter().filter(|(field, _)| **field != cell.field);
             others.into_iter().any(|(field, scalar)| {
-                let has_both = |row: &&BTreeMap<Box<str>, Scalar>| {
-                    row.get(field).is_some_and(|one| one.spelt == scalar.spelt)
-                };
-                let singles_out = list
-                    .rows
-                    .iter()
-                    .filter(has_both)
-                    .all(|row| row.get(&cell.field).is_some_and(|one| &*one.spelt == spelt));
-                singles_out && is_named(&scalar.spelt, scalar.trusted)
+                is_named(&scalar.spelt, scalar.trusted)
+                    && self.of_tool(tool).flat_map(|list| &list.rows).all(|row| {
+                        let has_it = row.get(field).is_some_and(|one| one.spelt == scalar.spelt);
+                        !has_it || row.get(&cell.field).is_some_and(|one| &*one.spelt == spelt)
+                    })
             })
         })
+    }
+
+    fn of_tool(&self, tool: &str) -> impl Iterator<Item = &List> {
+        self.lists.iter().filter(move |list| &*list.tool == tool)
     }
 
     /// The same, in the outputs of any tool; and nothing says otherwise.
@@ -194,6 +189,10 @@ impl Records {
             let Some(row) = list.rows.get(cell.row) else { continue };
             for (field, scalar) in row.iter().filter(|(field, _)| **field != cell.field && !is_id(field)) {
                 let (Some(order), Some(range)) = (scalar.order, list.ranges.get(field)) else { continue };
+                // Whoever writes the field could write any number into it.
+                if !scalar.trusted {
+                    continue;
+                }
                 for end in ends.iter().filter(|end| end.is_of(range)) {
                     told = Some(told.unwrap_or(false) || end.is_at(order, range));
                 }
@@ -321,32 +320,36 @@ pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
     ends
 }
 
-fn lists_of(output: &Value) -> Vec<Vec<&serde_json::Map<String, Value>>> {
+/// A record, and the path to it.
+type Row<'v> = (String, &'v serde_json::Map<String, Value>);
+
+fn lists_of(output: &Value) -> Vec<Vec<Row<'_>>> {
     let mut lists = Vec::new();
-    collect(output, 0, &mut lists);
+    collect(output, "", 0, &mut lists);
     lists
 }
 
-fn collect<'v>(value: &'v Value, depth: u8, lists: &mut Vec<Vec<&'v serde_json::Map<String, Value>>>) {
+fn collect<'v>(value: &'v Value, path: &str, depth: u8, lists: &mut Vec<Vec<Row<'v>>>) {
     if depth > 4 {
         return;
     }
-    let inner: Vec<&Value> = match value {
-        Value::Array(items) => items.iter().collect(),
-        Value::Object(fields) => fields.values().collect(),
+    let inner: Vec<(String, &Value)> = match value {
+        Value::Array(items) => items.iter().map(|item| (format!("{path}[]"), item)).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, item)| (format!("{path}.{key}"), item)).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return,
     };
-    let rows: Vec<_> = inner.iter().filter_map(|item| item.as_object()).collect();
+    let rows: Vec<Row<'v>> =
+        inner.iter().filter_map(|(path, item)| Some((path.clone(), item.as_object()?))).collect();
     if !rows.is_empty() && rows.len() == inner.len() {
         lists.push(rows);
     } else if depth == 0
         && let Value::Object(row) = value
     {
         // A single record is a list of one.
-        lists.push(vec![row]);
+        lists.push(vec![(path.to_owned(), row)]);
     }
-    for item in inner.into_iter().filter(|item| item.is_array()) {
-        collect(item, depth.saturating_add(1), lists);
+    for (path, item) in inner.into_iter().filter(|(_, item)| item.is_array()) {
+        collect(item, &path, depth.saturating_add(1), lists);
     }
 }
 

@@ -46,6 +46,9 @@ pub struct Ruling {
     /// What the call is, so that a repetition is noticed.
     #[serde(skip)]
     pub(crate) act: Option<u64>,
+    /// Of which plan the step is.
+    #[serde(skip)]
+    pub(crate) turn: u32,
 }
 
 impl Ruling {
@@ -73,7 +76,7 @@ impl Ruling {
 
     pub(crate) fn new(point: Point) -> Self {
         let Point { stance, code, reason } = point;
-        Self { stance, code, reason, found: Vec::new(), step: None, act: None }
+        Self { stance, code, reason, found: Vec::new(), step: None, act: None, turn: 0 }
     }
 }
 

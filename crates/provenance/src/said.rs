@@ -12,6 +12,9 @@ use crate::text;
 
 /// Deeper than any argument of use. What lies below is found nowhere.
 const DEPTH_MAX: usize = 64;
+/// Different values of one argument that chooses who is affected. What comes after is found nowhere: each may be looked for in all that
+/// was heard.
+const SINK_LEAVES_MAX: usize = 256;
 
 /// The arguments of a call that say anything.
 #[derive(Debug)]
@@ -53,7 +56,24 @@ impl<'v> Said<'v> {
             } else if leaves.is_empty() {
                 continue;
             }
-            arguments.push(Argument { name, value, is_sink: labels.is_sink(name, value), leaves });
+            let is_sink = labels.is_sink(name, value);
+            if is_sink {
+                leaves.sort_by(|one: &Leaf, other| one.text.cmp(&other.text));
+                leaves.dedup_by(|one, other| one.text == other.text);
+                if leaves.len() > SINK_LEAVES_MAX {
+                    leaves.truncate(SINK_LEAVES_MAX);
+                    leaves.push(Leaf::nowhere());
+                }
+            }
+            arguments.push(Argument { name, value, is_sink, leaves });
+        }
+        // Arguments without names: nobody can say what they choose.
+        if !args.is_object() && !text::is_empty(args) {
+            let mut leaves = Vec::new();
+            collect(args, &labels.fields, 0, &mut leaves);
+            leaves.truncate(SINK_LEAVES_MAX);
+            leaves.push(Leaf::nowhere());
+            arguments.push(Argument { name: "arguments", value: args, is_sink: true, leaves });
         }
         Self { arguments }
     }
@@ -73,11 +93,16 @@ impl Leaf {
     pub(crate) fn of(text: &str) -> Self {
         Self { words: text::all_words(text), text: text.to_owned() }
     }
+
+    /// What nobody looks at.
+    fn nowhere() -> Self {
+        Self { words: vec![text::NOWHERE.to_owned()], text: String::new() }
+    }
 }
 
 fn collect(value: &Value, fields: &BTreeSet<String>, depth: usize, leaves: &mut Vec<Leaf>) {
     if depth > DEPTH_MAX {
-        leaves.push(Leaf { words: vec![text::NOWHERE.to_owned()], text: String::new() });
+        leaves.push(Leaf::nowhere());
         return;
     }
     match value {

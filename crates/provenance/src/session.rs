@@ -65,6 +65,8 @@ pub struct Session {
     ends: Vec<Extreme>,
     intent: Intent,
     acts: HashSet<u64>,
+    /// Which plan is in force: a ruling by an earlier one takes no step of this.
+    turn: u32,
 }
 
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl Session {
             tools,
             plan,
             acts: HashSet::new(),
+            turn: 0,
         };
         new.say(request);
         if !is_vouched_for {
@@ -119,21 +122,24 @@ impl Session {
         Ok(new)
     }
 
-    /// The person says more: another turn of the same conversation. What was planned before isn't all that is wanted now, so that the
-    /// plan and the list of tools no longer hold; what was heard stays heard.
-    pub fn say(&mut self, request: &str) {
+    /// Hears what the person says.
+    fn say(&mut self, request: &str) {
         let words = text::words(request);
         self.ends.extend(records::ends_in(&words));
         self.intent.hear(&words);
         self.transcript.say(request);
     }
 
-    /// A turn after the first. It may bring a plan and tools of its own, as long as nothing untrusted was heard.
+    /// Another turn of the same conversation. What was planned before isn't all that is wanted now, so that the plan and the list of tools
+    /// no longer hold; what was heard stays heard. It may bring a plan and tools of its own, as long as nothing untrusted was heard.
     pub fn next_turn(&mut self, request: &str, trusted: Trusted) -> Result<(), SessionError> {
         if self.transcript.is_tainted() && trusted.plan.is_some() {
             return Err(SessionError::TooLate);
         }
+        // "The largest" of the turn before isn't meant any more.
+        self.ends.clear();
         self.say(request);
+        self.turn = self.turn.saturating_add(1);
         (self.allowed, self.plan) = (trusted.tools, trusted.plan.map(Planned::new));
         Ok(())
     }
@@ -162,6 +168,7 @@ impl Session {
             self.allowed = Some(tools);
         }
         if let Some(plan) = trusted.plan {
+            self.turn = self.turn.saturating_add(1);
             self.plan = Some(Planned::new(plan));
         }
         Ok(())
@@ -190,28 +197,33 @@ impl Session {
             ruling.act = Some(act_of(tool, &said));
         }
         ruling.found = self.found(&said);
+        ruling.turn = self.turn;
         ruling
     }
 
     /// Takes the step that a ruling rests on. Of two calls that were ruled on side by side, one gets it.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
-        let slot = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step));
-        slot.is_none_or(|used| !std::mem::replace(used, true))
+        self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true))
     }
 
     /// Gives a step back that was [taken](Self::take) by a call that never ran.
     pub fn give_back(&mut self, ruling: &Ruling) {
-        if let Some(used) = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step)) {
+        if let Some(used) = self.slot(ruling) {
             *used = false;
         }
+    }
+
+    /// Whether the step that a ruling rests on is used up, if it is one of the plan in force.
+    fn slot(&mut self, ruling: &Ruling) -> Option<&mut bool> {
+        let step = ruling.step.filter(|_| ruling.turn == self.turn)?;
+        self.plan.as_mut()?.used.get_mut(step)
     }
 
     /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again. Gives back
     /// which fields' labels were lowered: that is to be recorded.
     pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
         if let Some(ruling) = ruling {
-            let slot = ruling.step.and_then(|step| self.plan.as_mut()?.used.get_mut(step));
-            if let Some(used) = slot {
+            if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
             }
             if let Some(act) = ruling.act

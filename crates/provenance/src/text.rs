@@ -245,8 +245,23 @@ pub(crate) fn same_text(one: &str, other: &str) -> bool {
     if whole::fold(one) == whole::fold(other) {
         return true;
     }
-    let (one, other) = (all_words(one), all_words(other));
-    one == other && !one.is_empty() && one.iter().all(|word| is_figure(word))
+    is_plain_figure(one) && is_plain_figure(other) && all_words(one) == all_words(other)
+}
+
+/// A number or a date and nothing else: no path, no sign that a reader takes for another.
+pub(crate) fn is_plain_figure(text: &str) -> bool {
+    let text = text.trim();
+    let fine = |c: char| c.is_ascii_alphanumeric() || " ,.:/-+%$\u{20ac}\u{a3}".contains(c);
+    let ends_well =
+        |c: Option<char>, others: &str| c.is_some_and(|c| c.is_ascii_alphanumeric() || others.contains(c));
+    let words = all_words(text);
+    !words.is_empty()
+        && words.iter().all(|word| is_figure(word))
+        && text.chars().all(fine)
+        && !text.contains("..")
+        && !text.contains("//")
+        && ends_well(text.chars().next(), "-$\u{20ac}\u{a3}")
+        && ends_well(text.chars().next_back(), "%$\u{20ac}\u{a3}")
 }
 
 /// A plain number.

@@ -3,20 +3,31 @@
 use crate::spans::Sources;
 use crate::whole::{Text, Value};
 
-/// Of all sources that no outsider can write, and of all others. In what doesn't fit nothing is found.
+/// Of what the person says, of trusted sources and of all others, each. In what doesn't fit nothing is found.
 const BYTES_MAX: usize = 4 << 20;
+/// What a kept text takes beside its letters.
+const OVERHEAD_BYTES: usize = 64;
+/// The first sources are the person's.
+const OWN: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
     kept: Vec<(u32, Text)>,
-    bytes: usize,
+    /// Of the person, of trusted sources, of others.
+    bytes: [usize; 3],
 }
 
 impl Texts {
     /// Keeps a text of a source. Gives back its number, if there is room for it.
-    pub(crate) fn keep(&mut self, source: u32, text: &str) -> Option<u32> {
-        self.bytes = self.bytes.saturating_add(text.len());
-        if self.bytes > BYTES_MAX || text.is_empty() {
+    pub(crate) fn keep(&mut self, source: u32, trusted: bool, text: &str) -> Option<u32> {
+        let [own, theirs, others] = &mut self.bytes;
+        let bytes = match (source < OWN, trusted) {
+            (true, _) => own,
+            (false, true) => theirs,
+            (false, false) => others,
+        };
+        *bytes = bytes.saturating_add(text.len()).saturating_add(OVERHEAD_BYTES);
+        if *bytes > BYTES_MAX || text.is_empty() {
             return None;
         }
         self.kept.push((source, Text::new(text)));

@@ -148,7 +148,7 @@ impl Default for Transcript {
 impl Transcript {
     /// The person says something.
     pub(crate) fn say(&mut self, request: &str) {
-        self.texts.keep(REQUEST, request);
+        self.texts.keep(REQUEST, true, request);
         self.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
     }
 
@@ -167,7 +167,7 @@ impl Transcript {
         let mut all = Vec::new();
         text::leaves(value, &mut |_, leaf| all.push(leaf));
         for leaf in all {
-            self.texts.keep(AGREED, &text::text_of(leaf));
+            self.texts.keep(AGREED, true, &text::text_of(leaf));
             self.add(&text::words_of(leaf), Mark { source: AGREED, leaf: u32::MAX, trusted: true });
         }
     }
@@ -195,12 +195,17 @@ impl Transcript {
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
             if writes && !tainted && is_id(&path) {
-                self.made.add(tool, &path, &text::words_of(leaf));
+                self.made.add(tool, &path, &text::text_of(leaf));
             }
             used.trust.extend(by_rule.cloned());
             used.open.extend(opened.cloned());
         }
-        self.records.take(tool, output, |path| !labels.is_tainted(path) || cleared.trusts(path).is_some());
+        // As above: what a writing tool answers repeats what it was told.
+        let writes = labels.effect == Effect::Write;
+        let is_trusted = |path: &str| {
+            cleared.trusts(path).is_some() || (!labels.is_tainted(path) && (!writes || is_id(path)))
+        };
+        self.records.take(tool, output, is_trusted);
         used
     }
 
@@ -210,7 +215,7 @@ impl Transcript {
             return;
         };
         let words = text::words_of(leaf);
-        let text = self.texts.keep(source, &text::text_of(leaf));
+        let text = self.texts.keep(source, trusted, &text::text_of(leaf));
         self.note_shapes(source, &words);
         let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
         if self.leaves.len() < LEAVES_MAX {
@@ -313,8 +318,13 @@ impl Transcript {
         if texts.any(|text| self.texts.has(text, &leaf.text, sources)) {
             return true;
         }
-        let is_figure = leaf.words.iter().all(|word| text::is_figure(word));
-        self.texts.have(&leaf.text, sources) || (is_figure && !self.texts.spell(&leaf.text, sources))
+        if self.texts.have(&leaf.text, sources) {
+            return true;
+        }
+        // A figure in another spelling. Where its plain form is written, that has to be there as a whole too.
+        let plain = leaf.words.join(" ");
+        let is_spelt = self.texts.spell(&leaf.text, sources) || self.texts.spell(&plain, sources);
+        text::is_plain_figure(&leaf.text) && (!is_spelt || self.texts.have(&plain, sources))
     }
 
     /// Whether the person has said this, as a whole.
@@ -344,8 +354,8 @@ impl Transcript {
     }
 
     /// Whether a call of this session brought this id about, and it is the id of what the parameter is about.
-    pub(crate) fn is_made(&self, words: &[String], tool: &str, parameter: &str) -> bool {
-        self.made.is_of(words, tool, parameter)
+    pub(crate) fn is_made(&self, text: &str, tool: &str, parameter: &str) -> bool {
+        self.made.is_of(text, tool, parameter)
     }
 
     fn place(&self, leaf: Option<u32>) -> Place {

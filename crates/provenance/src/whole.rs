@@ -3,38 +3,37 @@
 
 /// A text as whole values are compared in: white space is one blank, and case makes no difference, except in paths.
 pub(crate) fn fold(text: &str) -> String {
-    let keep_case = is_path(text);
-    let mut folded = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        if !folded.is_empty() {
-            folded.push(' ');
-        }
-        for c in word.chars() {
-            match c {
-                '\u{2018}' | '\u{2019}' => folded.push('\''),
-                c if keep_case => folded.push(c),
-                c => folded.extend(c.to_lowercase()),
-            }
-        }
-    }
-    folded
+    cased(&spaced(text))
 }
 
-fn is_path(text: &str) -> bool {
-    text.contains(['/', '\\']) && !text.contains("://")
+/// The same of a text with single blanks. Of a URL only the scheme and the host are without case.
+fn cased(spaced: &str) -> String {
+    let Some(at) = spaced.find(['/', '\\']) else { return spaced.to_lowercase() };
+    let host_at = spaced.find("://").filter(|scheme| scheme.saturating_add(1) == at).map(|scheme| scheme + 3);
+    let path_at = match host_at {
+        Some(host) => {
+            spaced.get(host..).and_then(|rest| rest.find('/')).map_or(spaced.len(), |path| host + path)
+        }
+        None => 0,
+    };
+    let (host, path) = spaced.split_at_checked(path_at).unwrap_or((spaced, ""));
+    format!("{}{path}", host.to_lowercase())
 }
 
 /// A value that is looked for.
 #[derive(Debug)]
 pub(crate) struct Value<'v> {
     written: &'v str,
+    /// As it is looked for.
+    lower: String,
+    /// As it is compared.
     folded: String,
-    is_path: bool,
 }
 
 impl<'v> Value<'v> {
     pub(crate) fn new(written: &'v str) -> Self {
-        Self { written: written.trim(), folded: fold(written), is_path: is_path(written) }
+        let spaced = spaced(written);
+        Self { written: written.trim(), lower: spaced.to_lowercase(), folded: cased(&spaced) }
     }
 }
 
@@ -57,22 +56,28 @@ impl Text {
 
     /// Whether it has a value as a whole.
     pub(crate) fn has(&self, value: &Value<'_>) -> bool {
-        let wanted = value.folded.as_str();
+        let wanted = value.lower.as_str();
         if wanted.is_empty() {
             return false;
         }
-        let folded = self.lower.as_deref().filter(|_| !value.is_path).unwrap_or(&self.spaced);
-        // Lower case can be longer than upper case; then places in one are none in the other.
-        let original = if folded.len() == self.spaced.len() { &*self.spaced } else { folded };
+        let lower = self.lower.as_deref().unwrap_or(&self.spaced);
         // Where a word is written as a name somewhere, the same letters without a capital are another word.
         let is_named = value.written.starts_with(char::is_uppercase) && self.spaced.contains(value.written);
-        folded.match_indices(wanted).any(|(at, _)| {
+        lower.match_indices(wanted).any(|(at, _)| {
             let end = at + wanted.len();
-            let (before, after) =
-                (original.get(..at).unwrap_or_default(), original.get(end..).unwrap_or_default());
-            let itself = original.get(at..end).unwrap_or_default();
+            // Lower case can be longer than upper case; then places in one are none in the other.
+            let original = if lower.len() == self.spaced.len() { &*self.spaced } else { lower };
+            let (Some(before), Some(itself), Some(after)) =
+                (original.get(..at), original.get(at..end), original.get(end..))
+            else {
+                return false;
+            };
             let is_word = is_named && itself.starts_with(char::is_lowercase);
-            !is_word && begins(before, itself) && ends(after) && !is_part_of_name(before, itself, after)
+            !is_word
+                && cased(itself) == value.folded
+                && begins(before, itself)
+                && ends(after)
+                && !is_part_of_name(before, itself, after)
         })
     }
 
@@ -102,21 +107,29 @@ fn spaced(text: &str) -> String {
     all
 }
 
-const OPENING: &[char] =
-    &['"', '\'', '`', '(', '[', '{', '<', '\u{201c}', '\u{ab}', '*', '=', ',', ';', '|', '>'];
-const CLOSING: &[char] = &['"', '\'', '`', ')', ']', '}', '>', '\u{201d}', '\u{bb}', '*', ',', ';', '|', '<'];
+const OPENING: &[char] = &['"', '\'', '`', '(', '[', '{', '<', '\u{201c}', '\u{ab}', '*'];
+const CLOSING: &[char] = &['"', '\'', '`', ')', ']', '}', '>', '\u{201d}', '\u{bb}', '*'];
 
 /// Whether a value can begin after this.
 fn begins(before: &str, value: &str) -> bool {
-    let mut chars = before.chars().rev();
-    match chars.next() {
+    let outside = |rest: &str| {
+        let rest = rest.trim_end_matches(OPENING);
+        rest.is_empty() || rest.ends_with(char::is_whitespace)
+    };
+    match before.chars().next_back() {
         None => true,
-        Some(c) if c.is_whitespace() || OPENING.contains(&c) => true,
-        // `To: Ann`, `mailto:ann@a.test`, but not a part of a URL, a time or a path.
-        Some(':') => value.starts_with(char::is_alphabetic),
+        Some(c) if c.is_whitespace() => true,
+        Some(c) if OPENING.contains(&c) => outside(before),
+        // `To:Ann`, `mailto:ann@a.test`, but not a part of a URL, a time or a place on a host.
+        Some(':') => {
+            let word = before.trim_end_matches(':').rsplit(char::is_whitespace).next().unwrap_or_default();
+            value.starts_with(char::is_alphabetic)
+                && !word.is_empty()
+                && word.chars().all(char::is_alphabetic)
+        }
         // A handle or an amount of money.
-        Some('@' | '#' | '$' | '\u{20ac}' | '\u{a3}') => {
-            chars.next().is_none_or(|c| c.is_whitespace() || OPENING.contains(&c))
+        Some(c @ ('@' | '#' | '$' | '\u{20ac}' | '\u{a3}')) => {
+            outside(before.strip_suffix(c).unwrap_or_default())
         }
         Some(c) => is_ideograph(c) && value.starts_with(is_ideograph),
     }
@@ -124,20 +137,15 @@ fn begins(before: &str, value: &str) -> bool {
 
 /// Whether a value can end before this.
 fn ends(after: &str) -> bool {
-    let mut chars = after.chars();
-    let Some(first) = chars.next() else { return true };
-    let second = chars.next();
-    let closed = second.is_none_or(|c| c.is_whitespace() || CLOSING.contains(&c));
-    match first {
-        // `Ann's` is Ann; any other letter after an apostrophe belongs to the word.
-        '\'' if second.is_some_and(char::is_alphanumeric) => {
-            second == Some('s') && chars.next().is_none_or(|c| !c.is_alphanumeric())
-        }
-        c if c.is_whitespace() || CLOSING.contains(&c) => true,
-        '.' | ':' | '!' | '?' | '\u{2026}' => closed,
-        '%' | '\u{20ac}' | '\u{a3}' => closed,
-        c => is_ideograph(c),
-    }
+    let rest = after.trim_start_matches(CLOSING);
+    // `Ann's` is Ann; any other letter after an apostrophe belongs to the word.
+    let possessive = after.strip_prefix("'s").is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+    let rest = rest.trim_start_matches(['.', ',', ';', ':', '!', '?', '\u{2026}', '%', '\u{20ac}', '\u{a3}']);
+    let rest = rest.trim_start_matches(CLOSING);
+    rest.is_empty()
+        || rest.starts_with(char::is_whitespace)
+        || possessive
+        || (rest.len() == after.len() && rest.starts_with(is_ideograph))
 }
 
 fn is_ideograph(c: char) -> bool {
@@ -184,6 +192,9 @@ mod tests {
             ("build/tmp", "remove build/tmp, please"),
             ("rm -r build/tmp", "run `rm -r  build/tmp`"),
             ("https://a.test/x", "see https://a.test/x."),
+            ("HTTPS://A.test/x", "see https://a.test/x."),
+            ("ΑΘΗΝΑΣ", "write to ΑΘΗΝΑΣ"),
+            ("ann@a.test", "mailto:ann@a.test"),
             ("New York, NY", "a flight to New York, NY"),
             ("Luxury Palace", "Book Luxury Palace in Paris"),
             ("Sarah Connor", "Email Sarah Connor"),
@@ -209,6 +220,13 @@ mod tests {
             ("New", "I have a new place in New York"),
             ("Elm Street", "the address is 1234 Elm Street"),
             ("1234", "the address is 1234 Elm Street"),
+            ("/tmp", "remove \"$OUT\"/tmp"),
+            ("/tmp", "remove logs*/tmp"),
+            ("build", "remove build\"/tmp\""),
+            ("report", "send report,final.txt"),
+            ("bob", "open https://a.test/?to=bob"),
+            ("acme/tool", "clone git@host:acme/tool"),
+            ("https://bit.ly/SuF", "open https://bit.ly/sUf"),
             ("\u{202e}ann@a.test", "mail ann@a.test"),
             ("ann@a.test\u{fe0f}", "mail ann@a.test"),
             ("a.test", "mail ann@a.test"),

@@ -51,7 +51,7 @@ impl Session {
             let is_fine = match origin {
                 Origin::Request => true,
                 Origin::Trusted(_) => self.is_no_choice(tool, name, leaf),
-                Origin::Untrusted(_) | Origin::Nowhere => self.transcript.is_made(&leaf.words, tool, name),
+                Origin::Untrusted(_) | Origin::Nowhere => self.transcript.is_made(&leaf.text, tool, name),
             };
             (!is_fine).then_some(origin)
         };
@@ -69,15 +69,15 @@ impl Session {
     pub(super) fn is_no_choice(&self, tool: &str, name: &str, leaf: &Leaf) -> bool {
         let is_extreme = || self.transcript.records.is_extreme_anywhere(&leaf.words.join(" "), &self.ends);
         self.transcript.is_agreed(&leaf.words)
-            || self.transcript.is_made(&leaf.words, tool, name)
+            || self.transcript.is_made(&leaf.text, tool, name)
             || (!self.ends.is_empty() && is_extreme())
-            || (!leaf.words.iter().all(|word| date::is_date(word))
-                && self.is_beside_named(leaf, |text| text.contains(char::is_alphabetic)))
+            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(leaf))
     }
 
     /// Whether it stands in the one trusted record that has something which the request names.
-    fn is_beside_named(&self, leaf: &Leaf, counts: impl Fn(&str) -> bool) -> bool {
-        let is_named = |text: &str| counts(text) && self.transcript.is_in_request(text);
+    fn is_beside_named(&self, leaf: &Leaf) -> bool {
+        // A number of the request could name any record.
+        let is_named = |text: &str| text.contains(char::is_alphabetic) && self.transcript.is_in_request(text);
         self.transcript.records.is_beside_anywhere(&leaf.words.join(" "), is_named)
     }
 
@@ -93,11 +93,8 @@ impl Session {
             {
                 return true;
             }
-            // A figure is what the request means if its record is: what Ann was paid, and when.
-            if let [figure] = leaf.words.as_slice()
-                && text::is_figure(figure)
-                && self.is_beside_named(leaf, |_| true)
-            {
+            // A number is what the request means if its record is: what Ann was paid. Not in a text, which could tell any number.
+            if argument.value.is_number() && self.is_beside_named(leaf) {
                 return true;
             }
             let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;

@@ -190,7 +190,7 @@ impl Session {
                     || tools.iter().all(|tool| {
                         records
                             .rivals(tool, &spelt)
-                            .is_none_or(|rivals| rivals <= room(held, argument.name, from))
+                            .is_some_and(|rivals| rivals <= room(held, argument.name, from))
                             || records.is_beside(tool, &spelt, is_named)
                     })
             }

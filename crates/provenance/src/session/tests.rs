@@ -376,6 +376,38 @@ fn b3_a_part_of_what_the_request_says_is_something_else() {
 }
 
 #[test]
+fn b3_a_figure_is_a_figure_and_nothing_beside_it() {
+    let mut session = session("Remove the folder 2024 and file 5 at 1234 Elm Street", json!(null));
+    hear(&mut session, "letter", json!(PLANTED));
+    for id in [json!("2024"), json!(2024), json!("5"), json!(5.0)] {
+        assert_eq!(stance(&session, "remove", json!({"id": id})), Stance::Allow, "{id}");
+    }
+    for id in ["2024/../..", "/2024", "../2024", "2024*", "\u{2212}5", "(-5)", "1234", "1234.0"] {
+        assert_eq!(session.rule("remove", &json!({"id": id})).code, "provenance.sink", "{id}");
+    }
+    assert!(!text::same(&json!("27"), &json!("27/../")));
+}
+
+#[test]
+fn records_in_what_others_write_are_theirs() {
+    let labels = json!({"effect": "read", "taint": ["attachments"]});
+    let mut tools = tools();
+    tools.insert("mails".to_owned(), FieldLabels::declared(&labels, &Value::Null));
+    let request = "Pay ann@a.test what Ann's invoice says";
+    let mut session = Session::begin(request, tools, Trusted::default()).unwrap();
+    hear(&mut session, "mails", json!({"id": 1, "attachments": [{"name": "Ann", "total": 9999}]}));
+    assert_eq!(session.rule("pay", &json!({"to": "ann@a.test", "amount": 9999})).code, "provenance.content");
+}
+
+#[test]
+fn a_number_beside_what_the_request_names_is_no_text() {
+    let mut session = session("Write bob@b.test about Ann", json!(null));
+    hear(&mut session, "letter", json!(PLANTED));
+    hear(&mut session, "payments", json!([{"recipient": "Ann", "card": 4237, "subject": "x"}]));
+    assert_eq!(stance(&session, "write", json!({"to": "bob@b.test", "text": "4237"})), Stance::Ask);
+}
+
+#[test]
 fn b5_a_list_that_does_not_fit_is_not_chosen_from() {
     let plan =
         json!({"plan": [{"tool": "files"}, {"tool": "remove", "args": {"id": {"from": ["files.id"]}}}]});
