@@ -89,7 +89,8 @@ async fn what_was_withheld_was_done_all_the_same() {
     let world = World::elsewhere(&manifest(), Arc::new(Performs(json!({"note": "eve@e.test"})))).await;
     let agent = world.spawn(&world.person(), named("payer")).await;
     let begin = |request: &str| {
-        let tools = json!({"pay": {"schema": {"properties": {"to": {"type": "string"}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["to"]}}});
+        // A tool that nobody vouches for: from the start somebody else may have had the idea.
+        let tools = json!({"odd": {}, "pay": {"schema": {"properties": {"to": {"type": "string"}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["to"]}}});
         let trusted = json!({"plan": [{"tool": "pay", "args": {"to": {"const": "ann"}}}]});
         let tools = serde_json::from_value(tools).unwrap();
         let begin = Box::new(Begin { request: request.to_owned(), tools, trusted });
@@ -103,5 +104,6 @@ async fn what_was_withheld_was_done_all_the_same() {
     assert!(matches!(world.kernel.syscall(&world.person(), begin("pay ann")).await.unwrap(), Reply::Done(_)));
     let pay = || Op::Elsewhere(ToolCall { tool: "pay".to_owned(), args: json!({"to": "ann"}) });
     assert_eq!(world.failed(&agent, pay()).await, "policy.withheld");
-    assert_eq!(world.denied(&agent, pay()).await, "plan.used_up", "the step was used by execution");
+    let again = world.kernel.syscall(&agent, pay()).await.unwrap();
+    assert!(matches!(again, Reply::Pending(_)), "the step was used by execution: {again:?}");
 }
