@@ -35,11 +35,11 @@ pub use regent_approval::{
     Traced, UNIDENTIFIED, Voice,
 };
 
-/// How many questions one session may put within a minute.
+/// How many questions one session may put within a minute for the same cause.
 const NEW_PER_MINUTE_MAX: u32 = 20;
 /// No rule has this number by chance: it is for the count of questions alone.
 const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE_MAX, window_ms: 60_000 };
-/// The same of all causes together: whoever is made to ask for many reasons asks too much as well.
+/// The same for all causes together, so that an agent can't ask without end by finding new causes.
 const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
 /// What a reviewer has to know of a call that nobody saw the end of.
 const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work goes on without";
@@ -385,8 +385,8 @@ impl Approvals {
     }
 }
 
-/// Whoever a person started, with all its children: they can't ask more by being many. Each cause has its own count, so that what one
-/// stranger's text makes an agent ask uses up nobody else's questions.
+/// An agent that a person started is counted with all its children, so that they can't ask more by being many. Each cause has its own
+/// count: the questions that one stranger's text brings about don't use up those of other calls.
 fn rate_name(who: &Principal, cause: &str) -> String {
     let who = who.lineage().first().map_or(who.session(), AgentId::as_str);
     format!("questions of {who} for {cause}")

@@ -16,8 +16,8 @@ pub struct Options {
     /// Time is cut into spans of this length; a segment with payloads of an earlier span is followed by a new one. Payloads are removed
     /// by the segment, so those of one span aren't kept by those of a later one.
     pub segment_span_ms: i64,
-    /// The first entry starts a new segment if the last one has payloads: whoever removes old payloads must not keep them by writing
-    /// beside them.
+    /// The first entry starts a new segment if the last one has payloads. `gc` sets this: an entry of its own in an old segment would keep
+    /// the payloads that it is about to remove.
     pub fresh_segment: bool,
     /// Whether every batch ends in a checkpoint, unless all of it was appended without a signature. If not, a crash leaves
     /// acknowledged entries in an unproven tail.

@@ -189,7 +189,7 @@ impl Records {
             let Some(row) = list.rows.get(cell.row) else { continue };
             for (field, scalar) in row.iter().filter(|(field, _)| **field != cell.field && !is_id(field)) {
                 let (Some(order), Some(range)) = (scalar.order, list.ranges.get(field)) else { continue };
-                // Whoever writes the field could write any number into it.
+                // An outsider who writes the field can write any number into it.
                 if !scalar.trusted {
                     continue;
                 }

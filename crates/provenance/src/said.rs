@@ -1,7 +1,7 @@
 //! A call as it is judged: every value that it passes on, taken apart once.
 //!
-//! Keys are values too. In an output a key names a field; in an argument whoever writes the call chooses it, so that it can carry
-//! something out as well as any text can. Only keys that the tool's schema names say nothing.
+//! Keys are values too. In an output a key names a field. In an argument the agent chooses it, so a key can carry something out as
+//! well as any text can. Only keys that the tool's schema names say nothing.
 
 use std::collections::BTreeSet;
 

@@ -83,7 +83,8 @@ fn joins(before: char, c: char, next: Option<char>) -> bool {
     }
 }
 
-fn is_ideograph(c: char) -> bool {
+/// A character that is a word by itself.
+pub(crate) fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}')
 }
 

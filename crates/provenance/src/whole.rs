@@ -1,6 +1,8 @@
 //! Whole values. Words are right for content, where anything may be said with them. Who or what is affected has to be there as it is
 //! written, with its separators, and not as a piece of something longer: `/tmp` is not in `build/tmp`, nor `New` in `New York`.
 
+use crate::text::is_ideograph;
+
 /// A text as whole values are compared in: white space is one blank, and case makes no difference, except in paths.
 pub(crate) fn fold(text: &str) -> String {
     cased(&spaced(text))
@@ -146,10 +148,6 @@ fn ends(after: &str) -> bool {
         || rest.starts_with(char::is_whitespace)
         || possessive
         || (rest.len() == after.len() && rest.starts_with(is_ideograph))
-}
-
-fn is_ideograph(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }
 
 /// Whether a name goes on before or after this: of `Ann Smith` neither half is meant.

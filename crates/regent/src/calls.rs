@@ -93,7 +93,7 @@ pub(crate) async fn interrupt() {
 /// Who wants us to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
-    /// The person at the terminal, or whoever ends processes: asking twice is meant.
+    /// From a person at the terminal, or from `kill`: a second one is meant.
     Asked,
     /// The terminal was closed. The shell and the system both say so, so the second one says nothing new.
     HungUp,

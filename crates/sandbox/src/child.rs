@@ -80,9 +80,9 @@ fn give_up(plan: &Plan, failure: Failure) -> ! {
 fn enter(plan: &Plan) -> Result<Start<'_>, Failure> {
     close_others(plan).map_err(at(Step::Descriptors))?;
     sys::default_signals();
-    for procs in &plan.cgroups {
-        // "0" is whoever writes.
-        rustix::io::write(procs, b"0").map_err(at(Step::Cgroup))?;
+    for tasks in &plan.cgroups {
+        // "0" stands for the calling thread, and there is only one.
+        rustix::io::write(tasks, b"0").map_err(at(Step::Cgroup))?;
     }
     match plan.confinement {
         Confinement::Full => identity(plan).map_err(at(Step::Identity))?,

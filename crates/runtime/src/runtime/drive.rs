@@ -24,7 +24,7 @@ const KEY: &str = "task";
 const LOCK_TRIES_MAX: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether some process runs a task, as its lock in this folder tells. The ledger can't: whoever is killed doesn't say so.
+/// Whether some process runs a task, as its lock in this folder tells. The ledger can't tell: a process that is killed records nothing.
 pub fn is_running(locks: &Path, task: &TaskId) -> io::Result<bool> {
     let file = match File::open(lock_path(locks, task)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -147,7 +147,7 @@ impl Inner {
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(file)),
-                // Whoever looks whether the task runs holds it for a moment.
+                // `is_running` holds the lock for a moment.
                 Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES_MAX => {
                     tries += 1;
                     std::thread::sleep(LOCK_PAUSE);
