@@ -23,31 +23,47 @@ const MONTHS: [&str; 12] = [
 
 /// Replaces the words that make up a date by one word.
 pub(crate) fn fold(raw: Vec<String>) -> Vec<String> {
+    // Most texts have no date at all.
+    if !raw.iter().any(|word| may_begin_date(word) || word.contains(':')) {
+        return raw;
+    }
+    let mut raw = raw;
     let mut folded = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_slice();
-    while let Some((first, after)) = rest.split_first() {
+    let mut at: usize = 0;
+    while let Some(rest) = raw.get(at..).filter(|rest| !rest.is_empty()) {
         if let Some((date, used)) = spelt_out(rest) {
             folded.push(date);
-            rest = rest.get(used..).unwrap_or_default();
+            at = at.saturating_add(used);
             continue;
         }
-        match in_digits(first) {
+        let first = raw.get_mut(at).map(std::mem::take).unwrap_or_default();
+        match in_digits(&first) {
             Some((date, time)) => {
                 folded.push(date);
-                folded.extend(time.map(|time| clock(&time)));
+                folded.extend(time.map(clock));
             }
             None => folded.push(clock(first)),
         }
-        rest = after;
+        at = at.saturating_add(1);
     }
     folded
 }
 
+/// Whether a date can begin with this word: with digits, or with a letter that a month begins with. Nearly all words are neither, and
+/// are then not looked at more closely.
+fn may_begin_date(word: &str) -> bool {
+    let first = word.bytes().next().unwrap_or_default();
+    first.is_ascii_digit() || (b"jfmasond".contains(&first) && (3..=9).contains(&word.len()))
+}
+
 /// `10:00:00` is `10:00`.
-fn clock(word: &str) -> String {
+fn clock(word: String) -> String {
+    if !word.contains(':') {
+        return word;
+    }
     match word.split(':').collect::<Vec<_>>().as_slice() {
         [hour, minute, "00" | "00z"] => format!("{hour}:{minute}"),
-        _other => word.to_owned(),
+        _other => word,
     }
 }
 
@@ -90,6 +106,9 @@ fn dated(year: u32, month: u32, day: u32) -> Option<String> {
 
 /// `2024-05-20`, `2024/05/20`, `20.05.2024`, `20/05/2024` where only one reading is possible; and a time after a `t`.
 fn in_digits(word: &str) -> Option<(String, Option<String>)> {
+    if !word.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
     let (date, time) = match word.split_once('t') {
         Some((date, time)) if time.starts_with(|c: char| c.is_ascii_digit()) => (date, Some(time.to_owned())),
         Some(_) | None => (word, None),
@@ -113,6 +132,9 @@ fn in_digits(word: &str) -> Option<(String, Option<String>)> {
 /// `may 20th 2024`, `20th of may`, …; how many words it took.
 fn spelt_out(rest: &[String]) -> Option<(String, usize)> {
     let at = |place: usize| rest.get(place).map(String::as_str);
+    if !may_begin_date(at(0)?) {
+        return None;
+    }
     let (month, day, mut used) = match (month_of(at(0)?), day_of_month(at(0)?)) {
         (Some(month), _) => (month, day_of_month(at(1)?)?, 2),
         (None, Some(day)) if at(1) == Some("of") => (month_of(at(2)?)?, day, 3),

@@ -44,7 +44,9 @@ fn cut_words(text: &str) -> (Vec<String>, bool) {
     while let Some(c) = chars.next() {
         let next = chars.peek().copied();
         if joins(before, c, next) {
-            if is_ideograph(c) {
+            if c.is_ascii() {
+                word.push(c.to_ascii_lowercase());
+            } else if is_ideograph(c) {
                 push(&mut raw, &mut word);
                 word.push(c);
                 push(&mut raw, &mut word);
@@ -67,7 +69,8 @@ fn cut_words(text: &str) -> (Vec<String>, bool) {
 fn joins(before: char, c: char, next: Option<char>) -> bool {
     let next = next.unwrap_or(' ');
     match c {
-        c if c.is_alphanumeric() || c == '_' => true,
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | ' ' => c != ' ',
+        c if c.is_alphanumeric() => true,
         // What can't be seen must not make two different values look alike, so it stays part of the word.
         '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}' => true,
         '@' | '+' | '\'' | '\u{2019}' => before.is_alphanumeric() && next.is_alphanumeric(),
@@ -89,15 +92,20 @@ pub(crate) fn is_ideograph(c: char) -> bool {
 }
 
 fn push(raw: &mut Vec<String>, word: &mut String) {
-    if !word.is_empty() {
-        raw.push(number(word).unwrap_or_else(|| word.clone()));
-        word.clear();
+    if word.is_empty() {
+        return;
     }
+    let spelt = number(word);
+    raw.push(spelt.unwrap_or_else(|| word.as_str().to_owned()));
+    word.clear();
 }
 
 /// A number without thousands separators and trailing zeros, if it is one. Leading zeros stay: they belong to a code, not to a number.
 fn number(word: &str) -> Option<String> {
     let digits = word.strip_prefix('-').unwrap_or(word);
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let mut groups = whole.split(',');
@@ -115,6 +123,10 @@ fn number(word: &str) -> Option<String> {
 
 /// What a word looks like, if it looks like something that reaches somebody.
 pub(crate) fn shape(word: &str) -> Option<Shape> {
+    // Every shape has one of these, and few words have any.
+    if !word.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'@' | b'.')) {
+        return None;
+    }
     if date::is_date(word) || number(word).is_some_and(|digits| digits.len() < 8) {
         return None;
     }

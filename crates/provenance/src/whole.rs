@@ -104,6 +104,10 @@ fn spaced(text: &str) -> String {
         if !all.is_empty() {
             all.push(' ');
         }
+        if word.is_ascii() {
+            all.push_str(word);
+            continue;
+        }
         all.extend(word.chars().map(|c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c }));
     }
     all
