@@ -6,11 +6,13 @@
 
 mod begin;
 mod date;
+mod hash;
 mod intent;
 mod labels;
 mod made;
 mod plan;
 mod records;
+mod resumable;
 mod ruling;
 mod said;
 mod session;
@@ -23,6 +25,7 @@ mod whole;
 pub use begin::{Begin, Declared};
 pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole, names_in};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
+pub use resumable::{History, Resumable, ResumeError};
 pub use ruling::{Found, Ruling, Stance};
 pub use session::{CallId, Observed, Session, SessionError, Trusted};
 pub use transcript::{Origin, Place, Transcript};

@@ -16,6 +16,8 @@ const ROWS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 64;
 /// Places of one value that are kept.
 const CELLS_ALIKE_MAX: usize = 64;
+/// What a cell takes, with its place in the list of all that have its value.
+const CELL_BYTES: usize = 320;
 /// Longer text is content, not a value to select.
 const CELL_BYTES_MAX: usize = 256;
 
@@ -109,6 +111,11 @@ impl Records {
         }
         self.tools.insert(tool.into());
         self.lists.push(list);
+    }
+
+    /// How much memory it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.cells.min(CELLS_MAX).saturating_mul(CELL_BYTES)
     }
 
     /// Whether a tool gave this value in this field.

@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -57,7 +58,8 @@ pub enum SessionError {
 /// One request and everything heard since.
 #[derive(Debug)]
 pub struct Session {
-    tools: HashMap<String, FieldLabels>,
+    /// Sessions that begin with the same tools share them.
+    tools: Arc<HashMap<String, FieldLabels>>,
     allowed: Option<BTreeSet<String>>,
     plan: Option<Planned>,
     transcript: Transcript,
@@ -99,27 +101,47 @@ impl Session {
         tools: HashMap<String, FieldLabels>,
         trusted: Trusted,
     ) -> Result<Self, SessionError> {
+        Self::begin_with(request, Arc::new(tools), trusted)
+    }
+
+    /// The same, with tools that other sessions have too.
+    pub(crate) fn begin_with(
+        request: &str,
+        tools: Arc<HashMap<String, FieldLabels>>,
+        trusted: Trusted,
+    ) -> Result<Self, SessionError> {
         if tools.len() > TOOLS_MAX {
             return Err(SessionError::TooManyTools);
         }
-        let plan = trusted.plan.map(Planned::new);
         // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
         let is_vouched_for = tools.values().all(|labels| !labels.inferred);
-        let mut new = Self {
-            ends: Vec::new(),
-            intent: Intent::default(),
-            transcript: Transcript::default(),
-            allowed: trusted.tools,
-            tools,
-            plan,
-            acts: HashSet::new(),
-            turn: 0,
-        };
+        let plan = trusted.plan.map(Planned::new);
+        let mut new = Self { allowed: trusted.tools, tools, plan, ..Self::empty() };
         new.say(request);
         if !is_vouched_for {
             new.transcript.taint();
         }
         Ok(new)
+    }
+
+    /// Nothing was asked for, and there are no tools.
+    pub(crate) fn empty() -> Self {
+        Self {
+            ends: Vec::new(),
+            intent: Intent::default(),
+            transcript: Transcript::default(),
+            allowed: None,
+            tools: Arc::default(),
+            plan: None,
+            acts: HashSet::new(),
+            turn: 0,
+        }
+    }
+
+    /// How much memory it takes, about, without the tools.
+    pub fn bytes(&self) -> usize {
+        let acts = self.acts.len().saturating_mul(16);
+        self.transcript.bytes().saturating_add(acts)
     }
 
     /// Hears what the person says.

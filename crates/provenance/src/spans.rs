@@ -3,10 +3,16 @@
 
 use std::collections::HashMap;
 
+use crate::hash::Keyed;
+
 /// Words that are kept at most. What comes after is not indexed, so it is found nowhere.
 const WORDS_MAX: usize = 400_000;
+/// Words of what others can write are kept up to here: however much they write, there is room for what is trusted.
+const UNTRUSTED_WORDS_MAX: usize = WORDS_MAX / 2;
 /// From this many ways on, a state's ways are looked up rather than walked.
 const WAYS_WALKED_MAX: u16 = 12;
+/// What a word of the vocabulary takes, with its letters and where the first one leads.
+const WORD_BYTES: usize = 64;
 const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
@@ -37,13 +43,13 @@ pub(crate) struct Mark {
 
 #[derive(Debug)]
 pub(crate) struct Spans {
-    vocabulary: HashMap<Box<str>, u32>,
+    vocabulary: HashMap<Box<str>, u32, Keyed>,
     states: Vec<State>,
     ways: Vec<Way>,
     /// Where the first word leads, by word.
     first: Vec<u32>,
     /// The ways of states that have many.
-    wide: HashMap<(u32, u32), u32>,
+    wide: HashMap<(u32, u32), u32, Keyed>,
     words: usize,
 }
 
@@ -71,11 +77,11 @@ impl Default for Spans {
         let root =
             State { length: 0, link: NONE, latest: NONE, ways: 0, seen: 0, trusted: NONE, untrusted: NONE };
         Self {
-            vocabulary: HashMap::new(),
+            vocabulary: HashMap::default(),
             states: vec![root],
             ways: Vec::new(),
             first: Vec::new(),
-            wide: HashMap::new(),
+            wide: HashMap::default(),
             words: 0,
         }
     }
@@ -85,8 +91,9 @@ impl Spans {
     /// Adds a run of words. Says whether there was room for all of it.
     pub(crate) fn add(&mut self, words: &[String], mark: Mark) -> bool {
         let mut at = ROOT;
+        let words_max = if mark.trusted { WORDS_MAX } else { UNTRUSTED_WORDS_MAX };
         for word in words {
-            if self.words >= WORDS_MAX {
+            if self.words >= words_max {
                 return false;
             }
             self.words = self.words.saturating_add(1);
@@ -95,6 +102,15 @@ impl Spans {
             self.mark(at, mark);
         }
         true
+    }
+
+    /// How much memory it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let words = self.vocabulary.capacity().saturating_mul(WORD_BYTES);
+        let wide = self.wide.capacity().saturating_mul(size_of::<(u32, u32, u32)>());
+        let states = self.states.capacity().saturating_mul(size_of::<State>());
+        let ways = self.ways.capacity().saturating_mul(size_of::<Way>());
+        [words, wide, states, ways].into_iter().sum()
     }
 
     /// What is known of a run of words; nothing of an empty one.

@@ -36,7 +36,8 @@ pub(crate) fn all_words(text: &str) -> Vec<String> {
     words
 }
 
-fn cut_words(text: &str) -> (Vec<String>, bool) {
+/// The words, and whether the text has more of them.
+pub(crate) fn cut_words(text: &str) -> (Vec<String>, bool) {
     let mut raw = Vec::new();
     let mut word = String::new();
     let mut chars = text.chars().peekable();
@@ -63,6 +64,15 @@ fn cut_words(text: &str) -> (Vec<String>, bool) {
     }
     push(&mut raw, &mut word);
     (date::fold(raw), false)
+}
+
+/// The beginning of a text that is at most so long and ends with a whole word.
+pub(crate) fn head(text: &str, bytes_max: usize) -> &str {
+    if text.len() <= bytes_max {
+        return text;
+    }
+    let head = text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default();
+    head.rfind(char::is_whitespace).and_then(|end| head.get(..end)).unwrap_or_default()
 }
 
 /// Whether a character belongs to the word around it.

@@ -34,6 +34,11 @@ impl Texts {
         u32::try_from(self.kept.len()).ok()?.checked_sub(1)
     }
 
+    /// How much memory it takes, about: most texts are kept a second time in lower case.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.iter().map(|bytes| bytes.min(&BYTES_MAX)).sum::<usize>().saturating_mul(2)
+    }
+
     /// Whether the text of this number, if it is of one of these sources, has a value as a whole.
     pub(crate) fn has(&self, number: u32, value: &str, sources: Sources) -> bool {
         let kept = usize::try_from(number).ok().and_then(|number| self.kept.get(number));

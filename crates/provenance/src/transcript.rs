@@ -22,6 +22,9 @@ const AGREED: u32 = 1;
 const SOURCES_MAX: usize = 128;
 /// Leaves whose place is kept; the words of later ones are found, but not their place.
 const LEAVES_MAX: usize = 100_000;
+/// What of one output that others can write is indexed. They may write any amount, and all of it takes room that trusted outputs need.
+/// What comes after is found nowhere, which is no better than untrusted.
+const UNTRUSTED_BYTES_MAX: usize = 256 << 10;
 /// Different words of one shape that one source may hold before they count as many.
 pub(crate) const ALIKE_MAX: usize = 64;
 
@@ -119,6 +122,8 @@ pub struct Transcript {
     sources: Vec<Source>,
     leaves: Vec<Kept>,
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
+    /// Sources of which something was not looked at. Of no value in them can be said that it is the only one.
+    cut: Sources,
     pub(crate) records: Records,
     texts: Texts,
     made: Made,
@@ -136,6 +141,7 @@ impl Default for Transcript {
             sources: vec![own(), own()],
             leaves: Vec::new(),
             alike: HashMap::new(),
+            cut: 0,
             records: Records::default(),
             texts: Texts::default(),
             made: Made::default(),
@@ -150,6 +156,12 @@ impl Transcript {
     pub(crate) fn say(&mut self, request: &str) {
         self.texts.keep(REQUEST, true, request);
         self.add(&text::words(request), Mark { source: REQUEST, leaf: u32::MAX, trusted: true });
+    }
+
+    /// How much memory it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let leaves = self.leaves.len().saturating_mul(size_of::<Kept>().saturating_add(32));
+        [self.spans.bytes(), self.texts.bytes(), self.records.bytes(), leaves].into_iter().sum()
     }
 
     /// Whether anything that an outsider can write has been heard.
@@ -184,6 +196,7 @@ impl Transcript {
         let mut used = Cleared::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
+        let mut room = UNTRUSTED_BYTES_MAX;
         for (path, leaf) in all {
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
@@ -193,7 +206,8 @@ impl Transcript {
             self.tainted |= tainted;
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
-            self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
+            let secret = labels.is_confidential() && opened.is_none();
+            self.take(heard, &path, (leaf, &mut room), (trusted, secret));
             if writes && !tainted && is_id(&path) {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
@@ -209,19 +223,31 @@ impl Transcript {
         used
     }
 
-    fn take(&mut self, heard: &Heard<'_>, path: &str, leaf: Leaf<'_>, (trusted, secret): (bool, bool)) {
+    fn take(
+        &mut self,
+        heard: &Heard<'_>,
+        path: &str,
+        (leaf, room): (Leaf<'_>, &mut usize),
+        (trusted, secret): (bool, bool),
+    ) {
         let Some(source) = self.source_of(heard, trusted, secret) else {
             self.lost |= secret && !heard.labels.readers.is_empty();
             return;
         };
-        let words = text::words_of(leaf);
-        let text = self.texts.keep(source, trusted, &text::text_of(leaf));
-        self.note_shapes(source, &words);
+        let whole = text::text_of(leaf);
+        let text = if trusted { &*whole } else { text::head(&whole, *room) };
+        *room = room.saturating_sub(if trusted { 0 } else { text.len() });
+        let (words, is_cut) = text::cut_words(text);
         let number = u32::try_from(self.leaves.len()).unwrap_or(u32::MAX);
+        let kept = self.texts.keep(source, trusted, text);
+        self.note_shapes(source, &words);
         if self.leaves.len() < LEAVES_MAX {
-            self.leaves.push(Kept { call: heard.call, source, field: path.into(), text });
+            self.leaves.push(Kept { call: heard.call, source, field: path.into(), text: kept });
         }
         self.add(&words, Mark { source, leaf: number, trusted });
+        if is_cut || text.len() < whole.len() {
+            self.cut |= 1_u128.checked_shl(source).unwrap_or(0);
+        }
     }
 
     fn add(&mut self, words: &[String], mark: Mark) {
@@ -425,6 +451,9 @@ impl Transcript {
     /// beside is trusted. `None` if they are too many to tell.
     pub(crate) fn alike(&self, word: &str, sources: Sources) -> Option<BTreeSet<&str>> {
         let shape = text::shape(word)?;
+        if sources & self.cut != 0 {
+            return None;
+        }
         let mut all = BTreeSet::new();
         for (bit, _) in (0_u32..).zip(&self.sources) {
             if sources & 1_u128.checked_shl(bit).unwrap_or(0) == 0 {

@@ -1,0 +1,267 @@
+//! A session that can leave memory and come back. What changes it is written down as it happens; doing all of it again gives a session
+//! that rules as the one before did. What was heard takes a small part of the space that its index takes.
+//!
+//! Nothing outside of this file changes the session within, so that nothing can change it without being written down.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::labels::{Cleared, FieldLabels};
+use crate::plan::Plan;
+use crate::ruling::{Point, Ruling};
+use crate::session::{Observed, Session, SessionError, Trusted};
+
+/// Whether a session is to leave memory at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// What changes it is written down.
+    Kept,
+    /// It stays where it is.
+    NotKept,
+}
+
+/// Why a session doesn't come back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResumeError {
+    /// The history is not one.
+    #[error("the history can't be read: {0}")]
+    Unreadable(String),
+    /// It says that something was done which can't be done.
+    #[error("the history contradicts itself")]
+    Contradiction,
+}
+
+/// A session, and what has changed it.
+#[derive(Debug)]
+pub struct Resumable {
+    session: Session,
+    history: History,
+    /// One JSON object a line, since the history was last [taken](Self::take_history).
+    unsaved: Vec<u8>,
+    /// Why the session isn't there any more.
+    lost: Option<Box<str>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Event<'a> {
+    Begin(Cow<'a, str>, Narrowing<'a>),
+    Turn(Cow<'a, str>, Narrowing<'a>),
+    Narrow(Narrowing<'a>),
+    Take(Ruled),
+    GiveBack(Ruled),
+    Observe(Box<Heard<'a>>),
+    Declassify(Cow<'a, Value>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Narrowing<'a> {
+    tools: Cow<'a, Option<BTreeSet<String>>>,
+    plan: Cow<'a, Option<Plan>>,
+}
+
+/// What of a ruling outlives it.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Ruled {
+    step: Option<usize>,
+    act: Option<u64>,
+    turn: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Heard<'a> {
+    ruling: Option<Ruled>,
+    call: u64,
+    tool: Cow<'a, str>,
+    output: Cow<'a, Value>,
+    failed: bool,
+    agreed: Option<Cow<'a, Value>>,
+    cleared: Option<(Cow<'a, BTreeSet<String>>, Cow<'a, BTreeSet<String>>)>,
+}
+
+impl Resumable {
+    /// See [`Session::begin`].
+    pub fn begin(
+        request: &str,
+        tools: Arc<HashMap<String, FieldLabels>>,
+        trusted: Trusted,
+        history: History,
+    ) -> Result<Self, SessionError> {
+        let session = Session::begin_with(request, tools, trusted.clone())?;
+        let mut new = Self { session, history, unsaved: Vec::new(), lost: None };
+        new.note(&Event::Begin(request.into(), Narrowing::of(&trusted)));
+        Ok(new)
+    }
+
+    /// Does again what `history` says, with the tools that the session began with.
+    pub fn resume(tools: Arc<HashMap<String, FieldLabels>>, history: &[u8]) -> Result<Self, ResumeError> {
+        let unreadable = |error: serde_json::Error| ResumeError::Unreadable(error.to_string());
+        let mut events = serde_json::Deserializer::from_slice(history).into_iter::<Event<'static>>();
+        let Some(first) = events.next().transpose().map_err(unreadable)? else {
+            return Err(ResumeError::Unreadable("it is empty".to_owned()));
+        };
+        let Event::Begin(request, trusted) = first else { return Err(ResumeError::Contradiction) };
+        let session = Session::begin_with(&request, tools, trusted.into());
+        let mut session = session.map_err(|_refused| ResumeError::Contradiction)?;
+        for event in events {
+            do_again(&mut session, event.map_err(unreadable)?)?;
+        }
+        Ok(Self { session, history: History::Kept, unsaved: Vec::new(), lost: None })
+    }
+
+    /// A session that could not be had back. It denies everything.
+    pub fn lost(why: &str) -> Self {
+        let (history, unsaved) = (History::NotKept, Vec::new());
+        Self { session: Session::empty(), history, unsaved, lost: Some(why.into()) }
+    }
+
+    /// What was written down since this was last asked, if all of it could be. Whoever has all parts, in their order, has the history.
+    pub fn take_history(&mut self) -> Option<Vec<u8>> {
+        (self.history == History::Kept).then(|| std::mem::take(&mut self.unsaved))
+    }
+
+    /// How much of the history is in memory.
+    pub fn unsaved_bytes(&self) -> usize {
+        self.unsaved.len()
+    }
+
+    /// Puts back what was [taken](Self::take_history), if it could not be saved.
+    pub fn put_back(&mut self, mut history: Vec<u8>) {
+        history.append(&mut self.unsaved);
+        self.unsaved = history;
+    }
+
+    /// The session, to ask and not to change.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// See [`Session::rule`].
+    pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
+        if let Some(why) = &self.lost {
+            let reason = format!("what this session has heard can't be read back ({why}): begin another one");
+            return Ruling::new(Point::deny("provenance.lost", reason));
+        }
+        self.session.rule(tool, args)
+    }
+
+    /// See [`Session::next_turn`].
+    pub fn next_turn(&mut self, request: &str, trusted: Trusted) -> Result<(), SessionError> {
+        self.session.next_turn(request, trusted.clone())?;
+        self.note(&Event::Turn(request.into(), Narrowing::of(&trusted)));
+        Ok(())
+    }
+
+    /// See [`Session::narrow`].
+    pub fn narrow(&mut self, trusted: Trusted) -> Result<(), SessionError> {
+        self.session.narrow(trusted.clone())?;
+        self.note(&Event::Narrow(Narrowing::of(&trusted)));
+        Ok(())
+    }
+
+    /// See [`Session::take`].
+    pub fn take(&mut self, ruling: &Ruling) -> bool {
+        let taken = self.session.take(ruling);
+        if taken && ruling.step.is_some() {
+            self.note(&Event::Take(Ruled::of(ruling)));
+        }
+        taken
+    }
+
+    /// See [`Session::give_back`].
+    pub fn give_back(&mut self, ruling: &Ruling) {
+        self.session.give_back(ruling);
+        if ruling.step.is_some() {
+            self.note(&Event::GiveBack(Ruled::of(ruling)));
+        }
+    }
+
+    /// See [`Session::observe`].
+    pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
+        let Observed { call, tool, output, failed, agreed, cleared } = *observed;
+        self.note(&Event::Observe(Box::new(Heard {
+            ruling: ruling.map(Ruled::of),
+            call,
+            tool: tool.into(),
+            output: Cow::Borrowed(output),
+            failed,
+            agreed: agreed.map(Cow::Borrowed),
+            cleared: cleared.map(|one| (Cow::Borrowed(&one.trust), Cow::Borrowed(&one.open))),
+        })));
+        self.session.observe(ruling, observed)
+    }
+
+    /// See [`Session::declassify`].
+    pub fn declassify(&mut self, value: &Value) {
+        self.note(&Event::Declassify(Cow::Borrowed(value)));
+        self.session.declassify(value);
+    }
+
+    fn note(&mut self, event: &Event<'_>) {
+        if self.history == History::NotKept {
+            return;
+        }
+        if serde_json::to_writer(&mut self.unsaved, event).is_err() {
+            // A history with a gap is none.
+            (self.history, self.unsaved) = (History::NotKept, Vec::new());
+            return;
+        }
+        self.unsaved.push(b'\n');
+    }
+}
+
+fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> {
+    let contradicts = |_refused: SessionError| ResumeError::Contradiction;
+    match event {
+        Event::Begin(..) => return Err(ResumeError::Contradiction),
+        Event::Turn(request, trusted) => session.next_turn(&request, trusted.into()).map_err(contradicts)?,
+        Event::Narrow(trusted) => session.narrow(trusted.into()).map_err(contradicts)?,
+        Event::Take(ruled) => {
+            if !session.take(&ruled.ruling()) {
+                return Err(ResumeError::Contradiction);
+            }
+        }
+        Event::GiveBack(ruled) => session.give_back(&ruled.ruling()),
+        Event::Observe(heard) => {
+            let Heard { ruling, call, tool, output, failed, agreed, cleared } = *heard;
+            let ruling = ruling.map(Ruled::ruling);
+            let cleared =
+                cleared.map(|(trust, open)| Cleared { trust: trust.into_owned(), open: open.into_owned() });
+            let (agreed, cleared) = (agreed.as_deref(), cleared.as_ref());
+            let observed = Observed { call, tool: &tool, output: &output, failed, agreed, cleared };
+            session.observe(ruling.as_ref(), &observed);
+        }
+        Event::Declassify(value) => session.declassify(&value),
+    }
+    Ok(())
+}
+
+impl<'a> Narrowing<'a> {
+    fn of(trusted: &'a Trusted) -> Self {
+        let Trusted { tools, plan } = trusted;
+        Self { tools: Cow::Borrowed(tools), plan: Cow::Borrowed(plan) }
+    }
+}
+
+impl From<Narrowing<'_>> for Trusted {
+    fn from(narrowing: Narrowing<'_>) -> Self {
+        Self { tools: narrowing.tools.into_owned(), plan: narrowing.plan.into_owned() }
+    }
+}
+
+impl Ruled {
+    fn of(ruling: &Ruling) -> Self {
+        Self { step: ruling.step, act: ruling.act, turn: ruling.turn }
+    }
+
+    fn ruling(self) -> Ruling {
+        let Self { step, act, turn } = self;
+        Ruling { step, act, turn, ..Ruling::new(Point::fine()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
