@@ -36,7 +36,9 @@ pub(crate) use spawn::check_spec;
 pub use token::Token;
 
 /// Agents that live at the same time.
-const AGENTS_MAX: usize = 1024;
+const AGENTS_MAX: usize = 16_384;
+/// Of those, agents that other agents started.
+const DESCENDANTS_MAX: usize = 1024;
 /// Children of one agent that live at the same time.
 const CHILDREN_MAX: usize = 64;
 /// Agents between the person and the newest child.

@@ -20,6 +20,7 @@ use crate::pipe::Pipes;
 use crate::principal::Principal;
 use crate::record;
 use crate::recovery::InDoubt;
+use crate::request::Offers;
 use crate::secret::Secrets;
 use crate::syscall::Fault;
 use crate::unended::Unended;
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) budgets: Budgets,
     pub(crate) approvals: Approvals,
     pub(crate) journal: Journal,
+    pub(crate) offers: Offers,
     pub(crate) operator: Principal,
     phase: Mutex<Phase>,
     /// Set when `phase` or `owed` needs a look, so that the common case costs one load.
@@ -133,6 +135,7 @@ impl Core {
             vfs: Vfs::default(),
             pipes: Pipes::default(),
             journal: Journal::default(),
+            offers: Offers::default(),
             phase: Mutex::new(Phase::Booting),
             disturbed: AtomicBool::new(true),
             owed: Mutex::default(),

@@ -69,6 +69,7 @@ pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
 };
+pub use request::{Aside, RequestSize, Saved};
 pub use secret::{NoSecrets, SECRET_BYTES_MAX, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
 pub use syscall::{

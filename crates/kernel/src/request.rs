@@ -1,20 +1,25 @@
 //! The request that an agent works on, and where everything it has heard since came from. What follows from that is decided in
 //! `regent-provenance`; here it meets the path: ruled on in step 1, narrowing in step 2, heard in step 6.
 
-use std::collections::HashMap;
+mod aside;
+mod offer;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
-use regent_provenance::{Begin, Cleared, FieldLabels, Observed, Origin, Ruling, Session, Stance};
+use regent_provenance::{Begin, Cleared, History, Observed, Origin, Resumable, Ruling, Stance};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
 use crate::call::{Call, Op};
-use crate::catalogue::{Tool, ToolSpec};
+use crate::catalogue::Tool;
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
 use crate::syscall::{Frame, Labelled, Status};
+use aside::Kept;
+pub use aside::{Aside, RequestSize, Saved};
+pub(crate) use offer::Offers;
 
 /// What an agent and its children work on together; nothing before a request has begun.
 #[derive(Debug, Clone, Default)]
@@ -23,9 +28,7 @@ pub(crate) struct Work(Arc<Mutex<Option<Working>>>);
 #[derive(Debug)]
 struct Working {
     request: String,
-    session: Session,
-    /// The tools that the host performs itself.
-    tools: HashMap<String, Arc<Tool>>,
+    session: Kept,
 }
 
 impl Work {
@@ -36,13 +39,23 @@ impl Work {
         }
     }
 
+    /// What it is, back in memory.
     fn get(&self) -> MutexGuard<'_, Option<Working>> {
+        let mut working = self.lock();
+        if let Some(working) = working.as_mut() {
+            working.session.come_back();
+        }
+        working
+    }
+
+    /// What it is, in memory or not.
+    fn lock(&self) -> MutexGuard<'_, Option<Working>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A tool that the host of this request performs.
     pub(crate) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
-        self.get().as_ref().and_then(|working| working.tools.get(name).cloned())
+        self.lock().as_ref().and_then(|working| working.session.offer().tools.get(name).cloned())
     }
 }
 
@@ -72,25 +85,18 @@ impl Core {
                 Err(error) => RawOutput::failed("request.wider", error.to_string()),
             };
         }
-        let mut labels: HashMap<String, FieldLabels> = self
-            .catalogue
-            .all()
-            .iter()
-            .map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()))
-            .collect();
-        let mut tools = HashMap::new();
-        for (name, declared) in &begin.tools {
-            match Tool::new(ToolSpec::elsewhere(name, declared)) {
-                Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
-                Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
+        let offer = match self.offers.get(&self.catalogue, &begin.tools) {
+            Ok(offer) => offer,
+            Err(error) => return RawOutput::failed("request.invalid", error),
+        };
+        let told = RawOutput::json(&json!({"inferred": offer.inferred, "tools": begin.tools.len()}));
+        // Only a host has more requests at once than memory is for.
+        let history = if begin.tools.is_empty() { History::NotKept } else { History::Kept };
+        match Resumable::begin(&begin.request, Arc::clone(&offer.labels), trusted, history) {
+            Ok(session) => {
+                let session = Kept::new(session, offer);
+                *work = Some(Working { request: begin.request.clone(), session });
             }
-            labels.insert(name.clone(), declared.field_labels());
-        }
-        let inferred: Vec<&String> =
-            begin.tools.keys().filter(|name| labels.get(*name).is_some_and(|one| one.inferred)).collect();
-        let told = RawOutput::json(&json!({"inferred": inferred, "tools": begin.tools.len()}));
-        match Session::begin(&begin.request, labels, trusted) {
-            Ok(session) => *work = Some(Working { request: begin.request.clone(), session, tools }),
             Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
         }
         told

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::life::Life;
 use super::lifecycle::Step;
 use super::{
-    AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, GENERATIONS_MAX, OPERATOR, OWN_WORDS, SpawnSpec,
-    TRUST_DEFAULT, TRUST_MAX,
+    AGENTS_MAX, Agent, AgentId, Agents, CHILDREN_MAX, DESCENDANTS_MAX, GENERATIONS_MAX, OPERATOR, OWN_WORDS,
+    SpawnSpec, TRUST_DEFAULT, TRUST_MAX,
 };
 use crate::budget::BudgetScope;
 use crate::facts::refusal;
@@ -27,7 +27,7 @@ const ROLES_MAX: usize = 16;
 /// An agent can't be started now, though nothing forbids it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
-    #[error("{AGENTS_MAX} agents are alive already")]
+    #[error("{AGENTS_MAX} agents, or {DESCENDANTS_MAX} that agents started, are alive already")]
     TooMany,
     #[error("the agent has {CHILDREN_MAX} children already")]
     TooManyChildren,
@@ -163,12 +163,16 @@ impl Agents {
     /// Gives an agent its place, if there is room for it.
     fn admit(&self, agent: Agent) -> Result<Arc<Agent>, SpawnError> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let (mut alive, mut siblings) = (0, 0);
-        for other in table.all.values().filter(|other| !other.life.stage().is_over()) {
+        let (mut alive, mut descendants, mut siblings) = (0, 0, 0);
+        // A host starts many agents for its sessions: as long as there is room, nobody counts them for each.
+        let is_counted = agent.parent.is_some() || table.all.len() >= AGENTS_MAX;
+        let others = table.all.values().filter(|other| is_counted && !other.life.stage().is_over());
+        for other in others {
             alive += 1;
+            descendants += usize::from(other.parent.is_some());
             siblings += usize::from(agent.parent.is_some() && other.parent == agent.parent);
         }
-        if alive >= AGENTS_MAX {
+        if alive >= AGENTS_MAX || (agent.parent.is_some() && descendants >= DESCENDANTS_MAX) {
             return Err(SpawnError::TooMany);
         }
         if table.all.contains_key(&agent.id) {
