@@ -34,7 +34,7 @@ use crate::chores::{self, Eraser};
 use crate::codes;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::judge::{Host as Performer, Judge};
+use crate::judge::{Host as Performer, Judge, Memory};
 use crate::past;
 use crate::paths::Project;
 use crate::reload::{Reloading, Seen};
@@ -174,7 +174,8 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     // What it asks is for the host's person, who is told at once: nobody else should find it.
     let shared = (Arc::new(MemoryState::default()) as Arc<dyn store::State>, secrets::vault(context)?);
     let host = standalone(context, executors, Catalogue::default(), shared, Start::Behind).await?;
-    let judge = Judge::new(host.kernel(), host.operator(), performer);
+    let memory = Memory::new(context.paths.state.clone());
+    let judge = Judge::new(host.kernel(), host.operator(), performer, memory);
     Ok((host, judge))
 }
 

@@ -2,6 +2,8 @@
 //! decides nothing. Each decision is a system call with its intent in the ledger; what the host says came of it is its outcome.
 
 mod host;
+mod memory;
+mod shelf;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,9 +22,10 @@ use tokio::task::JoinHandle;
 
 pub(crate) use host::Host;
 use host::{Allowed, Expected, Observation};
+pub(crate) use memory::Memory;
 
-/// Sessions at the same time.
-const SESSIONS_MAX: usize = 512;
+/// Sessions at the same time, in memory or not.
+const SESSIONS_MAX: usize = 16_000;
 /// Calls of one session that wait to be observed.
 const WAITING_MAX: usize = 256;
 /// The longest name of a session.
@@ -104,6 +107,8 @@ enum JudgeError {
         "more than {SESSIONS_MAX} sessions, or more than {WAITING_MAX} calls of one that wait to be observed"
     )]
     TooMany,
+    #[error("the sessions that are open take all memory there is for them, and can't be saved to disk")]
+    Full,
     #[error("no call with this id, tool and arguments was allowed or asked about")]
     NotJudged,
     #[error("{0}")]
@@ -120,6 +125,7 @@ pub(crate) struct Judge {
     operator: Principal,
     host: Arc<Host>,
     sessions: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Session>>>>,
+    memory: Memory,
 }
 
 #[derive(Debug)]
@@ -145,8 +151,8 @@ enum Judged {
 
 impl Judge {
     /// A judge over a kernel whose calls elsewhere go to this host.
-    pub(crate) fn new(kernel: Kernel, operator: Principal, host: Arc<Host>) -> Self {
-        Self { kernel, operator, host, sessions: Mutex::default() }
+    pub(crate) fn new(kernel: Kernel, operator: Principal, host: Arc<Host>, memory: Memory) -> Self {
+        Self { kernel, operator, host, sessions: Mutex::default(), memory }
     }
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
@@ -211,11 +217,15 @@ impl Judge {
         if let Some(session) = existing {
             // A second beginning can only narrow: the kernel compares.
             let session = session.lock().await;
-            let told = self.own(Op::Begin { agent: session.id.clone(), begin }).await?;
-            return Ok(told);
+            let told = self.own(Op::Begin { agent: session.id.clone(), begin }).await;
+            self.used(&session);
+            return told;
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(JudgeError::Unreadable("a session has a name of 1 to 256 bytes".to_owned()));
+        }
+        if self.memory.is_full() {
+            return Err(JudgeError::Full);
         }
         let spawned =
             self.own(Op::Spawn(SpawnSpec { name: "elsewhere".to_owned(), ..SpawnSpec::default() })).await?;
@@ -231,8 +241,10 @@ impl Judge {
             }
         };
         let session = Session { agent: agent.clone(), id, applies_changes, waiting: HashMap::new() };
+        self.used(&session);
         let kept = self.keep(name.clone(), session);
         if let Err(error) = kept {
+            agent.agent_id().into_iter().for_each(|id| self.memory.forget(id));
             self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
             return Err(error);
         }
@@ -266,7 +278,9 @@ impl Judge {
                 "a call with this id was allowed and not yet observed".to_owned(),
             ));
         }
-        match self.put(&session, &call).await? {
+        let put = self.put(&session, &call).await;
+        self.used(&session);
+        match put? {
             Put::Allowed { allowed, observe, reply } => {
                 session.waiting.insert(key, Waiting { call, state: Judged::Allowed { observe, reply } });
                 let mut answer = json!({"decision": "allow", "intent": allowed.intent, "reason": ""});
@@ -320,7 +334,13 @@ impl Judge {
                 }
             }
         };
+        self.used(&session);
         Ok(passed(&outcome, &told))
+    }
+
+    /// A session was used: those that were not make room for it.
+    fn used(&self, session: &Session) {
+        self.memory.note(&self.kernel, &self.operator, &session.id);
     }
 
     async fn end(&self, name: &str) -> Result<Value, JudgeError> {
@@ -340,7 +360,9 @@ impl Judge {
                 }
             }
         }
+        self.memory.forget(&session.id);
         self.kernel.syscall(&session.agent, Op::Exit { code: 0 }).await?;
+        self.kernel.forget_request(&self.operator, &session.id);
         Ok(json!({}))
     }
 

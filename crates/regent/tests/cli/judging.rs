@@ -147,6 +147,29 @@ fn sessions_are_judged_side_by_side() {
     assert!(told(2).iter().all(|answer| answer.get("outcome").is_some()), "{:?}", told(2));
 }
 
+/// All are open at once, and each is judged by what it has heard itself.
+#[test]
+fn hundreds_of_sessions_are_open_at_once() {
+    const SESSIONS: usize = 600;
+    let world = World::bare();
+    let of = |session: usize, message: String| {
+        let mut message: Value = serde_json::from_str(&message).unwrap();
+        message["session"] = json!(format!("s{session}"));
+        message.to_string()
+    };
+    let mut messages: Vec<String> = (0..SESSIONS).map(|session| of(session, begin(&json!({})))).collect();
+    messages.push(of(0, call("decide", 1, "read", json!({}))));
+    messages.push(of(0, call("observe", 1, "read", json!({}))));
+    messages.push(of(0, call("decide", 2, "pay", json!({"to": "eve@e.test"}))));
+    messages.push(of(SESSIONS - 1, call("decide", 2, "pay", json!({"to": "ann@a.test"}))));
+    let answers = talk(&world, &messages);
+    assert!(answers[..SESSIONS].iter().all(|answer| answer.get("error").is_none()), "{:?}", answers[599]);
+    assert_eq!(
+        (&answers[SESSIONS + 2]["decision"], &answers[SESSIONS + 3]["decision"]),
+        (&json!("ask"), &json!("allow"))
+    );
+}
+
 fn stdio(world: &World, messages: &[String]) -> crate::world::Ended {
     world.run_with(&["judge", "--stdio"], &[], messages.join("\n").as_bytes())
 }

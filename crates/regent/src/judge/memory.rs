@@ -1,0 +1,126 @@
+//! Which sessions are in memory. The one that was used longest ago leaves first; it comes back by itself when it is used again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regent_kernel::{AgentId, Aside, Kernel, Principal};
+
+use super::shelf::Shelf;
+
+/// What all sessions in memory may take, about.
+const BYTES_MAX: usize = 192 << 20;
+/// History of one session that waits to be saved.
+const UNSAVED_BYTES_MAX: usize = 1 << 20;
+
+/// The sessions in memory, and where the others are.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    shelf: Shelf,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    bytes: usize,
+    uses: u64,
+    /// By their last use.
+    oldest: BTreeMap<u64, AgentId>,
+    /// Their last use, and what they take.
+    of: HashMap<AgentId, (u64, usize)>,
+}
+
+impl Memory {
+    /// Sessions that are not in memory are saved in this folder.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { shelf: Shelf::new(folder), used: Mutex::default() }
+    }
+
+    /// Whether there is no room for another session: those in memory could not be saved.
+    pub(crate) fn is_full(&self) -> bool {
+        self.used().bytes > BYTES_MAX.saturating_mul(2)
+    }
+
+    /// A session was used. Others make room for it.
+    pub(crate) fn note(&self, kernel: &Kernel, operator: &Principal, agent: &AgentId) {
+        let mut size = kernel.request_size(operator, agent);
+        let save = |history: &[u8]| self.shelf.save(history);
+        if size.unsaved_bytes > UNSAVED_BYTES_MAX
+            && kernel.put_aside(operator, agent, Aside::History, &save).is_ok()
+        {
+            size.bytes = size.bytes.saturating_sub(size.unsaved_bytes);
+        }
+        let leaving = {
+            let mut used = self.used();
+            used.put(agent, size.bytes);
+            used.over(BYTES_MAX, agent)
+        };
+        for other in leaving {
+            // The disk may be full. Then it stays, and still counts.
+            if kernel.put_aside(operator, &other, Aside::Everything, &save).is_err() {
+                let size = kernel.request_size(operator, &other);
+                self.used().put(&other, size.bytes);
+            }
+        }
+    }
+
+    /// A session has ended.
+    pub(crate) fn forget(&self, agent: &AgentId) {
+        self.used().remove(agent);
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Used {
+    fn put(&mut self, agent: &AgentId, bytes: usize) {
+        self.remove(agent);
+        self.uses = self.uses.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.oldest.insert(self.uses, agent.clone());
+        self.of.insert(agent.clone(), (self.uses, bytes));
+    }
+
+    fn remove(&mut self, agent: &AgentId) {
+        if let Some((use_number, bytes)) = self.of.remove(agent) {
+            self.oldest.remove(&use_number);
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Takes out those that have to leave, oldest first, but not the one that is being used.
+    fn over(&mut self, bytes_max: usize, except: &AgentId) -> Vec<AgentId> {
+        let mut leaving = Vec::new();
+        while self.bytes > bytes_max
+            && let Some((_, oldest)) = self.oldest.first_key_value()
+            && oldest != except
+        {
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+            leaving.push(oldest);
+        }
+        leaving
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_used_longest_ago_leaves_first() {
+        let id = |name: &str| AgentId::from(name);
+        let mut used = Used::default();
+        for name in ["a", "b", "c"] {
+            used.put(&id(name), 100);
+        }
+        used.put(&id("a"), 150);
+        assert_eq!(used.bytes, 350);
+        assert_eq!(used.over(260, &id("c")), [id("b")], "`a` was used again");
+        assert_eq!(used.over(0, &id("a")), [id("c")], "never the one that is being used");
+        used.remove(&id("a"));
+        assert_eq!((used.bytes, used.of.len(), used.oldest.len()), (0, 0, 0));
+    }
+}
