@@ -147,7 +147,7 @@ fn kill(child: &mut Child) -> Result<()> {
 }
 
 /// A session of this many entries, killed in the middle of a call.
-fn killed_session(home: &Home, entries: u64) -> Result<()> {
+pub fn killed_session(home: &Home, entries: u64) -> Result<()> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg(FILL)
         .arg(home.path())

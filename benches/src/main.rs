@@ -5,6 +5,7 @@ mod churn;
 mod crashed;
 mod evidence;
 mod home;
+mod judge;
 mod lanes;
 mod ledger;
 #[cfg(feature = "models")]
@@ -44,6 +45,7 @@ const TOPICS: &[(&str, Topic)] = &[
     ("ledger", lanes::measure),
     ("sandbox", sandbox::measure),
     ("sandbox", broker::measure),
+    ("judge", judge::measure),
     ("redact", redact::measure),
     ("program", program::measure),
     #[cfg(feature = "models")]
