@@ -79,7 +79,14 @@ struct Heard<'a> {
     output: Cow<'a, Value>,
     failed: bool,
     agreed: Option<Cow<'a, Value>>,
-    cleared: Option<(Cow<'a, BTreeSet<String>>, Cow<'a, BTreeSet<String>>)>,
+    cleared: Option<Lowered<'a>>,
+}
+
+/// See [`Cleared`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Lowered<'a> {
+    trust: Cow<'a, BTreeSet<String>>,
+    open: Cow<'a, BTreeSet<String>>,
 }
 
 impl Resumable {
@@ -189,7 +196,7 @@ impl Resumable {
             output: Cow::Borrowed(output),
             failed,
             agreed: agreed.map(Cow::Borrowed),
-            cleared: cleared.map(|one| (Cow::Borrowed(&one.trust), Cow::Borrowed(&one.open))),
+            cleared: cleared.map(Lowered::of),
         })));
         self.session.observe(ruling, observed)
     }
@@ -228,8 +235,9 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
         Event::Observe(heard) => {
             let Heard { ruling, call, tool, output, failed, agreed, cleared } = *heard;
             let ruling = ruling.map(Ruled::ruling);
-            let cleared =
-                cleared.map(|(trust, open)| Cleared { trust: trust.into_owned(), open: open.into_owned() });
+            let lowered =
+                |one: Lowered<'_>| Cleared { trust: one.trust.into_owned(), open: one.open.into_owned() };
+            let cleared = cleared.map(lowered);
             let (agreed, cleared) = (agreed.as_deref(), cleared.as_ref());
             let observed = Observed { call, tool: &tool, output: &output, failed, agreed, cleared };
             session.observe(ruling.as_ref(), &observed);
@@ -249,6 +257,13 @@ impl<'a> Narrowing<'a> {
 impl From<Narrowing<'_>> for Trusted {
     fn from(narrowing: Narrowing<'_>) -> Self {
         Self { tools: narrowing.tools.into_owned(), plan: narrowing.plan.into_owned() }
+    }
+}
+
+impl<'a> Lowered<'a> {
+    fn of(cleared: &'a Cleared) -> Self {
+        let Cleared { trust, open } = cleared;
+        Self { trust: Cow::Borrowed(trust), open: Cow::Borrowed(open) }
     }
 }
 

@@ -56,7 +56,7 @@ fn happens(session: &mut Resumable, kind: u8, number: u8) {
             let (tool, output) = &outputs[usize::from(number) % outputs.len()];
             let cleared = Cleared { trust: ["remark".to_owned()].into(), ..Cleared::default() };
             let cleared = (kind == 4).then_some(&cleared);
-            let failed = number % 7 == 0;
+            let failed = number.is_multiple_of(7);
             let observed = Observed { call: number.into(), tool, output, failed, agreed: None, cleared };
             session.observe(None, &observed);
         }
@@ -65,12 +65,12 @@ fn happens(session: &mut Resumable, kind: u8, number: u8) {
             if ruling.stance == Stance::Deny || !session.take(&ruling) {
                 return;
             }
-            if number % 5 == 0 {
+            if number.is_multiple_of(5) {
                 session.give_back(&ruling);
                 return;
             }
             let (output, agreed) = (json!({"id": number}), (ruling.stance == Stance::Ask).then_some(args));
-            let failed = number % 3 == 0;
+            let failed = number.is_multiple_of(3);
             let observed = Observed { call: 9, tool, output: &output, failed, agreed, cleared: None };
             session.observe(Some(&ruling), &observed);
         }
