@@ -133,7 +133,6 @@ impl std::fmt::Debug for Open {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that can't set itself up has failed")]
 mod tests {
     use super::*;
 
