@@ -378,6 +378,11 @@ impl Sheet {
     }
 
     /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.
+    /// Whether a person has seen the call and agreed to it.
+    pub(crate) fn is_agreed(&self) -> bool {
+        self.approved.as_ref().is_some_and(|approved| approved.voice.is_person())
+    }
+
     fn resolve(&mut self, workspace: &Workspace, pointer: &str, kind: ArgumentKind) {
         let Some(value) = self.args.pointer(pointer).cloned() else { return };
         match (kind, &value) {

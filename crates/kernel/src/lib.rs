@@ -22,6 +22,7 @@ mod model;
 mod pipe;
 mod principal;
 mod rate;
+mod reach;
 mod record;
 pub mod recovery;
 mod request;

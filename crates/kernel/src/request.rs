@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use regent_guard::Kinds;
 use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
 use regent_provenance::{Begin, Cleared, FieldLabels, Observed, Origin, Ruling, Session, Stance};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::catalogue::{Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
-use crate::syscall::{Frame, Labelled, Status};
+use crate::syscall::{Frame, Labelled, Outcome, Status};
 
 /// What an agent and its children work on together; nothing before a request has begun.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +35,25 @@ impl Work {
         if let Some(working) = self.get().as_mut() {
             working.session.give_back(ruling);
         }
+    }
+
+    /// Whether a request has begun.
+    fn is_begun(&self) -> bool {
+        self.get().is_some()
+    }
+
+    /// Whether a file that runs later is out of reach: others may have had the idea, and the person hasn't named it.
+    pub(crate) fn holds_back(&self, path: &str) -> bool {
+        let work = self.get();
+        let Some(working) = work.as_ref().filter(|working| working.session.is_tainted()) else {
+            return false;
+        };
+        regent_guard::kinds_of(path).intersects(Kinds::RUN_LATER) && !working.session.is_named(path)
+    }
+
+    /// Whether the agent has heard what isn't the person's.
+    pub(crate) fn is_tainted(&self) -> bool {
+        self.get().as_ref().is_some_and(|working| working.session.is_tainted())
     }
 
     fn get(&self) -> MutexGuard<'_, Option<Working>> {
@@ -110,10 +130,16 @@ impl Core {
 
     /// Step 1: where the arguments come from. Found by what the agent said, before paths were resolved.
     pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
-        let Some(life) = call.principal.life() else { return };
-        let Some(ruling) = life.work().get().as_ref().map(|working| working.session.rule(tool, args)) else {
-            return;
-        };
+        let Some(life) = call.principal.life().filter(|life| life.work().is_begun()) else { return };
+        let own = sheet.tool.clone().filter(|_| matches!(call.op, Op::RunTool(_)));
+        let free = own.as_ref().map(|own| self.kept_inside(sheet, own)).unwrap_or_default();
+        let mut work = life.work().get();
+        let Some(working) = work.as_mut() else { return };
+        if let Some(own) = &own {
+            working.session.learn(tool, || own.spec().field_labels());
+        }
+        let ruling = working.session.rule_without(tool, args, &free);
+        drop(work);
         for found in &ruling.found {
             let integrity = match found.origin {
                 Origin::Request => Integrity::User,
@@ -147,6 +173,10 @@ impl Core {
         let Some(life) = frame.call.principal.life() else { return Vec::new() };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return Vec::new() };
+        // A model's words are what is judged, not what is judged by.
+        if matches!(frame.call.op, Op::Infer(_)) {
+            return Vec::new();
+        }
         let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(run) = &frame.call.op {
             (run.tool.as_str(), false)
         } else {
@@ -156,11 +186,9 @@ impl Core {
         if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
             return Vec::new();
         }
-        let heard = serde_json::from_slice(output.bytes())
-            .unwrap_or_else(|_| Value::String(output.text().into_owned()));
+        let heard = heard_in(output);
         // A host's report vouches for no value: only what a person saw and agreed to counts as theirs.
-        let agreed = sheet.approved.as_ref().filter(|approved| approved.voice.is_person());
-        let agreed = agreed.map(|_| &frame.args);
+        let agreed = sheet.is_agreed().then_some(&frame.args);
         let failed = matches!(status, Status::Failed(_));
         let cleared = Cleared {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
@@ -176,6 +204,30 @@ impl Core {
             |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
         rules.iter().map(really).filter(|one| !one.is_empty()).collect()
     }
+
+    /// The same for a step that is answered from the ledger: a task that goes on in another process has heard what it heard.
+    pub(crate) fn hear_again(&self, call: &Call, outcome: &Outcome) {
+        let (Op::RunTool(run), Some(life)) = (&call.op, call.principal.life()) else { return };
+        let mut work = life.work().get();
+        let Some(working) = work.as_mut() else { return };
+        let heard = heard_in(&outcome.output);
+        let ruling = working.session.rule(&run.tool, &run.args);
+        working.session.take(&ruling);
+        let observed = Observed {
+            call: outcome.intent.seq,
+            tool: &run.tool,
+            output: &heard,
+            failed: matches!(outcome.status, Status::Failed(_)),
+            agreed: None,
+            cleared: None,
+        };
+        working.session.observe(Some(&ruling), &observed);
+    }
+}
+
+/// What came back, as fields if it has any.
+fn heard_in(output: &Labelled) -> Value {
+    serde_json::from_slice(output.bytes()).unwrap_or_else(|_| Value::String(output.text().into_owned()))
 }
 
 /// Step 2: the stricter of what policy and provenance say.

@@ -57,6 +57,9 @@ pub struct FieldLabels {
     /// Nobody declared this: it was inferred, and a person should confirm it.
     #[serde(default)]
     pub inferred: bool,
+    /// Its effect stays on this machine and can be taken back: only what it reaches is judged, not what is written there or how often.
+    #[serde(skip)]
+    pub local: bool,
     /// The names that the schema of the arguments has, at any depth; none if there is no schema.
     #[serde(skip)]
     pub fields: BTreeSet<String>,
@@ -74,6 +77,7 @@ impl FieldLabels {
             secret: true,
             readers: BTreeSet::new(),
             inferred: true,
+            local: false,
             fields: names_in(schema),
         }
     }

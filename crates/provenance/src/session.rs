@@ -174,13 +174,38 @@ impl Session {
         Ok(())
     }
 
+    /// Takes in a tool that has come up since the beginning.
+    pub fn learn(&mut self, tool: &str, labels: impl FnOnce() -> FieldLabels) {
+        if !self.tools.contains_key(tool) && self.tools.len() < TOOLS_MAX {
+            self.tools.insert(tool.to_owned(), labels());
+        }
+    }
+
+    /// Whether anything untrusted was heard.
+    pub fn is_tainted(&self) -> bool {
+        self.transcript.is_tainted()
+    }
+
+    /// Whether the person has named a value, as a whole.
+    pub fn is_named(&self, value: &str) -> bool {
+        self.transcript.is_in_request(value)
+    }
+
     /// What provenance says to a call. Changes nothing.
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
+        self.rule_without(tool, args, &[])
+    }
+
+    /// The same for a call of which some arguments reach nothing that matters, whoever chose them.
+    pub fn rule_without(&self, tool: &str, args: &Value, free: &[&str]) -> Ruling {
         let Some(labels) = self.tools.get(tool) else {
             let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
-        let said = Said::new(labels, args);
+        let said = Said::new(labels, args).without(free);
+        if labels.local && said.sinks().next().is_none() {
+            return Ruling::new(Point::fine());
+        }
         let mut ruling = match &self.plan {
             Some(planned) => self.by_plan(planned, tool, labels, &said),
             None => Ruling::new(self.by_grounds(tool, labels, &said)),

@@ -19,6 +19,9 @@ impl Session {
         // Who is affected comes first: that is what a person should hear.
         let so_far =
             said.sinks().fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
+        if labels.local {
+            return so_far;
+        }
         let open = self.open_to(said);
         let content = said.content().filter(|_| labels.acts());
         let so_far = content.fold(so_far, |so_far, argument| so_far.or(self.is_covered(argument, open)));
