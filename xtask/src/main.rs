@@ -27,7 +27,8 @@ cargo xtask difference [--pairs N] [--seed N]   the policy's index against a pla
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
 cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python
 cargo xtask eval adaptive [--why]   attackers who know the defence: what leaks, by class and track
-cargo xtask eval forgiveness   plans with one honest mistake: which tasks are lost";
+cargo xtask eval forgiveness   plans with one honest mistake: which tasks are lost
+cargo xtask eval task [--why]   our own agents, misled: which effects nobody was asked about, and what ordinary work is asked";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +51,7 @@ fn run(arguments: &[String]) -> Result<()> {
         "eval" if rest.first().is_some_and(|what| what == "adaptive" || what == "forgiveness") => {
             injection::script(rest)
         }
+        "eval" if rest.first().is_some_and(|what| what == "task") => eval::under_attack(rest),
         "eval" => eval::run(rest),
         "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(

@@ -57,9 +57,7 @@ impl ToolSpec {
             secret: self.output.confidentiality >= Confidentiality::Private,
             readers: Default::default(),
             inferred: false,
-            local: effect == Effect::Write
-                && !self.arguments.is_empty()
-                && !self.arguments.values().any(is_url),
+            local: effect == Effect::Write && !self.arguments.values().any(is_url),
             fields: names_in(&self.input),
         }
     }

@@ -4,8 +4,7 @@
 
 use regent_approval::ordinary;
 use regent_guard::{Kinds, kinds_of};
-use regent_policy::{Access, Integrity, Label};
-use regent_store as store;
+use regent_policy::{Access, Integrity};
 use serde_json::Value;
 
 use crate::catalogue::{ArgumentKind, Tool};
@@ -54,19 +53,7 @@ impl Core {
         if file.starts_with('/') {
             return false;
         }
-        let digest = match self.workspace.content_digest(&format!("{cwd}/{file}")) {
-            Ok(Some(digest)) => digest,
-            // What isn't there doesn't run.
-            Ok(None) => return true,
-            Err(_) => return false,
-        };
-        let key = format!("label/{digest}");
-        match self.state.get(&key) {
-            Ok(None) => true,
-            Ok(Some(bytes)) => {
-                store::parse::<Label>(&key, &bytes).is_ok_and(|label| label.integrity <= Integrity::OwnModel)
-            }
-            Err(_) => false,
-        }
+        let label = self.label_of_file(&format!("{cwd}/{file}"));
+        label.is_ok_and(|label| label.is_none_or(|label| label.integrity <= Integrity::OwnModel))
     }
 }

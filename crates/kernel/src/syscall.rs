@@ -317,7 +317,9 @@ impl Core {
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
         let (held, tool, agreed) = (Mutex::new(reservation), facts.tool.clone(), facts.is_agreed());
-        let frame = Frame { core, call, tool, args, targets, limits, intent, agreed, cancel, flow, held };
+        let began_ms = self.clock.now_ms();
+        let frame =
+            Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
             None => effect::perform(&frame, grant.tier).await,
@@ -341,8 +343,9 @@ impl Core {
         let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let (held, agreed) = (Mutex::new(None), false);
-        let frame = Frame { core, call, tool, args, targets, limits, intent, agreed, cancel, flow, held };
+        let (held, agreed, began_ms) = (Mutex::new(None), false, self.clock.now_ms());
+        let frame =
+            Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         self.conclude(frame, facts, None, effect::Ended::Itself(Ok(evidence.output())), running).await
     }
 
@@ -367,6 +370,7 @@ impl Core {
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
         let carried = self.carry(&frame, &facts, &performed).and_then(|()| self.carried(&frame));
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
+        let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten());
         let output = Labelled::new(raw, facts.output_floor(), masked);
         frame.flow.release(&output);
         let declassify = grant.as_ref().map_or(&[][..], |grant| &grant.declassify);

@@ -1,6 +1,7 @@
 //! Kernels to test with: one that is alone in the world, and one that shares its state with others.
 
 pub(crate) mod alone;
+mod own_agents;
 mod requests;
 mod reviews;
 pub(crate) mod shared;

@@ -214,6 +214,8 @@ pub(crate) struct Frame {
     pub(crate) targets: Vec<Target>,
     pub(crate) limits: Limits,
     pub(crate) intent: Receipt,
+    /// When it was let loose.
+    pub(crate) began_ms: i64,
     /// A person has seen this call and agreed to it.
     pub(crate) agreed: bool,
     pub(crate) cancel: Cancel,

@@ -57,7 +57,7 @@ async fn begun(world: &World, trusted: Value) -> Principal {
     agent
 }
 
-async fn word(world: &World, who: &Principal, op: Op) -> String {
+pub(super) async fn word(world: &World, who: &Principal, op: Op) -> String {
     match world.kernel.syscall(who, op).await.unwrap() {
         Reply::Done(outcome) => match outcome.status {
             Status::Ok => "done".to_owned(),
