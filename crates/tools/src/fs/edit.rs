@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
-use crate::confidentiality::{WORKSPACE_FILE, label_of};
+use crate::confidentiality::{RECEIPT, label_of};
 use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
 
@@ -40,7 +40,7 @@ pub(crate) fn spec() -> ToolSpec {
         idempotent: false,
         reversible: true,
         tiers: vec![Tier::Host],
-        output: WORKSPACE_FILE,
+        output: RECEIPT,
         ..built_in()
     }
 }
