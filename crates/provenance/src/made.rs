@@ -41,6 +41,12 @@ impl Made {
     }
 }
 
+/// Whether a field, or the last one of a path, holds ids.
+pub(crate) fn is_id(path: &str) -> bool {
+    let last = path.rsplit(['.', ']']).next().unwrap_or_default();
+    matches!(last, "id" | "id_" | "uuid") || last.ends_with("_id")
+}
+
 /// The parts of a name that say which kind of thing it is about, in the singular.
 pub(crate) fn kinds(name: &str) -> impl Iterator<Item = String> {
     let singular = |part: String| match part.strip_suffix('s') {
@@ -54,6 +60,15 @@ pub(crate) fn kinds(name: &str) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_known_by_the_last_name_of_its_path() {
+        for (path, is) in
+            [("id", true), (".id_", true), ("[].event_id", true), ("[].id.name", false), ("paid", false)]
+        {
+            assert_eq!(is_id(path), is, "{path}");
+        }
+    }
 
     #[test]
     fn b6_an_id_is_that_of_one_kind_of_thing() {

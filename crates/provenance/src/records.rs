@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::date;
+use crate::made::is_id;
 use crate::plan::{Pick, Selection};
 use crate::text::{self, Leaf};
 
@@ -378,10 +379,6 @@ fn day(word: &str, time: Option<&str>) -> Option<Order> {
         hour.parse::<u32>().ok()?.checked_mul(60)?.checked_add(minute.parse().ok()?)
     });
     Some(Order::Day(date::order(word)?, minutes?))
-}
-
-fn is_id(field: &str) -> bool {
-    matches!(field, "id" | "id_" | "uuid") || field.ends_with("_id")
 }
 
 /// A value in the spelling that cells are compared in.

@@ -6,7 +6,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
-use crate::ruling::{Found, Point, Ruling};
+use crate::ruling::{self, Found, Point, Ruling, Stance};
 use crate::said::{Argument, Said};
 use crate::text;
 use crate::transcript::{Heard, Transcript};
@@ -64,9 +64,16 @@ pub struct Session {
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
-    acts: HashSet<u64>,
+    acts: HashMap<u64, Claim>,
     /// Which plan is in force: a ruling by an earlier one takes no step of this.
     turn: u32,
+}
+
+/// What has become of an effect: calls that run side by side claim it before they run.
+#[derive(Debug, Default)]
+struct Claim {
+    running: u32,
+    done: bool,
 }
 
 #[derive(Debug)]
@@ -99,27 +106,34 @@ impl Session {
         tools: HashMap<String, FieldLabels>,
         trusted: Trusted,
     ) -> Result<Self, SessionError> {
-        if tools.len() > TOOLS_MAX {
-            return Err(SessionError::TooManyTools);
-        }
         let plan = trusted.plan.map(Planned::new);
-        // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
-        let is_vouched_for = tools.values().all(|labels| !labels.inferred);
         let mut new = Self {
             ends: Vec::new(),
             intent: Intent::default(),
             transcript: Transcript::default(),
             allowed: trusted.tools,
-            tools,
+            tools: HashMap::new(),
             plan,
-            acts: HashSet::new(),
+            acts: HashMap::new(),
             turn: 0,
         };
         new.say(request);
-        if !is_vouched_for {
-            new.transcript.taint();
-        }
+        new.add_tools(tools)?;
         Ok(new)
+    }
+
+    /// Adds the tools that a later turn brings. A tool that is known keeps its labels: what was heard of it was labelled by them.
+    pub fn add_tools(&mut self, tools: HashMap<String, FieldLabels>) -> Result<(), SessionError> {
+        let new: Vec<_> = tools.into_iter().filter(|(name, _)| !self.tools.contains_key(name)).collect();
+        if self.tools.len().saturating_add(new.len()) > TOOLS_MAX {
+            return Err(SessionError::TooManyTools);
+        }
+        // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
+        if new.iter().any(|(_, labels)| labels.inferred) {
+            self.transcript.taint();
+        }
+        self.tools.extend(new);
+        Ok(())
     }
 
     /// Hears what the person says.
@@ -198,18 +212,55 @@ impl Session {
         }
         ruling.found = self.found(&said);
         ruling.turn = self.turn;
+        self.explain(&mut ruling, &said);
         ruling
     }
 
-    /// Takes the step that a ruling rests on. Of two calls that were ruled on side by side, one gets it.
+    /// Puts the value in question and where it is from before what is wrong with it: of several, the one that is worst.
+    fn explain(&self, ruling: &mut Ruling, said: &Said<'_>) {
+        let about = said.arguments.iter().find(|argument| ruling.about.as_deref() == Some(argument.name));
+        let Some(argument) = about else { return };
+        let leaves =
+            argument.leaves.iter().map(|leaf| (self.transcript.origin_of_leaf(argument, leaf), leaf));
+        if let Some((origin, leaf)) = leaves.max_by(|(one, _), (other, _)| one.cmp(other)) {
+            let (name, quoted) = (argument.name.escape_debug(), ruling::quote(&leaf.text));
+            ruling.reason = format!("`{name}` is {quoted}, which is from {origin}: {}", ruling.reason);
+        }
+    }
+
+    /// Takes the step that a ruling rests on, and claims what the call does. Of two calls that were ruled on side by side, one gets it: the
+    /// other has to be ruled on again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
-        self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true))
+        let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
+        if is_unplanned && self.transcript.is_tainted() && ruling.act.is_some_and(|act| self.is_done(act)) {
+            return false;
+        }
+        let is_taken = self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
+        if let Some(act) = ruling.act.filter(|_| is_taken) {
+            self.claim(act, |claim| claim.running = claim.running.saturating_add(1));
+        }
+        is_taken
     }
 
     /// Gives a step back that was [taken](Self::take) by a call that never ran.
     pub fn give_back(&mut self, ruling: &Ruling) {
         if let Some(used) = self.slot(ruling) {
             *used = false;
+        }
+        if let Some(act) = ruling.act {
+            self.claim(act, |claim| claim.running = claim.running.saturating_sub(1));
+        }
+    }
+
+    /// Whether a call has done this or is about to. Where too much was done to remember all of it, everything counts as done.
+    fn is_done(&self, act: u64) -> bool {
+        self.acts.len() >= ACTS_MAX
+            || self.acts.get(&act).is_some_and(|claim| claim.done || claim.running > 0)
+    }
+
+    fn claim(&mut self, act: u64, change: impl FnOnce(&mut Claim)) {
+        if self.acts.len() < ACTS_MAX || self.acts.contains_key(&act) {
+            change(self.acts.entry(act).or_default());
         }
     }
 
@@ -226,11 +277,11 @@ impl Session {
             if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
             }
-            if let Some(act) = ruling.act
-                && !observed.failed
-                && self.acts.len() < ACTS_MAX
-            {
-                self.acts.insert(act);
+            if let Some(act) = ruling.act {
+                self.claim(act, |claim| {
+                    claim.running = claim.running.saturating_sub(1);
+                    claim.done |= !observed.failed;
+                });
             }
         }
         let Observed { call, tool, output, failed, agreed, cleared } = *observed;

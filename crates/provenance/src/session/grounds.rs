@@ -29,7 +29,7 @@ impl Session {
             let reason = format!("the request has no word for what `{tool}` does");
             return Point::ask("provenance.intent", reason);
         }
-        if self.acts.contains(&act_of(tool, said)) {
+        if self.is_done(act_of(tool, said)) {
             let reason = format!("`{tool}` has done this already for the same");
             return Point::ask("provenance.repeated", reason);
         }
@@ -57,10 +57,7 @@ impl Session {
         };
         match argument.leaves.iter().filter_map(origin).max() {
             None => Point::fine(),
-            Some(origin) => {
-                let reason = format!("`{name}` decides who or what is affected, and comes from {origin}");
-                Point::ask("provenance.sink", reason)
-            }
+            Some(_) => Point::ask_about("provenance.sink", name, "it decides who or what is affected"),
         }
     }
 
@@ -105,8 +102,8 @@ impl Session {
         if argument.leaves.iter().all(is_fine) {
             return Point::fine();
         }
-        let reason = format!("`{}` says what neither the request nor a trusted result says", argument.name);
-        Point::ask("provenance.content", reason)
+        let reason = "neither the request nor a trusted result that others may see says this";
+        Point::ask_about("provenance.content", argument.name, reason)
     }
 
     /// Nothing in a free text that reaches somebody by itself, unless the request or an open trusted output has it.
@@ -118,11 +115,8 @@ impl Session {
         if words.all(is_known) {
             return Point::fine();
         }
-        let reason = format!(
-            "`{}` has an address, a link or a code that is not from the request or a trusted result",
-            argument.name
-        );
-        Point::ask("provenance.smuggled", reason)
+        let reason = "it has an address, a link or a code that is not from the request or a trusted result";
+        Point::ask_about("provenance.smuggled", argument.name, reason)
     }
 
     /// One argument as it is judged without a plan.

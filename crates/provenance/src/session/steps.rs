@@ -90,7 +90,7 @@ impl Session {
             None => self.is_fine_unplanned(&step.tool, labels, said, argument),
             Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
             Some(plan::Argument::Const(_)) => {
-                Point::ask("plan.const", format!("`{}` is not what the plan says", argument.name))
+                Point::ask_about("plan.const", argument.name, "that is not what the plan says")
             }
             // What a read looks at is its own matter as long as it reaches nobody.
             Some(plan::Argument::From(_) | plan::Argument::Select(_) | plan::Argument::Free(_))
@@ -131,7 +131,7 @@ impl Session {
             Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
         if seen & sources == 0 || !from.iter().any(in_field) {
-            return Point::ask("plan.from", format!("`{name}` is not from {}", list(from)));
+            return Point::ask_about("plan.from", name, format!("it should be from {}", list(from)));
         }
         // How much is a choice as well as who is.
         let is_chosen = argument.is_sink || is_number(leaf);
@@ -139,7 +139,8 @@ impl Session {
             return Point::fine();
         }
         if !self.transcript.is_whole_in(leaf, seen & sources) {
-            return Point::ask("plan.from", format!("`{name}` is only a part of what is in {}", list(from)));
+            let reason = format!("it is only a part of what is in {}", list(from));
+            return Point::ask_about("plan.from", name, reason);
         }
         if seen & sources & self.transcript.trusted() != 0 {
             return self.is_the_one_meant(held, argument, from, leaf);
@@ -155,11 +156,7 @@ impl Session {
         match alike {
             Some(alike) if alike.len() <= room(held, name, from) => Point::fine(),
             Some(_) | None => {
-                let reason = format!(
-                    "`{name}` is from what others can write in {}, and it could be another",
-                    list(from)
-                );
-                Point::ask("plan.untrusted_choice", reason)
+                Point::ask_about("plan.untrusted_choice", name, "they could have named another")
             }
         }
     }
@@ -198,7 +195,8 @@ impl Session {
         if is_meant {
             return Point::fine();
         }
-        Point::ask("plan.choice", format!("`{}` could be another of those in {}", argument.name, list(from)))
+        let reason = format!("it could be another of those in {}", list(from));
+        Point::ask_about("plan.choice", argument.name, reason)
     }
 
     /// The tool that a `from` names.
@@ -212,10 +210,7 @@ impl Session {
     fn is_selected(&self, argument: &Argument<'_>, selection: &Selection) -> Point {
         let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
-            return Point::ask(
-                "plan.select",
-                format!("there is nothing that `{name}` could be selected from"),
-            );
+            return Point::ask_about("plan.select", name, "there is nothing that it could be selected from");
         };
         let items = match argument.value {
             Value::Array(items) => items.as_slice(),
@@ -224,15 +219,16 @@ impl Session {
             }
         };
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
-            return Point::ask("plan.select", format!("`{name}` is not what the selection gives"));
+            return Point::ask_about("plan.select", name, "the planned selection gives another");
         }
         if argument.is_sink
             && self.transcript.records.is_by_untrusted(selection)
             && picked.len() > items.len()
         {
-            return Point::ask(
+            return Point::ask_about(
                 "plan.untrusted_choice",
-                format!("`{name}` is selected by what others can write"),
+                name,
+                "it is selected by what others can write",
             );
         }
         Point::fine()
@@ -247,17 +243,15 @@ impl Session {
                 is_number(leaf) && sources != 0 && sources & 1 == 0
             };
             if argument.leaves.iter().any(is_taken) {
-                let reason =
-                    format!("`{}` is a number of a result that the plan doesn't name", argument.name);
-                return Point::ask("plan.free_number", reason);
+                let reason = "the plan doesn't name the result that it is from";
+                return Point::ask_about("plan.free_number", argument.name, reason);
             }
             return self.smuggles_nothing(argument);
         }
-        let origin = self.transcript.origin_of(argument);
-        if origin.is_trusted() {
+        if self.transcript.origin_of(argument).is_trusted() {
             return Point::fine();
         }
-        Point::ask("plan.free_sink", format!("`{}` comes from {origin}", argument.name))
+        Point::ask_about("plan.free_sink", argument.name, "it decides who or what is affected")
     }
 }
 

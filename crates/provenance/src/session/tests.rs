@@ -1,5 +1,6 @@
 //! Sessions as a host sees them: what is allowed, asked and denied, by where the values come from.
 
+mod claims;
 mod evasions;
 
 use proptest::prelude::*;
