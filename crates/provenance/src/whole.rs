@@ -46,14 +46,16 @@ pub(crate) struct Text {
     spaced: Box<str>,
     /// The same in lower case, if it differs.
     lower: Option<Box<str>>,
+    /// The blanks that are ends of lines. No name goes on after one.
+    breaks: Box<[usize]>,
 }
 
 impl Text {
     pub(crate) fn new(text: &str) -> Self {
-        let spaced = spaced(text);
+        let (spaced, breaks) = lines(text);
         let lower = spaced.to_lowercase();
         let lower = (lower != spaced).then(|| lower.into());
-        Self { spaced: spaced.into(), lower }
+        Self { spaced: spaced.into(), lower, breaks: breaks.into() }
     }
 
     /// Whether it has a value as a whole.
@@ -75,11 +77,14 @@ impl Text {
                 return false;
             };
             let is_word = is_named && itself.starts_with(char::is_lowercase);
+            let breaks_at = |at: usize| self.breaks.binary_search(&at).is_ok();
+            let line_before = if at.checked_sub(1).is_some_and(breaks_at) { "" } else { before };
+            let line_after = if breaks_at(end) { "" } else { after };
             !is_word
                 && cased(itself) == value.folded
                 && begins(before, itself)
-                && ends(after)
-                && !is_part_of_name(before, itself, after)
+                && ends(itself, after)
+                && !is_part_of_name(line_before, itself, line_after)
         })
     }
 
@@ -96,6 +101,25 @@ impl Text {
             !goes_on && !before.is_some_and(|c| c.is_alphanumeric() || c == '.')
         })
     }
+}
+
+/// Lines that are shorter than this were ended on purpose; longer ones are wrapped, perhaps within a name.
+const LINE_BYTES: usize = 60;
+
+/// A text with single blanks, and which of them end a line.
+fn lines(text: &str) -> (String, Vec<usize>) {
+    let (mut all, mut breaks, mut is_short) = (String::with_capacity(text.len()), Vec::new(), false);
+    for line in text.lines().map(spaced) {
+        if !line.is_empty() && !all.is_empty() {
+            if is_short {
+                breaks.push(all.len());
+            }
+            all.push(' ');
+        }
+        is_short = line.len() < LINE_BYTES;
+        all.push_str(&line);
+    }
+    (all, breaks)
 }
 
 fn spaced(text: &str) -> String {
@@ -133,12 +157,25 @@ fn begins(before: &str, value: &str) -> bool {
         Some(c @ ('@' | '#' | '$' | '\u{20ac}' | '\u{a3}')) => {
             outside(before.strip_suffix(c).unwrap_or_default())
         }
-        Some(c) => is_ideograph(c) && value.starts_with(is_ideograph),
+        Some(c) => value.chars().next().is_some_and(|first| is_edge(first, c)),
     }
 }
 
+/// Whether a value can end between a character of it and one beside it, in a script that has no blanks: where the script changes, or at a
+/// sign or a word that is hardly part of a name. Anywhere else it may be a piece of a longer name.
+fn is_edge(own: char, beside: char) -> bool {
+    const APART: &str = "。，、！？；：「」『』（）《》给向到在和与的对把请从了吧吗跟转发付寄送约邀是订告问写还はがをにでとのへやも";
+    let script = |c: char| match c {
+        '\u{3040}'..='\u{309f}' => 1,
+        '\u{30a0}'..='\u{30ff}' => 2,
+        c if is_ideograph(c) => 3,
+        _other => 0,
+    };
+    APART.contains(beside) || (beside.is_alphanumeric() && script(own) != script(beside))
+}
+
 /// Whether a value can end before this.
-fn ends(after: &str) -> bool {
+fn ends(value: &str, after: &str) -> bool {
     let rest = after.trim_start_matches(CLOSING);
     // `Ann's` is Ann; any other letter after an apostrophe belongs to the word.
     let possessive = after.strip_prefix("'s").is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
@@ -147,7 +184,7 @@ fn ends(after: &str) -> bool {
     rest.is_empty()
         || rest.starts_with(char::is_whitespace)
         || possessive
-        || (rest.len() == after.len() && rest.starts_with(is_ideograph))
+        || after.chars().next().zip(value.chars().next_back()).is_some_and(|(next, last)| is_edge(last, next))
 }
 
 /// Whether a name goes on before or after this: of `Ann Smith` neither half is meant.
@@ -161,11 +198,11 @@ fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
         && last.is_some_and(|last| is_part(&last) && last.ends_with(char::is_alphanumeric));
     let earlier = before.strip_suffix(' ').unwrap_or_default();
     let previous = earlier.rsplit(' ').next().unwrap_or_default();
-    // The first word of a sentence is written large whatever it is.
-    let begins_sentence = earlier.len() == previous.len()
-        || earlier
-            .strip_suffix(previous)
-            .is_some_and(|rest| rest.trim_end().ends_with(['.', '!', '?', ':', '\n', '"', '\'', ')']));
+    // The first word of a sentence is written large whatever it is. A number is a number there, too.
+    let begins_sentence = is_name(previous)
+        && earlier.strip_suffix(previous).is_some_and(|rest| {
+            rest.is_empty() || rest.trim_end().ends_with(['.', '!', '?', ':', '\n', '"', '\'', ')'])
+        });
     let came_before = before.ends_with(' ')
         && is_part(previous)
         && previous.ends_with(char::is_alphanumeric)
@@ -200,6 +237,15 @@ mod tests {
             ("GB29NWBK60161331926819", "pay to GB29NWBK60161331926819!"),
             ("general", "post it in #general"),
             ("1j1l-2k3j", "update it to '1j1l-2k3j'."),
+            ("Dalton Street 123", "Please note.\n\nDalton Street 123\nNew York, NY 10001\n"),
+            ("New York", "He lives at\nDalton Street 123\nNew York, NY 10001\n"),
+            ("Dalton Street 123 New York", "Dalton Street 123\nNew York"),
+            // Scripts without blanks: a value ends where the script changes, or at a word that can't be part of a name.
+            ("\u{738b}\u{5c0f}\u{660e}", "\u{8bf7}\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{8f6c}10\u{5143}"),
+            ("\u{738b}\u{5c0f}\u{660e}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{3002}"),
+            ("\u{7530}\u{4e2d}", "\u{7530}\u{4e2d}\u{3055}\u{3093}\u{306b}\u{9001}\u{308b}"),
+            ("Ann", "\u{8bf7}\u{53d1}\u{7ed9}Ann\u{5427}"),
+            ("ann@a.test", "\u{53d1}\u{7ed9}ann@a.test\u{3002}"),
         ];
         for (value, text) in there {
             assert!(is_in(value, text), "{value:?} in {text:?}");
@@ -230,6 +276,12 @@ mod tests {
             ("a.test", "mail ann@a.test"),
             ("\u{2212}5", "pay 5"),
             ("test/x", "see https://a.test/x"),
+            ("Elm Street", "the new address: 1234 Elm Street"),
+            ("New", "please write to the whole of the team at our old office in New\nYork"),
+            ("\u{6570}\u{636e}", "open /\u{6570}\u{636e}/x"),
+            ("\u{5c0f}\u{660e}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{8f6c}10\u{5143}"),
+            ("\u{738b}\u{5c0f}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{8f6c}10\u{5143}"),
+            ("\u{4e2d}", "\u{7530}\u{4e2d}\u{3055}\u{3093}\u{306b}\u{9001}\u{308b}"),
             ("", "anything"),
         ];
         for (value, text) in not {
