@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use crate::made;
+use crate::text;
 
 const VERBS: &str = include_str!("verbs.txt");
 
@@ -63,20 +64,107 @@ impl Lexicon {
     }
 }
 
-/// The classes of effects that are asked for, and all words of the person.
+/// Sentences that are looked at for what they name, and words of each. Nobody types more, and every call is compared with them.
+const SENTENCES_MAX: usize = 256;
+const SENTENCE_WORDS_MAX: usize = 64;
+const NAMES_MAX: usize = 256;
+
+/// Words that sentences begin with, and that are no names although they are written large there.
+const OPENINGS: &[&str] = &[
+    "a", "also", "an", "and", "are", "but", "can", "check", "could", "do", "find", "for", "hello", "hey",
+    "hi", "how", "i", "if", "in", "is", "it", "look", "my", "on", "our", "please", "read", "see", "she",
+    "some", "that", "the", "then", "there", "they", "this", "use", "we", "what", "when", "where", "which",
+    "who", "why", "would", "you", "your",
+];
+
+/// The classes of effects that are asked for, and what the person said, sentence by sentence.
 #[derive(Debug, Default)]
 pub(crate) struct Intent {
     classes: BTreeSet<ClassId>,
     words: BTreeSet<String>,
+    sentences: Vec<Vec<String>>,
+    /// Words that are written as names are: large, or with a digit.
+    names: BTreeSet<String>,
 }
 
 impl Intent {
     /// Takes in what the person says.
-    pub(crate) fn hear(&mut self, words: &[String]) {
-        for word in words {
-            self.classes.extend(LEXICON.classes_of(word));
+    pub(crate) fn hear(&mut self, request: &str) {
+        let ends = |(at, c): (usize, char)| {
+            c == '\n'
+                || ".!?".contains(c)
+                    && request
+                        .get(at + c.len_utf8()..)
+                        .is_some_and(|rest| rest.starts_with(char::is_whitespace))
+        };
+        let ends = request.char_indices().filter(|one| ends(*one)).map(|(at, c)| at + c.len_utf8());
+        let mut from = 0;
+        for end in ends.chain([request.len()]) {
+            let sentence = request.get(from..end).unwrap_or_default();
+            from = end;
+            let mut words = text::words(sentence);
+            self.classes.extend(words.iter().flat_map(|word| LEXICON.classes_of(word)));
+            self.words.extend(words.iter().cloned());
+            if self.sentences.len() < SENTENCES_MAX {
+                let room = NAMES_MAX.saturating_sub(self.names.len());
+                self.names.extend(names_in(sentence).take(room));
+                words.truncate(SENTENCE_WORDS_MAX);
+                self.sentences.push(words);
+            }
         }
-        self.words.extend(words.iter().cloned());
+    }
+
+    /// The names of the request that a value in its one spelling has as words.
+    pub(crate) fn names_within<'s>(&'s self, spelt: &'s str) -> impl Iterator<Item = &'s str> {
+        spelt.split(' ').filter(|word| self.names.contains(*word))
+    }
+
+    /// All names of the request.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// Whether a text that the request has can single something out. `me` and `all` can't.
+    pub(crate) fn is_telling(&self, spelt: &str) -> bool {
+        let is_small = spelt.len() <= 3 && spelt.bytes().all(|byte| byte.is_ascii_lowercase());
+        !matches!(spelt, "true" | "false") && (!is_small || self.names.contains(spelt))
+    }
+
+    /// The sentences that have a word for what an argument is, by its name.
+    pub(crate) fn about(&self, argument: &str) -> impl Iterator<Item = &[String]> {
+        let kinds: Vec<String> = made::kinds(argument).collect();
+        let is_about = move |sentence: &&Vec<String>| {
+            sentence.iter().any(|word| kinds.iter().any(|kind| LEXICON.names(kind, word)))
+        };
+        self.sentences.iter().filter(is_about).map(Vec::as_slice)
+    }
+
+    /// The numbers and the percentages that the request says.
+    pub(crate) fn figures(&self) -> (Vec<f64>, Vec<f64>) {
+        let percent = |word: &String| word.strip_suffix('%').and_then(|part| part.parse::<f64>().ok());
+        let plain =
+            self.words.iter().filter(|word| text::is_number(word)).filter_map(|word| word.parse().ok());
+        (plain.collect(), self.words.iter().filter_map(percent).map(|part| part / 100.0).collect())
+    }
+
+    /// Whether the request has a word for an argument that a call leaves out. A part of its name as it is will do, or what the lexicon says
+    /// that such an argument is part of, as a street is of an address.
+    pub(crate) fn wants(&self, argument: &str) -> bool {
+        let parts = parts(argument);
+        let has = |part: &String, sentence: &Vec<String>| {
+            let whole = format!("argument {part}");
+            let is = |word: &String| {
+                word.strip_suffix('s').unwrap_or(word) == part.strip_suffix('s').unwrap_or(part)
+            };
+            sentence.iter().any(|word| is(word) || LEXICON.names(&whole, word))
+        };
+        made::kinds(argument).next().is_some()
+            && self.sentences.iter().any(|sentence| parts.iter().all(|part| has(part, sentence)))
+    }
+
+    /// Whether something has to be worked out.
+    pub(crate) fn reckons(&self) -> bool {
+        self.words.iter().any(|word| LEXICON.names("reckon", word) || word.ends_with('%'))
     }
 
     /// Whether an effect of this tool is asked for. Of a tool whose name has no word of the lexicon nobody can say: it is not held to this.
@@ -99,6 +187,20 @@ impl Intent {
     }
 }
 
+/// The words of a sentence that are written as names are.
+fn names_in(sentence: &str) -> impl Iterator<Item = String> {
+    let is_name = |(at, word): &(usize, &str)| {
+        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let has_digit = word.contains(|c: char| c.is_ascii_digit()) && word.contains(char::is_alphabetic);
+        let lower = word.to_lowercase();
+        let is_opening =
+            *at == 0 && (OPENINGS.contains(&lower.as_str()) || LEXICON.classes_of(&lower).next().is_some());
+        has_digit || (word.len() > 1 && word.contains(char::is_uppercase) && !is_opening)
+    };
+    let words = sentence.split_whitespace().enumerate().filter(is_name);
+    words.flat_map(|(_, word)| text::words(word)).filter(|word| !text::is_figure(word))
+}
+
 /// What all parts of its name agree on. Where they don't (`mail.delete`), the gravest of what they say.
 fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
     const GRAVEST_FIRST: &[&str] =
@@ -114,6 +216,13 @@ fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
     let gravest =
         GRAVEST_FIRST.iter().filter_map(id).find(|class| said.iter().any(|one| one.contains(class)));
     gravest.into_iter().collect()
+}
+
+/// Whether a value is of a kind that an argument isn't, by its name: no street is an account number, and nobody's name is March.
+pub(crate) fn is_misfit(argument: &str, words: &[String]) -> bool {
+    let is = |kind: &str| made::kinds(argument).any(|own| LEXICON.names(kind, &own));
+    let is_code = matches!(words, [word] if text::shape(word).is_some());
+    (is_code && is("named")) || (words.iter().all(|word| LEXICON.names("weekday", word)) && !is("timed"))
 }
 
 /// Whether a tool pays, invites or shares: what it does can't be taken back, or lets somebody in.
@@ -143,7 +252,6 @@ pub(crate) fn parts(name: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text;
 
     #[test]
     fn an_effect_needs_a_word_of_its_class() {
@@ -164,8 +272,23 @@ mod tests {
         ];
         for (request, tool, is) in cases {
             let mut intent = Intent::default();
-            intent.hear(&text::words(request));
+            intent.hear(request);
             assert_eq!(intent.includes(tool), is, "{request} {tool}");
+        }
+    }
+
+    #[test]
+    fn names_are_written_as_names() {
+        let cases = [
+            ("Spotify sent me a note", vec!["spotify"]),
+            ("Please pay Ann and the iPhone. They know Bob.", vec!["ann", "bob", "iphone"]),
+            ("Pay 10.00 to GB29NWBK60161331926819 on 2024-05-03", vec!["gb29nwbk60161331926819"]),
+            ("I read it", vec![]),
+        ];
+        for (request, names) in cases {
+            let mut intent = Intent::default();
+            intent.hear(request);
+            assert_eq!(intent.names().collect::<Vec<_>>(), names, "{request}");
         }
     }
 }

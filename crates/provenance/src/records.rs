@@ -17,6 +17,8 @@ const ROWS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 64;
 /// Places of one value that are kept.
 const CELLS_ALIKE_MAX: usize = 64;
+/// Numbers that something is worked out of.
+const NUMBERS_MAX: usize = 16;
 /// Longer text is content, not a value to select.
 const CELL_BYTES_MAX: usize = 256;
 
@@ -34,7 +36,7 @@ pub(crate) struct Records {
 #[derive(Debug)]
 struct List {
     tool: Box<str>,
-    rows: Vec<BTreeMap<Box<str>, Scalar>>,
+    rows: Vec<Record>,
     /// The least and the greatest of each field that has an order.
     ranges: BTreeMap<Box<str>, Range>,
 }
@@ -42,8 +44,33 @@ struct List {
 #[derive(Debug, Clone)]
 struct Scalar {
     spelt: Box<str>,
+    /// As it was written, where that differs: the request names `Smith, Ann` with its comma.
+    written: Option<Box<str>>,
     order: Option<Order>,
     trusted: bool,
+}
+
+impl Scalar {
+    fn text(&self) -> &str {
+        self.written.as_deref().unwrap_or(&self.spelt)
+    }
+
+    /// Whether it is this, or has this as a word.
+    fn has(&self, mark: &str) -> bool {
+        *self.spelt == *mark || self.spelt.split(' ').any(|word| word == mark)
+    }
+}
+
+type Record = BTreeMap<Box<str>, Scalar>;
+
+/// How a request names records.
+pub(crate) struct Naming<'a> {
+    /// By which words of the request a value, as written and as spelt, is named. It is told whether the value is trusted.
+    pub(crate) marks: &'a dyn Fn(&str, &str, bool) -> Vec<String>,
+    /// The names in the sentences about the argument.
+    pub(crate) near: Vec<String>,
+    /// Whether the request has a word for a field.
+    pub(crate) is_said: &'a dyn Fn(&str) -> bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -134,34 +161,76 @@ impl Records {
         self.cells(tool, spelt).iter().map(of).max()
     }
 
-    /// The same of all tools that have it: each of their lists singles it out, by what no outsider can write.
-    pub(crate) fn is_beside_anywhere(&self, spelt: &str, is_named: impl Fn(&str) -> bool) -> bool {
-        let is_trusted = |text: &str, trusted: bool| trusted && is_named(text);
+    /// Whether each list of any tool that has this value singles it out by what no outsider can write.
+    pub(crate) fn is_beside_anywhere(&self, spelt: &str, naming: &Naming<'_>) -> bool {
         let mut tools = self.tools.iter().filter(|tool| !self.cells(tool, spelt).is_empty()).peekable();
-        self.cut.is_empty()
-            && tools.peek().is_some()
-            && tools.all(|tool| self.is_beside(tool, spelt, is_trusted))
+        self.cut.is_empty() && tools.peek().is_some() && tools.all(|tool| self.is_beside(tool, spelt, naming))
     }
 
-    /// Whether a record that has this value has another one that is named, and no record with another value has that one too. `is_named`
-    /// hears of each whether it is trusted.
-    pub(crate) fn is_beside(&self, tool: &str, spelt: &str, is_named: impl Fn(&str, bool) -> bool) -> bool {
+    /// Whether a record that has this value has another one by which the request names it, and no record with another value has that too.
+    pub(crate) fn is_beside(&self, tool: &str, spelt: &str, naming: &Naming<'_>) -> bool {
         let cells = self.cells(tool, spelt);
         cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX).any(|cell| {
-            let Some(list) = self.lists.get(cell.list) else { return false };
-            let Some(row) = list.rows.get(cell.row) else { return false };
-            if !row.get(&cell.field).is_some_and(|own| own.trusted) {
+            let row = self.lists.get(cell.list).and_then(|list| list.rows.get(cell.row));
+            let Some(row) = row.filter(|row| row.get(&cell.field).is_some_and(|own| own.trusted)) else {
                 return false;
-            }
-            let others = row.iter().filter(|(field, _)| **field != cell.field);
-            others.into_iter().any(|(field, scalar)| {
-                is_named(&scalar.spelt, scalar.trusted)
-                    && self.of_tool(tool).flat_map(|list| &list.rows).all(|row| {
-                        let has_it = row.get(field).is_some_and(|one| one.spelt == scalar.spelt);
-                        !has_it || row.get(&cell.field).is_some_and(|one| &*one.spelt == spelt)
-                    })
+            };
+            let is_other = |row: &Record| row.get(&cell.field).is_some_and(|one| &*one.spelt != spelt);
+            // Where the sentence about the argument names another record, that one is meant.
+            let elsewhere = |mark: &str| {
+                let near = || naming.near.iter().filter(|name| **name != mark);
+                let is_near = naming.near.iter().any(|name| *name == mark);
+                !is_near && near().any(|name| self.marked(tool, name, "").any(|(row, _)| is_other(row)))
+            };
+            row.iter().filter(|(field, _)| **field != cell.field).any(|(field, scalar)| {
+                (naming.marks)(scalar.text(), &scalar.spelt, scalar.trusted).iter().any(|mark| {
+                    // In another field it says something else of a record, as long as the request tells the fields apart.
+                    let is_apart = |other: &str| {
+                        other != &**field && (naming.is_said)(field) && !(naming.is_said)(other)
+                    };
+                    let mut rivals = self.marked(tool, mark, &cell.field).filter(|(row, _)| is_other(row));
+                    rivals.all(|(_, other)| is_apart(other)) && !elsewhere(mark)
+                })
             })
         })
+    }
+
+    /// The records of a tool that have a word or a whole value of the request in a field other than this, and in which.
+    fn marked<'r>(
+        &'r self,
+        tool: &'r str,
+        mark: &'r str,
+        but: &'r str,
+    ) -> impl Iterator<Item = (&'r Record, &'r str)> {
+        let rows = self.of_tool(tool).flat_map(|list| &list.rows);
+        rows.flat_map(move |row| {
+            let has =
+                move |(field, scalar): &(&'r Box<str>, &'r Scalar)| ***field != *but && scalar.has(mark);
+            row.iter().filter(has).map(move |(field, _)| (row, &**field))
+        })
+    }
+
+    /// The numbers, ids aside, of the one record of each tool that this word of the request names, if all such records have the same: whoever
+    /// adds a record of that name makes it ambiguous. Where the request has a word for a field, the name counts only there.
+    pub(crate) fn numbers_beside(&self, mark: &str, is_said: impl Fn(&str) -> bool) -> Vec<f64> {
+        let number = |(field, scalar): (&Box<str>, &Scalar)| match scalar.order {
+            Some(Order::Number(number)) if scalar.trusted && !is_id(field) => Some(number),
+            Some(_) | None => None,
+        };
+        let of = |tool: &Box<str>| {
+            let is_said = self.marked(tool, mark, "").any(|(_, field)| is_said(field)).then_some(&is_said);
+            let rows = self.marked(tool, mark, "").filter(|(_, field)| is_said.is_none_or(|is| is(field)));
+            let mut all = rows.map(|(row, _)| row.iter().filter_map(number).collect::<Vec<f64>>());
+            let first = all.next().unwrap_or_default();
+            if all.all(|other| other == first) { first } else { Vec::new() }
+        };
+        self.tools.iter().filter(|tool| !self.cut.contains(*tool)).flat_map(of).take(NUMBERS_MAX).collect()
+    }
+
+    /// Whether a tool gave this value only as an id.
+    pub(crate) fn is_only_id(&self, tool: &str, spelt: &str) -> bool {
+        let cells = self.cells(tool, spelt);
+        !cells.is_empty() && cells.len() < CELLS_ALIKE_MAX && cells.iter().all(|cell| is_id(&cell.field))
     }
 
     fn of_tool(&self, tool: &str) -> impl Iterator<Item = &List> {
@@ -207,7 +276,7 @@ impl Records {
         if selection.from.iter().any(|tool| self.cut.contains(tool.as_str())) {
             return None;
         }
-        let mut rows: Vec<&BTreeMap<Box<str>, Scalar>> = self
+        let mut rows: Vec<&Record> = self
             .lists
             .iter()
             .filter(|list| selection.from.iter().any(|tool| **tool == *list.tool))
@@ -220,7 +289,7 @@ impl Records {
         if rows.is_empty() {
             return None;
         }
-        let by = |row: &&BTreeMap<Box<str>, Scalar>| {
+        let by = |row: &&Record| {
             selection
                 .by
                 .as_deref()
@@ -228,7 +297,7 @@ impl Records {
                 .and_then(|scalar| scalar.order)
                 .map(Order::value)
         };
-        let picked: Vec<&BTreeMap<Box<str>, Scalar>> = match selection.pick {
+        let picked: Vec<&Record> = match selection.pick {
             Pick::Every => rows,
             Pick::First => rows.into_iter().take(1).collect(),
             Pick::Count => return Some(vec![rows.len().to_string()]),
@@ -370,7 +439,9 @@ fn scalar_of(value: &Value, trusted: bool) -> Option<Scalar> {
         [one, time] => day(one, Some(time)),
         _many => None,
     };
-    Some(Scalar { spelt: words.join(" ").into(), order, trusted })
+    let spelt: Box<str> = words.join(" ").into();
+    let written = value.as_str().filter(|text| **text != *spelt).map(Box::from);
+    Some(Scalar { spelt, written, order, trusted })
 }
 
 fn day(word: &str, time: Option<&str>) -> Option<Order> {

@@ -1,6 +1,7 @@
 //! One request from its beginning to its end: what it may use, what has been heard, what has been done.
 
 mod grounds;
+mod meant;
 mod readers;
 mod steps;
 #[cfg(test)]
@@ -140,7 +141,7 @@ impl Session {
     fn say(&mut self, request: &str) {
         let words = text::words(request);
         self.ends.extend(records::ends_in(&words));
-        self.intent.hear(&words);
+        self.intent.hear(request);
         self.transcript.say(request);
     }
 

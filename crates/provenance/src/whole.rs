@@ -88,6 +88,34 @@ impl Text {
         })
     }
 
+    /// Whether nothing else in it could stand in the place of these values: beside them, and what they are written in one row with, it has
+    /// neither names nor figures. The first word of a line or a sentence is written large whatever it is.
+    pub(crate) fn has_only(&self, values: &[Value<'_>]) -> bool {
+        let lower = self.lower.as_deref().unwrap_or(&self.spaced);
+        if lower.len() != self.spaced.len() || values.iter().any(|value| value.lower.is_empty()) {
+            return false;
+        }
+        let taken: Vec<std::ops::Range<usize>> = values
+            .iter()
+            .flat_map(|value| {
+                lower.match_indices(value.lower.as_str()).map(|(at, found)| at..at + found.len())
+            })
+            .collect();
+        let (mut at, mut is_first, mut is_in_row) = (0, true, false);
+        self.spaced.split(' ').all(|word| {
+            let (from, end) = (at, at + word.len());
+            at = end + 1;
+            let is_taken = taken.iter().any(|range| range.start < end && from < range.end);
+            let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric());
+            let is_name = bare.starts_with(|c: char| c.is_uppercase() || c.is_numeric());
+            let is_fine = is_taken || is_in_row || !is_name || is_first;
+            let ends_sentence = word.ends_with(['.', '!', '?', ':']);
+            is_in_row = (is_taken || is_in_row && is_name) && !ends_sentence;
+            is_first = ends_sentence || self.breaks.binary_search(&end).is_ok();
+            is_fine
+        })
+    }
+
     /// Whether it has a word of these very letters.
     pub(crate) fn spells(&self, value: &str) -> bool {
         self.spaced.match_indices(value).any(|(at, found)| {
@@ -286,6 +314,21 @@ mod tests {
         ];
         for (value, text) in not {
             assert!(!is_in(value, text), "{value:?} in {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_letter_with_one_address_leaves_no_choice() {
+        const LETTER: &str = "Dear tenant,\nPlease note that the address has changed.\n\nDalton Street 123\nNew York, NY 10001\nUSA\n\nBest regards,\nYour landlord";
+        let planted = [" Evil Road 5", "\nSend it to 5 evil road", "\nThe city is Eviltown", "\n\nEvil Road"];
+        let own = [Value::new("Dalton Street 123"), Value::new("New York")];
+        assert!(Text::new(LETTER).has_only(&own));
+        for more in planted {
+            assert!(!Text::new(&format!("{LETTER}{more}")).has_only(&own), "{more}");
+        }
+        for other in ["Evil Road 5", "Evil Road", "Eviltown", "dear tenant", "\u{130}", ""] {
+            let text = format!("{LETTER}.\n{other}");
+            assert!(!Text::new(&text).has_only(&[Value::new(other)]), "{other}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::readers::reached;
 use super::{Session, act_of};
 use crate::date;
+use crate::intent;
 use crate::labels::FieldLabels;
 use crate::ruling::{Point, Stance};
 use crate::said::{Argument, Leaf, Said};
@@ -29,6 +30,11 @@ impl Session {
             let reason = format!("the request has no word for what `{tool}` does");
             return Point::ask("provenance.intent", reason);
         }
+        if let Some(name) = self.left_out(labels, said) {
+            let reason =
+                format!("the request has a word for `{name}` of `{tool}`, and the call leaves it out");
+            return Point::ask("provenance.left_out", reason);
+        }
         if self.is_done(act_of(tool, said)) {
             let reason = format!("`{tool}` has done this already for the same");
             return Point::ask("provenance.repeated", reason);
@@ -49,7 +55,7 @@ impl Session {
         let origin = |leaf: &Leaf| {
             let origin = self.transcript.origin_of_sink(leaf);
             let is_fine = match origin {
-                Origin::Request => true,
+                Origin::Request => !intent::is_misfit(name, &leaf.words),
                 Origin::Trusted(_) => self.is_no_choice(tool, name, leaf),
                 Origin::Untrusted(_) | Origin::Nowhere => self.transcript.is_made(&leaf.text, tool, name),
             };
@@ -68,14 +74,7 @@ impl Session {
         self.transcript.is_agreed(&leaf.words)
             || self.transcript.is_made(&leaf.text, tool, name)
             || (!self.ends.is_empty() && is_extreme())
-            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(leaf))
-    }
-
-    /// Whether it stands in the one trusted record that has something which the request names.
-    fn is_beside_named(&self, leaf: &Leaf) -> bool {
-        // A number of the request could name any record.
-        let is_named = |text: &str| text.contains(char::is_alphabetic) && self.transcript.is_in_request(text);
-        self.transcript.records.is_beside_anywhere(&leaf.words.join(" "), is_named)
+            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(name, leaf))
     }
 
     /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
@@ -91,7 +90,9 @@ impl Session {
                 return true;
             }
             // A number is what the request means if its record is: what Ann was paid. Not in a text, which could tell any number.
-            if argument.value.is_number() && self.is_beside_named(leaf) {
+            if argument.value.is_number()
+                && (self.is_beside_named(argument.name, leaf) || self.is_worked_out(leaf))
+            {
                 return true;
             }
             let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;
@@ -102,7 +103,7 @@ impl Session {
         if argument.leaves.iter().all(is_fine) {
             return Point::fine();
         }
-        let reason = "neither the request nor a trusted result that others may see says this";
+        let reason = "it is not made of the request's words, nor of trusted results that may be passed on";
         Point::ask_about("provenance.content", argument.name, reason)
     }
 

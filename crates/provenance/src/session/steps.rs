@@ -3,9 +3,11 @@
 
 use serde_json::Value;
 
+use super::meant::is_number;
 use super::{Planned, Session};
 use crate::intent;
 use crate::labels::FieldLabels;
+use crate::made::is_id;
 use crate::plan::{self, Selection, Step};
 use crate::records;
 use crate::ruling::{Point, Ruling};
@@ -128,9 +130,17 @@ impl Session {
             Some((tool, field)) if !self.tools.contains_key(one) => {
                 self.transcript.records.has(tool, field, &spelt)
             }
-            Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
+            // A number that is an id is no amount, whatever it says.
+            Some(_) | None => {
+                let is_amount = !argument.is_sink && is_number(leaf) && !is_id(name);
+                let is_id = is_amount && self.transcript.records.is_only_id(one, &spelt);
+                !is_id && self.transcript.of_tools(|tool| tool == one) & seen != 0
+            }
         };
         if seen & sources == 0 || !from.iter().any(in_field) {
+            if !argument.is_sink && self.is_worked_out(leaf) {
+                return Point::fine();
+            }
             return Point::ask_about("plan.from", name, format!("it should be from {}", list(from)));
         }
         // How much is a choice as well as who is.
@@ -149,16 +159,18 @@ impl Session {
             return Point::fine();
         }
         // What can't be taken back goes to nobody that only a stranger names.
-        let alike = match words.as_slice() {
-            [word] if !intent::endorses(tool) => self.transcript.alike(word, sources),
-            _several => None,
-        };
-        match alike {
-            Some(alike) if alike.len() <= room(held, name, from) => Point::fine(),
-            Some(_) | None => {
-                Point::ask_about("plan.untrusted_choice", name, "they could have named another")
+        let is_only = match words.as_slice() {
+            _any if intent::endorses(tool) => false,
+            [word] => {
+                let alike = self.transcript.alike(word, sources);
+                alike.is_some_and(|alike| alike.len() <= room(held, name, from))
             }
+            _several => self.transcript.is_only(&beside(held, from), sources),
+        };
+        if is_only {
+            return Point::fine();
         }
+        Point::ask_about("plan.untrusted_choice", name, "they could have named another")
     }
 
     /// Of several trusted values one is meant: the one that the request names by a word beside it or by its place ("the largest"), or the
@@ -178,8 +190,10 @@ impl Session {
             true => None,
             false => told.reduce(|one, other| one || other),
         };
-        // The plan has fixed what is done and where its objects are: the word for one may be somebody else's, as subjects are.
-        let is_named = |text: &str, _trusted: bool| self.transcript.is_in_request(text);
+        // Where the request wants a number worked out, none is meant as it is.
+        let is_as_is = argument.is_sink || !self.intent.reckons();
+        let is_beside =
+            |tool: &str| self.naming(argument.name, true, |naming| records.is_beside(tool, &spelt, naming));
         let is_meant = match by_end {
             Some(is_meant) => is_meant,
             None => {
@@ -188,7 +202,7 @@ impl Session {
                         records
                             .rivals(tool, &spelt)
                             .is_some_and(|rivals| rivals <= room(held, argument.name, from))
-                            || records.is_beside(tool, &spelt, is_named)
+                            || (is_as_is && is_beside(tool))
                     })
             }
         };
@@ -237,13 +251,15 @@ impl Session {
     /// The planner leaves it open: a sink has to be trusted anyway, and content mustn't smuggle an address, a link or a code.
     fn is_free(&self, argument: &Argument<'_>) -> Point {
         if !argument.is_sink {
-            // What was left open is worked out. A number that is in a result as it is would have been planned to come from there.
+            // What was left open is worked out. A number that is in a result as it is would have been planned to come from there, and one of
+            // several that the request says would have been planned as it is.
             let is_taken = |leaf: &Leaf| {
                 let sources = self.transcript.seen(&leaf.words).sources;
-                is_number(leaf) && sources != 0 && sources & 1 == 0
+                let is_one_of_several = || self.intent.reckons() || self.intent.figures().0.len() > 1;
+                is_number(leaf) && sources != 0 && (sources & 1 == 0 || is_one_of_several())
             };
             if argument.leaves.iter().any(is_taken) {
-                let reason = "the plan doesn't name the result that it is from";
+                let reason = "the plan leaves open what it is, and it could be another number";
                 return Point::ask_about("plan.free_number", argument.name, reason);
             }
             return self.smuggles_nothing(argument);
@@ -255,10 +271,6 @@ impl Session {
     }
 }
 
-fn is_number(leaf: &Leaf) -> bool {
-    matches!(leaf.words.as_slice(), [word] if text::is_number(word))
-}
-
 /// How many steps have the same choice to make.
 fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
     let steps = held.planned.plan.steps.iter().filter(|step| {
@@ -266,6 +278,17 @@ fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
             && matches!(step.args.get(name), Some(plan::Argument::From(other)) if other == from)
     });
     steps.count()
+}
+
+/// What a call has in all arguments that are planned to be from the same.
+fn beside<'h>(held: &'h Held<'_, '_>, from: &[String]) -> Vec<&'h Leaf> {
+    let is_from =
+        |name| matches!(held.step.args.get(name), Some(plan::Argument::From(other)) if other == from);
+    held.said
+        .sinks()
+        .filter(|argument| is_from(argument.name))
+        .flat_map(|argument| &argument.leaves)
+        .collect()
 }
 
 /// The field that a `from` names of a tool; empty for all of it.
