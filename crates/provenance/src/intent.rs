@@ -21,8 +21,8 @@ struct Lexicon {
     classes: Vec<&'static str>,
     /// A thing, and what else it is called.
     things: Vec<(&'static str, Vec<&'static str>)>,
-    /// A word, or the beginning of one, and what it is about.
-    words: Vec<(&'static str, bool, ClassId)>,
+    /// A word, or the beginning of one with a `*`, and what it is about.
+    words: Vec<(&'static str, ClassId)>,
 }
 
 impl Lexicon {
@@ -35,11 +35,7 @@ impl Lexicon {
                 lexicon.classes.push(class);
                 lexicon.classes.len().saturating_sub(1)
             });
-            let of = |word: &'static str| match word.strip_suffix('*') {
-                Some(beginning) => (beginning, true, id),
-                None => (word, false, id),
-            };
-            lexicon.words.extend(words.split_whitespace().map(of));
+            lexicon.words.extend(words.split_whitespace().map(|word| (word, id)));
         }
         let things = text.lines().filter_map(|line| line.split_once(" = "));
         lexicon.things = things.map(|(thing, others)| (thing, others.split_whitespace().collect())).collect();
@@ -48,34 +44,23 @@ impl Lexicon {
 
     /// Whether a word stands for a thing.
     fn names(&self, thing: &str, word: &str) -> bool {
-        let others = self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
-        let fits = |known: &str| match known.strip_suffix('*') {
-            Some(beginning) => word.starts_with(beginning),
-            None => word == known,
-        };
-        word.starts_with(thing) || others.into_iter().any(|known| fits(known))
+        let mut others =
+            self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
+        word.starts_with(thing) || others.any(|known| fits(known, word))
     }
 
     fn classes_of<'l>(&'l self, word: &'l str) -> impl Iterator<Item = ClassId> + 'l {
-        let fits = move |(known, is_beginning, _): &&(&str, bool, ClassId)| {
-            if *is_beginning { word.starts_with(known) } else { word == *known }
-        };
-        self.words.iter().filter(fits).map(|(_, _, class)| *class)
+        self.words.iter().filter(|(known, _)| fits(known, word)).map(|(_, class)| *class)
     }
 }
 
-/// Sentences that are looked at for what they name, and words of each. Nobody types more, and every call is compared with them.
-const SENTENCES_MAX: usize = 256;
-const SENTENCE_WORDS_MAX: usize = 64;
-const NAMES_MAX: usize = 256;
+/// Whether a word is one of the lexicon: `pay*` stands for any ending.
+fn fits(known: &str, word: &str) -> bool {
+    known.strip_suffix('*').map_or(known == word, |beginning| word.starts_with(beginning))
+}
 
-/// Words that sentences begin with, and that are no names although they are written large there.
-const OPENINGS: &[&str] = &[
-    "a", "also", "an", "and", "are", "but", "can", "check", "could", "do", "find", "for", "hello", "hey",
-    "hi", "how", "i", "if", "in", "is", "it", "look", "my", "on", "our", "please", "read", "see", "she",
-    "some", "that", "the", "then", "there", "they", "this", "use", "we", "what", "when", "where", "which",
-    "who", "why", "would", "you", "your",
-];
+/// Sentences that are looked at for what they name, and words of each: every call is compared with them. Longer ones are no sentences.
+const SENTENCES_MAX: usize = 256;
 
 /// The classes of effects that are asked for, and what the person said, sentence by sentence.
 #[derive(Debug, Default)]
@@ -84,44 +69,22 @@ pub(crate) struct Intent {
     words: BTreeSet<String>,
     sentences: Vec<Vec<String>>,
     /// Words that are written as names are: large, or with a digit.
-    names: BTreeSet<String>,
+    pub(crate) names: BTreeSet<String>,
 }
 
 impl Intent {
     /// Takes in what the person says.
     pub(crate) fn hear(&mut self, request: &str) {
-        let ends = |(at, c): (usize, char)| {
-            c == '\n'
-                || ".!?".contains(c)
-                    && request
-                        .get(at + c.len_utf8()..)
-                        .is_some_and(|rest| rest.starts_with(char::is_whitespace))
-        };
-        let ends = request.char_indices().filter(|one| ends(*one)).map(|(at, c)| at + c.len_utf8());
-        let mut from = 0;
-        for end in ends.chain([request.len()]) {
-            let sentence = request.get(from..end).unwrap_or_default();
-            from = end;
-            let mut words = text::words(sentence);
+        let lines = [". ", "! ", "? "].iter().fold(request.to_owned(), |all, end| all.replace(end, "\n"));
+        for sentence in lines.lines() {
+            let words = text::words(sentence);
             self.classes.extend(words.iter().flat_map(|word| LEXICON.classes_of(word)));
             self.words.extend(words.iter().cloned());
-            if self.sentences.len() < SENTENCES_MAX {
-                let room = NAMES_MAX.saturating_sub(self.names.len());
-                self.names.extend(names_in(sentence).take(room));
-                words.truncate(SENTENCE_WORDS_MAX);
+            if self.sentences.len() < SENTENCES_MAX && words.len() < SENTENCES_MAX {
+                self.names.extend(names_in(sentence));
                 self.sentences.push(words);
             }
         }
-    }
-
-    /// The names of the request that a value in its one spelling has as words.
-    pub(crate) fn names_within<'s>(&'s self, spelt: &'s str) -> impl Iterator<Item = &'s str> {
-        spelt.split(' ').filter(|word| self.names.contains(*word))
-    }
-
-    /// All names of the request.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
     }
 
     /// Whether a text that the request has can single something out. `me` and `all` can't.
@@ -139,27 +102,29 @@ impl Intent {
         self.sentences.iter().filter(is_about).map(Vec::as_slice)
     }
 
-    /// The numbers and the percentages that the request says.
+    /// Whether the request has a word for a field.
+    pub(crate) fn says(&self, field: &str) -> bool {
+        self.about(field).next().is_some()
+    }
+
+    /// The numbers that the request says, and the shares: 10 % is 0.1.
     pub(crate) fn figures(&self) -> (Vec<f64>, Vec<f64>) {
-        let percent = |word: &String| word.strip_suffix('%').and_then(|part| part.parse::<f64>().ok());
-        let plain =
-            self.words.iter().filter(|word| text::is_number(word)).filter_map(|word| word.parse().ok());
-        (plain.collect(), self.words.iter().filter_map(percent).map(|part| part / 100.0).collect())
+        let number = |word: &str| word.parse::<f64>().ok().filter(|_| text::is_number(word));
+        let share = |word: &String| number(word.strip_suffix('%')?).map(|share| share / 100.0);
+        let numbers = self.words.iter().filter_map(|word| number(word)).collect();
+        (numbers, self.words.iter().filter_map(share).collect())
     }
 
     /// Whether the request has a word for an argument that a call leaves out. A part of its name as it is will do, or what the lexicon says
     /// that such an argument is part of, as a street is of an address.
     pub(crate) fn wants(&self, argument: &str) -> bool {
-        let parts = parts(argument);
-        let has = |part: &String, sentence: &Vec<String>| {
-            let whole = format!("argument {part}");
-            let is = |word: &String| {
-                word.strip_suffix('s').unwrap_or(word) == part.strip_suffix('s').unwrap_or(part)
-            };
-            sentence.iter().any(|word| is(word) || LEXICON.names(&whole, word))
+        let (parts, whole) = (parts(argument), |part: &String| format!("argument {}", made::singular(part)));
+        let is = |part: &String, word: &String| {
+            made::singular(word) == made::singular(part) || LEXICON.names(&whole(part), word)
         };
-        made::kinds(argument).next().is_some()
-            && self.sentences.iter().any(|sentence| parts.iter().all(|part| has(part, sentence)))
+        let has =
+            |sentence: &Vec<String>| parts.iter().all(|part| sentence.iter().any(|word| is(part, word)));
+        made::kinds(argument).next().is_some() && self.sentences.iter().any(has)
     }
 
     /// Whether something has to be worked out.
@@ -193,9 +158,8 @@ fn names_in(sentence: &str) -> impl Iterator<Item = String> {
         let word = word.trim_matches(|c: char| !c.is_alphanumeric());
         let has_digit = word.contains(|c: char| c.is_ascii_digit()) && word.contains(char::is_alphabetic);
         let lower = word.to_lowercase();
-        let is_opening =
-            *at == 0 && (OPENINGS.contains(&lower.as_str()) || LEXICON.classes_of(&lower).next().is_some());
-        has_digit || (word.len() > 1 && word.contains(char::is_uppercase) && !is_opening)
+        let opens = || LEXICON.names("opening", &lower) || LEXICON.classes_of(&lower).next().is_some();
+        has_digit || (word.len() > 1 && word.contains(char::is_uppercase) && !(*at == 0 && opens()))
     };
     let words = sentence.split_whitespace().enumerate().filter(is_name);
     words.flat_map(|(_, word)| text::words(word)).filter(|word| !text::is_figure(word))
@@ -227,9 +191,12 @@ pub(crate) fn is_misfit(argument: &str, words: &[String]) -> bool {
 
 /// Whether a tool pays, invites or shares: what it does can't be taken back, or lets somebody in.
 pub(crate) fn endorses(tool: &str) -> bool {
-    const LASTING: &[&str] =
-        &["pay", "money", "transfer", "transaction", "payment", "refund", "wire", "invite", "share", "grant"];
-    parts(tool).iter().any(|part| LASTING.contains(&part.as_str()))
+    parts(tool).iter().any(|part| is_kind("lasting", part))
+}
+
+/// Whether the lexicon has a word under this heading.
+pub(crate) fn is_kind(heading: &str, word: &str) -> bool {
+    LEXICON.names(heading, word)
 }
 
 /// The parts of a name, in lower case.
@@ -288,7 +255,7 @@ mod tests {
         for (request, names) in cases {
             let mut intent = Intent::default();
             intent.hear(request);
-            assert_eq!(intent.names().collect::<Vec<_>>(), names, "{request}");
+            assert_eq!(intent.names.iter().collect::<Vec<_>>(), names, "{request}");
         }
     }
 }

@@ -7,16 +7,6 @@ use crate::whole;
 
 /// Ids that are kept.
 const IDS_MAX: usize = 10_000;
-/// Parts of names that say nothing about the kind of thing.
-const GENERIC: &[&str] = &[
-    "add", "all", "and", "append", "book", "by", "call", "cancel", "change", "clear", "close", "copy",
-    "create", "delete", "do", "drop", "edit", "fetch", "find", "for", "from", "get", "id", "ids", "in",
-    "insert", "key", "list", "make", "modify", "move", "name", "new", "number", "of", "on", "open", "output",
-    "post", "put", "query", "read", "remove", "rename", "reply", "reserve", "result", "run", "save",
-    "schedule", "search", "send", "set", "start", "stop", "store", "submit", "the", "to", "update", "upload",
-    "uuid", "with", "write",
-];
-
 #[derive(Debug, Default)]
 pub(crate) struct Made(HashMap<String, BTreeSet<String>>);
 
@@ -49,12 +39,13 @@ pub(crate) fn is_id(path: &str) -> bool {
 
 /// The parts of a name that say which kind of thing it is about, in the singular.
 pub(crate) fn kinds(name: &str) -> impl Iterator<Item = String> {
-    let singular = |part: String| match part.strip_suffix('s') {
-        Some(rest) if rest.len() > 2 && !rest.ends_with('s') => rest.to_owned(),
-        Some(_) | None => part,
-    };
-    let said = |part: &String| part.len() > 1 && !GENERIC.contains(&part.as_str());
-    intent::parts(name).into_iter().filter(said).map(singular)
+    let says_something = |part: &String| part.len() > 1 && !intent::is_kind("generic", part);
+    intent::parts(name).into_iter().filter(says_something).map(|part| singular(&part).to_owned())
+}
+
+/// A word without the ending of its plural.
+pub(crate) fn singular(word: &str) -> &str {
+    word.strip_suffix('s').filter(|rest| rest.len() > 2 && !rest.ends_with('s')).unwrap_or(word)
 }
 
 #[cfg(test)]

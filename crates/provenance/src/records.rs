@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::date;
+use crate::intent::{Intent, is_kind};
 use crate::made::is_id;
 use crate::plan::{Pick, Selection};
 use crate::text::{self, Leaf};
+use crate::transcript::Transcript;
 
 /// Cells that are kept at most. A list that doesn't fit is not selected from.
 const CELLS_MAX: usize = 100_000;
@@ -17,8 +19,6 @@ const ROWS_MAX: usize = 10_000;
 const FIELDS_MAX: usize = 64;
 /// Places of one value that are kept.
 const CELLS_ALIKE_MAX: usize = 64;
-/// Numbers that something is worked out of.
-const NUMBERS_MAX: usize = 16;
 /// Longer text is content, not a value to select.
 const CELL_BYTES_MAX: usize = 256;
 
@@ -44,33 +44,38 @@ struct List {
 #[derive(Debug, Clone)]
 struct Scalar {
     spelt: Box<str>,
-    /// As it was written, where that differs: the request names `Smith, Ann` with its comma.
-    written: Option<Box<str>>,
+    /// As it was written: the request names `Smith, Ann` with its comma.
+    written: Box<str>,
     order: Option<Order>,
     trusted: bool,
 }
 
 impl Scalar {
-    fn text(&self) -> &str {
-        self.written.as_deref().unwrap_or(&self.spelt)
-    }
-
     /// Whether it is this, or has this as a word.
     fn has(&self, mark: &str) -> bool {
         *self.spelt == *mark || self.spelt.split(' ').any(|word| word == mark)
+    }
+
+    /// The words by which the request names it. Under a plan, which has fixed what is done and where its objects are, these may be somebody
+    /// else's, as subjects are, or a number, or a name within a longer text.
+    fn marks<'s>(&'s self, naming: &Naming<'_>) -> impl Iterator<Item = &'s str> {
+        let Naming { intent, planned, transcript, .. } = *naming;
+        let may_name = planned || self.trusted && self.spelt.contains(char::is_alphabetic);
+        let is_whole = may_name && intent.is_telling(&self.spelt) && transcript.is_in_request(&self.written);
+        let names = self.spelt.split(' ').filter(move |word| planned && intent.names.contains(*word));
+        names.chain(is_whole.then_some(&*self.spelt))
     }
 }
 
 type Record = BTreeMap<Box<str>, Scalar>;
 
-/// How a request names records.
+/// How a request names the record that an argument is from.
+#[derive(Clone, Copy)]
 pub(crate) struct Naming<'a> {
-    /// By which words of the request a value, as written and as spelt, is named. It is told whether the value is trusted.
-    pub(crate) marks: &'a dyn Fn(&str, &str, bool) -> Vec<String>,
-    /// The names in the sentences about the argument.
-    pub(crate) near: Vec<String>,
-    /// Whether the request has a word for a field.
-    pub(crate) is_said: &'a dyn Fn(&str) -> bool,
+    pub(crate) intent: &'a Intent,
+    pub(crate) transcript: &'a Transcript,
+    pub(crate) argument: &'a str,
+    pub(crate) planned: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -177,60 +182,44 @@ impl Records {
             };
             let is_other = |row: &Record| row.get(&cell.field).is_some_and(|one| &*one.spelt != spelt);
             // Where the sentence about the argument names another record, that one is meant.
-            let elsewhere = |mark: &str| {
-                let near = || naming.near.iter().filter(|name| **name != mark);
-                let is_near = naming.near.iter().any(|name| *name == mark);
-                !is_near && near().any(|name| self.marked(tool, name, "").any(|(row, _)| is_other(row)))
+            let Naming { intent, argument, .. } = *naming;
+            let near: Vec<&String> =
+                intent.about(argument).flatten().filter(|word| intent.names.contains(*word)).collect();
+            let is_elsewhere = |mark: &str| {
+                let is_another =
+                    |name: &&String| self.marked(tool, name).iter().any(|(row, _)| is_other(row));
+                !near.iter().any(|name| *name == mark) && near.iter().any(is_another)
             };
-            row.iter().filter(|(field, _)| **field != cell.field).any(|(field, scalar)| {
-                (naming.marks)(scalar.text(), &scalar.spelt, scalar.trusted).iter().any(|mark| {
-                    // In another field it says something else of a record, as long as the request tells the fields apart.
-                    let is_apart = |other: &str| {
-                        other != &**field && (naming.is_said)(field) && !(naming.is_said)(other)
-                    };
-                    let mut rivals = self.marked(tool, mark, &cell.field).filter(|(row, _)| is_other(row));
-                    rivals.all(|(_, other)| is_apart(other)) && !elsewhere(mark)
-                })
-            })
+            let is_meant = |field: &str, mark: &str| {
+                // In another field it says something else of a record, as long as the request tells the fields apart.
+                let is_apart = |other: &str| other != field && intent.says(field) && !intent.says(other);
+                let marked = self.marked(tool, mark);
+                marked.len() < CELLS_ALIKE_MAX
+                    && marked.iter().all(|(row, other)| !is_other(row) || is_apart(other))
+                    && !is_elsewhere(mark)
+            };
+            let mut others = row.iter().filter(|(field, _)| **field != cell.field);
+            others.any(|(field, scalar)| scalar.marks(naming).any(|mark| is_meant(field, mark)))
         })
     }
 
-    /// The records of a tool that have a word or a whole value of the request in a field other than this, and in which.
-    fn marked<'r>(
-        &'r self,
-        tool: &'r str,
-        mark: &'r str,
-        but: &'r str,
-    ) -> impl Iterator<Item = (&'r Record, &'r str)> {
+    /// The records of a tool that have a word or a whole value of the request, and the field that has it.
+    fn marked(&self, tool: &str, mark: &str) -> Vec<(&Record, &str)> {
         let rows = self.of_tool(tool).flat_map(|list| &list.rows);
-        rows.flat_map(move |row| {
-            let has =
-                move |(field, scalar): &(&'r Box<str>, &'r Scalar)| ***field != *but && scalar.has(mark);
-            row.iter().filter(has).map(move |(field, _)| (row, &**field))
-        })
+        let cells = rows.flat_map(|row| row.iter().map(move |(field, scalar)| (row, &**field, scalar)));
+        cells.filter(|(.., scalar)| scalar.has(mark)).map(|(row, field, _)| (row, field)).collect()
     }
 
-    /// The numbers, ids aside, of the one record of each tool that this word of the request names, if all such records have the same: whoever
-    /// adds a record of that name makes it ambiguous. Where the request has a word for a field, the name counts only there.
-    pub(crate) fn numbers_beside(&self, mark: &str, is_said: impl Fn(&str) -> bool) -> Vec<f64> {
-        let number = |(field, scalar): (&Box<str>, &Scalar)| match scalar.order {
-            Some(Order::Number(number)) if scalar.trusted && !is_id(field) => Some(number),
+    /// All trusted numbers but ids, each with the tool that gave it and as it is spelt.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (&str, &str, f64)> {
+        let rows = self.lists.iter().flat_map(|list| list.rows.iter().map(move |row| (&*list.tool, row)));
+        let cells = rows.flat_map(|(tool, row)| row.iter().map(move |(field, scalar)| (tool, field, scalar)));
+        cells.filter_map(|(tool, field, scalar)| match scalar.order {
+            Some(Order::Number(number)) if scalar.trusted && !is_id(field) => {
+                Some((tool, &*scalar.spelt, number))
+            }
             Some(_) | None => None,
-        };
-        let of = |tool: &Box<str>| {
-            let is_said = self.marked(tool, mark, "").any(|(_, field)| is_said(field)).then_some(&is_said);
-            let rows = self.marked(tool, mark, "").filter(|(_, field)| is_said.is_none_or(|is| is(field)));
-            let mut all = rows.map(|(row, _)| row.iter().filter_map(number).collect::<Vec<f64>>());
-            let first = all.next().unwrap_or_default();
-            if all.all(|other| other == first) { first } else { Vec::new() }
-        };
-        self.tools.iter().filter(|tool| !self.cut.contains(*tool)).flat_map(of).take(NUMBERS_MAX).collect()
-    }
-
-    /// Whether a tool gave this value only as an id.
-    pub(crate) fn is_only_id(&self, tool: &str, spelt: &str) -> bool {
-        let cells = self.cells(tool, spelt);
-        !cells.is_empty() && cells.len() < CELLS_ALIKE_MAX && cells.iter().all(|cell| is_id(&cell.field))
+        })
     }
 
     fn of_tool(&self, tool: &str) -> impl Iterator<Item = &List> {
@@ -289,14 +278,7 @@ impl Records {
         if rows.is_empty() {
             return None;
         }
-        let by = |row: &&Record| {
-            selection
-                .by
-                .as_deref()
-                .and_then(|by| row.get(by))
-                .and_then(|scalar| scalar.order)
-                .map(Order::value)
-        };
+        let by = |row: &&Record| row.get(selection.by.as_deref()?)?.order.map(Order::value);
         let picked: Vec<&Record> = match selection.pick {
             Pick::Every => rows,
             Pick::First => rows.into_iter().take(1).collect(),
@@ -368,26 +350,20 @@ impl Extreme {
     }
 }
 
-/// The ends that the words of a request name. English; what isn't recognised selects nothing, and selecting nothing allows nothing.
+/// The ends that the words of a request name. What isn't recognised selects nothing, and selecting nothing allows nothing.
 pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
-    let mut ends = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let after = words.get(at.saturating_add(1)).map(String::as_str);
-        ends.extend(match (word.as_str(), after) {
-            ("most" | "more", Some("recent")) => Some(Extreme::Latest),
-            ("least", Some("recent")) => Some(Extreme::Earliest),
-            ("largest" | "biggest" | "highest" | "greatest" | "maximum" | "longest" | "most", _) => {
-                Some(Extreme::Most)
-            }
-            ("smallest" | "lowest" | "least" | "cheapest" | "minimum" | "shortest" | "fewest", _) => {
-                Some(Extreme::Least)
-            }
-            ("latest" | "newest", _) => Some(Extreme::Latest),
-            ("earliest" | "oldest", _) => Some(Extreme::Earliest),
-            _other => None,
-        });
-    }
-    ends
+    use Extreme::{Earliest, Latest, Least, Most};
+    const ENDS: [(&str, Extreme); 4] =
+        [("most", Most), ("least", Least), ("latest", Latest), ("earliest", Earliest)];
+    let end = |(at, word): (usize, &String)| {
+        let end = ENDS.iter().find(|(heading, _)| is_kind(heading, word)).map(|(_, end)| *end);
+        match (end, words.get(at.saturating_add(1)).map(String::as_str)) {
+            (Some(Most), Some("recent")) => Some(Latest),
+            (Some(Least), Some("recent")) => Some(Earliest),
+            _other => end,
+        }
+    };
+    words.iter().enumerate().filter_map(end).collect()
 }
 
 /// A record, and the path to it.
@@ -440,7 +416,7 @@ fn scalar_of(value: &Value, trusted: bool) -> Option<Scalar> {
         _many => None,
     };
     let spelt: Box<str> = words.join(" ").into();
-    let written = value.as_str().filter(|text| **text != *spelt).map(Box::from);
+    let written = text::text_of(Leaf::Scalar(value)).into();
     Some(Scalar { spelt, written, order, trusted })
 }
 

@@ -120,11 +120,9 @@ impl Point {
 
 /// A value as a question quotes it: it may be a stranger's, so it is short, on one line, and can't end the quotation.
 pub(crate) fn quote(text: &str) -> String {
-    const CHARS_MAX: usize = 60;
-    let escaped: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).take(CHARS_MAX).collect();
-    let is_cut =
-        escaped.chars().count() < text.chars().flat_map(char::escape_debug).take(CHARS_MAX + 1).count();
-    format!("\"{escaped}{}\"", if is_cut { "\u{2026}" } else { "" })
+    let mut escaped = text.chars().flat_map(char::escape_debug);
+    let short: String = escaped.by_ref().take(60).collect();
+    format!("\"{short}{}\"", if escaped.next().is_some() { "\u{2026}" } else { "" })
 }
 
 #[cfg(test)]

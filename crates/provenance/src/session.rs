@@ -56,7 +56,7 @@ pub enum SessionError {
 }
 
 /// One request and everything heard since.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Session {
     tools: HashMap<String, FieldLabels>,
     allowed: Option<BTreeSet<String>>,
@@ -65,16 +65,10 @@ pub struct Session {
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
-    acts: HashMap<u64, Claim>,
+    /// What was done or is about to be, and by how many calls.
+    acts: HashMap<u64, u32>,
     /// Which plan is in force: a ruling by an earlier one takes no step of this.
     turn: u32,
-}
-
-/// What has become of an effect: calls that run side by side claim it before they run.
-#[derive(Debug, Default)]
-struct Claim {
-    running: u32,
-    done: bool,
 }
 
 #[derive(Debug)]
@@ -108,16 +102,7 @@ impl Session {
         trusted: Trusted,
     ) -> Result<Self, SessionError> {
         let plan = trusted.plan.map(Planned::new);
-        let mut new = Self {
-            ends: Vec::new(),
-            intent: Intent::default(),
-            transcript: Transcript::default(),
-            allowed: trusted.tools,
-            tools: HashMap::new(),
-            plan,
-            acts: HashMap::new(),
-            turn: 0,
-        };
+        let mut new = Self { allowed: trusted.tools, plan, ..Self::default() };
         new.say(request);
         new.add_tools(tools)?;
         Ok(new)
@@ -237,8 +222,8 @@ impl Session {
             return false;
         }
         let is_taken = self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
-        if let Some(act) = ruling.act.filter(|_| is_taken) {
-            self.claim(act, |claim| claim.running = claim.running.saturating_add(1));
+        if is_taken {
+            self.count(ruling, |calls| calls.saturating_add(1));
         }
         is_taken
     }
@@ -248,20 +233,19 @@ impl Session {
         if let Some(used) = self.slot(ruling) {
             *used = false;
         }
-        if let Some(act) = ruling.act {
-            self.claim(act, |claim| claim.running = claim.running.saturating_sub(1));
-        }
+        self.count(ruling, |calls| calls.saturating_sub(1));
     }
 
     /// Whether a call has done this or is about to. Where too much was done to remember all of it, everything counts as done.
     fn is_done(&self, act: u64) -> bool {
-        self.acts.len() >= ACTS_MAX
-            || self.acts.get(&act).is_some_and(|claim| claim.done || claim.running > 0)
+        self.acts.len() >= ACTS_MAX || self.acts.get(&act).is_some_and(|calls| *calls > 0)
     }
 
-    fn claim(&mut self, act: u64, change: impl FnOnce(&mut Claim)) {
-        if self.acts.len() < ACTS_MAX || self.acts.contains_key(&act) {
-            change(self.acts.entry(act).or_default());
+    fn count(&mut self, ruling: &Ruling, change: impl FnOnce(u32) -> u32) {
+        if let Some(act) = ruling.act.filter(|act| self.acts.len() < ACTS_MAX || self.acts.contains_key(act))
+        {
+            let calls = self.acts.entry(act).or_default();
+            *calls = change(*calls);
         }
     }
 
@@ -278,12 +262,9 @@ impl Session {
             if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
             }
-            if let Some(act) = ruling.act {
-                self.claim(act, |claim| {
-                    claim.running = claim.running.saturating_sub(1);
-                    claim.done |= !observed.failed;
-                });
-            }
+            // A host that takes nothing beforehand has done it all the same.
+            let now = |calls: u32| if observed.failed { calls.saturating_sub(1) } else { calls.max(1) };
+            self.count(ruling, now);
         }
         let Observed { call, tool, output, failed, agreed, cleared } = *observed;
         self.agree(tool, agreed);

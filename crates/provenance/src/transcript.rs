@@ -13,7 +13,6 @@ use crate::said;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
 use crate::texts::Texts;
-use crate::whole;
 
 /// The request.
 const REQUEST: u32 = 0;
@@ -123,7 +122,7 @@ pub struct Transcript {
     leaves: Vec<Kept>,
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
     pub(crate) records: Records,
-    texts: Texts,
+    pub(crate) texts: Texts,
     made: Made,
     tainted: bool,
     /// Something that only some may read couldn't be kept apart.
@@ -328,12 +327,6 @@ impl Transcript {
         let plain = leaf.words.join(" ");
         let is_spelt = self.texts.spell(&leaf.text, sources) || self.texts.spell(&plain, sources);
         text::is_plain_figure(&leaf.text) && (!is_spelt || self.texts.have(&plain, sources))
-    }
-
-    /// Whether nothing else in these sources could stand in the place of these leaves.
-    pub(crate) fn is_only(&self, leaves: &[&said::Leaf], sources: Sources) -> bool {
-        let values: Vec<whole::Value<'_>> = leaves.iter().map(|leaf| whole::Value::new(&leaf.text)).collect();
-        self.texts.have_only(&values, sources)
     }
 
     /// Whether the person has said this, as a whole.

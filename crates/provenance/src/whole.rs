@@ -193,12 +193,7 @@ fn begins(before: &str, value: &str) -> bool {
 /// sign or a word that is hardly part of a name. Anywhere else it may be a piece of a longer name.
 fn is_edge(own: char, beside: char) -> bool {
     const APART: &str = "。，、！？；：「」『』（）《》给向到在和与的对把请从了吧吗跟转发付寄送约邀是订告问写还はがをにでとのへやも";
-    let script = |c: char| match c {
-        '\u{3040}'..='\u{309f}' => 1,
-        '\u{30a0}'..='\u{30ff}' => 2,
-        c if is_ideograph(c) => 3,
-        _other => 0,
-    };
+    let script = |c: char| (is_ideograph(c), c < '\u{30a0}', c < '\u{3100}');
     APART.contains(beside) || (beside.is_alphanumeric() && script(own) != script(beside))
 }
 
@@ -220,10 +215,9 @@ fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
     let is_name = |word: &str| word.starts_with(char::is_uppercase);
     // `1234 Elm Street` is one, too.
     let is_part = |word: &str| is_name(word) || word.chars().all(|c| c.is_ascii_digit());
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let (first, last) = (words(value).first().cloned(), words(value).last().cloned());
+    let (first, last) = (value.split(' ').next(), value.rsplit(' ').next());
     let goes_on = after.strip_prefix(' ').and_then(|rest| rest.split(' ').next()).is_some_and(is_name)
-        && last.is_some_and(|last| is_part(&last) && last.ends_with(char::is_alphanumeric));
+        && last.is_some_and(|last| is_part(last) && last.ends_with(char::is_alphanumeric));
     let earlier = before.strip_suffix(' ').unwrap_or_default();
     let previous = earlier.rsplit(' ').next().unwrap_or_default();
     // The first word of a sentence is written large whatever it is. A number is a number there, too.
@@ -235,7 +229,7 @@ fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
         && is_part(previous)
         && previous.ends_with(char::is_alphanumeric)
         && !begins_sentence
-        && first.is_some_and(|first| is_name(&first));
+        && first.is_some_and(is_name);
     goes_on || came_before
 }
 

@@ -74,7 +74,7 @@ impl Session {
         self.transcript.is_agreed(&leaf.words)
             || self.transcript.is_made(&leaf.text, tool, name)
             || (!self.ends.is_empty() && is_extreme())
-            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(name, leaf))
+            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(name, leaf, None))
     }
 
     /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
@@ -91,7 +91,8 @@ impl Session {
             }
             // A number is what the request means if its record is: what Ann was paid. Not in a text, which could tell any number.
             if argument.value.is_number()
-                && (self.is_beside_named(argument.name, leaf) || self.is_worked_out(leaf))
+                && (self.is_beside_named(argument.name, leaf, None)
+                    || self.is_worked_out(argument.name, leaf))
             {
                 return true;
             }

@@ -1,19 +1,17 @@
 //! A call against the plan. A plan forgives: a planner makes honest mistakes, so that what it did not foresee becomes a question, never a
 //! loss, and not even a question as long as nobody else can have had the idea.
 
-use serde_json::Value;
-
 use super::meant::is_number;
 use super::{Planned, Session};
 use crate::intent;
 use crate::labels::FieldLabels;
-use crate::made::is_id;
 use crate::plan::{self, Selection, Step};
 use crate::records;
 use crate::ruling::{Point, Ruling};
 use crate::said::{Argument, Leaf, Said};
 use crate::spans::Sources;
 use crate::text;
+use crate::whole;
 
 /// A call as it is held against a step.
 struct Held<'a, 'v> {
@@ -108,7 +106,7 @@ impl Session {
 
     /// A value out of named outputs. A sink may come from what others can write only where that leaves no choice.
     fn is_from(&self, held: &Held<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
-        let sources = self.transcript.of_tools(|tool| from.iter().any(|one| names(one, tool).is_some()));
+        let sources = self.transcript.of_tools(|tool| from.iter().any(|one| self.tool_of(one) == tool));
         let leaves = argument.leaves.iter();
         leaves.fold(Point::fine(), |so_far, leaf| {
             so_far.or(self.leaf_is_from(held, argument, from, leaf, sources))
@@ -130,17 +128,12 @@ impl Session {
             Some((tool, field)) if !self.tools.contains_key(one) => {
                 self.transcript.records.has(tool, field, &spelt)
             }
-            // A number that is an id is no amount, whatever it says.
-            Some(_) | None => {
-                let is_amount = !argument.is_sink && is_number(leaf) && !is_id(name);
-                let is_id = is_amount && self.transcript.records.is_only_id(one, &spelt);
-                !is_id && self.transcript.of_tools(|tool| tool == one) & seen != 0
-            }
+            Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
+        if !argument.is_sink && self.is_worked_out(name, leaf) {
+            return Point::fine();
+        }
         if seen & sources == 0 || !from.iter().any(in_field) {
-            if !argument.is_sink && self.is_worked_out(leaf) {
-                return Point::fine();
-            }
             return Point::ask_about("plan.from", name, format!("it should be from {}", list(from)));
         }
         // How much is a choice as well as who is.
@@ -165,7 +158,7 @@ impl Session {
                 let alike = self.transcript.alike(word, sources);
                 alike.is_some_and(|alike| alike.len() <= room(held, name, from))
             }
-            _several => self.transcript.is_only(&beside(held, from), sources),
+            _several => self.transcript.texts.have_only(&beside(held, from), sources),
         };
         if is_only {
             return Point::fine();
@@ -183,17 +176,13 @@ impl Session {
         leaf: &Leaf,
     ) -> Point {
         let spelt = leaf.words.join(" ");
-        let tools: Vec<String> = from.iter().map(|one| self.tool_of(one)).collect();
+        let tools: Vec<&str> = from.iter().map(|one| self.tool_of(one)).collect();
         let records = &self.transcript.records;
         let told = tools.iter().filter_map(|tool| records.is_extreme(tool, &spelt, &self.ends));
         let by_end = match self.ends.is_empty() {
             true => None,
             false => told.reduce(|one, other| one || other),
         };
-        // Where the request wants a number worked out, none is meant as it is.
-        let is_as_is = argument.is_sink || !self.intent.reckons();
-        let is_beside =
-            |tool: &str| self.naming(argument.name, true, |naming| records.is_beside(tool, &spelt, naming));
         let is_meant = match by_end {
             Some(is_meant) => is_meant,
             None => {
@@ -202,7 +191,7 @@ impl Session {
                         records
                             .rivals(tool, &spelt)
                             .is_some_and(|rivals| rivals <= room(held, argument.name, from))
-                            || (is_as_is && is_beside(tool))
+                            || self.is_beside_named(argument.name, leaf, Some(tool))
                     })
             }
         };
@@ -214,11 +203,8 @@ impl Session {
     }
 
     /// The tool that a `from` names.
-    fn tool_of(&self, one: &str) -> String {
-        match one.rsplit_once('.') {
-            Some((tool, _)) if !self.tools.contains_key(one) => tool.to_owned(),
-            Some(_) | None => one.to_owned(),
-        }
+    fn tool_of<'f>(&self, one: &'f str) -> &'f str {
+        one.rsplit_once('.').filter(|_| !self.tools.contains_key(one)).map_or(one, |(tool, _)| tool)
     }
 
     fn is_selected(&self, argument: &Argument<'_>, selection: &Selection) -> Point {
@@ -226,12 +212,7 @@ impl Session {
         let Some(picked) = self.transcript.records.select(selection) else {
             return Point::ask_about("plan.select", name, "there is nothing that it could be selected from");
         };
-        let items = match argument.value {
-            Value::Array(items) => items.as_slice(),
-            one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-                std::slice::from_ref(one)
-            }
-        };
+        let items = argument.value.as_array().map_or(std::slice::from_ref(argument.value), Vec::as_slice);
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
             return Point::ask_about("plan.select", name, "the planned selection gives another");
         }
@@ -281,20 +262,11 @@ fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
 }
 
 /// What a call has in all arguments that are planned to be from the same.
-fn beside<'h>(held: &'h Held<'_, '_>, from: &[String]) -> Vec<&'h Leaf> {
+fn beside<'h>(held: &'h Held<'_, '_>, from: &[String]) -> Vec<whole::Value<'h>> {
     let is_from =
         |name| matches!(held.step.args.get(name), Some(plan::Argument::From(other)) if other == from);
-    held.said
-        .sinks()
-        .filter(|argument| is_from(argument.name))
-        .flat_map(|argument| &argument.leaves)
-        .collect()
-}
-
-/// The field that a `from` names of a tool; empty for all of it.
-fn names<'f>(one: &'f str, tool: &str) -> Option<&'f str> {
-    let rest = one.strip_prefix(tool)?;
-    if rest.is_empty() { Some("") } else { rest.strip_prefix('.') }
+    let leaves = held.said.sinks().filter(|argument| is_from(argument.name)).flat_map(|one| &one.leaves);
+    leaves.map(|leaf| whole::Value::new(&leaf.text)).collect()
 }
 
 fn list(from: &[String]) -> String {
