@@ -11,13 +11,13 @@ const VERBS: &str = include_str!("verbs.txt");
 /// A class of effects, by its number in the lexicon.
 type ClassId = usize;
 
-static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(VERBS));
+pub(crate) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(VERBS));
 
 /// Classes whose words go with anything: what is changed, made or deleted has to be named too.
 const NEEDS_A_THING: &[&str] = &["change", "delete", "create"];
 
 #[derive(Debug, Default)]
-struct Lexicon {
+pub(crate) struct Lexicon {
     classes: Vec<&'static str>,
     /// A thing, and what else it is called.
     things: Vec<(&'static str, Vec<&'static str>)>,
@@ -43,7 +43,7 @@ impl Lexicon {
     }
 
     /// Whether a word stands for a thing.
-    fn names(&self, thing: &str, word: &str) -> bool {
+    pub(crate) fn names(&self, thing: &str, word: &str) -> bool {
         let mut others =
             self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
         word.starts_with(thing) || others.any(|known| fits(known, word))
@@ -102,11 +102,6 @@ impl Intent {
         self.sentences.iter().filter(is_about).map(Vec::as_slice)
     }
 
-    /// Whether the request has a word for a field.
-    pub(crate) fn says(&self, field: &str) -> bool {
-        self.about(field).next().is_some()
-    }
-
     /// The numbers that the request says, and the shares: 10 % is 0.1.
     pub(crate) fn figures(&self) -> (Vec<f64>, Vec<f64>) {
         let number = |word: &str| word.parse::<f64>().ok().filter(|_| text::is_number(word));
@@ -118,9 +113,9 @@ impl Intent {
     /// Whether the request has a word for an argument that a call leaves out. A part of its name as it is will do, or what the lexicon says
     /// that such an argument is part of, as a street is of an address.
     pub(crate) fn wants(&self, argument: &str) -> bool {
-        let (parts, whole) = (parts(argument), |part: &String| format!("argument {}", made::singular(part)));
+        let parts: Vec<String> = parts(argument).iter().map(|part| made::singular(part).to_owned()).collect();
         let is = |part: &String, word: &String| {
-            made::singular(word) == made::singular(part) || LEXICON.names(&whole(part), word)
+            made::singular(word) == part || LEXICON.names(&format!("argument {part}"), word)
         };
         let has =
             |sentence: &Vec<String>| parts.iter().all(|part| sentence.iter().any(|word| is(part, word)));
@@ -191,29 +186,20 @@ pub(crate) fn is_misfit(argument: &str, words: &[String]) -> bool {
 
 /// Whether a tool pays, invites or shares: what it does can't be taken back, or lets somebody in.
 pub(crate) fn endorses(tool: &str) -> bool {
-    parts(tool).iter().any(|part| is_kind("lasting", part))
-}
-
-/// Whether the lexicon has a word under this heading.
-pub(crate) fn is_kind(heading: &str, word: &str) -> bool {
-    LEXICON.names(heading, word)
+    parts(tool).iter().any(|part| LEXICON.names("lasting", part))
 }
 
 /// The parts of a name, in lower case.
 pub(crate) fn parts(name: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut before = '_';
+    let (mut spaced, mut before) = (String::new(), '_');
     for c in name.chars() {
         if !c.is_alphanumeric() || (c.is_uppercase() && before.is_lowercase()) {
-            parts.push(String::new());
+            spaced.push(' ');
         }
-        if let Some(part) = parts.last_mut().filter(|_| c.is_alphanumeric()) {
-            part.extend(c.to_lowercase());
-        }
+        spaced.extend(c.to_lowercase().filter(|_| c.is_alphanumeric()));
         before = c;
     }
-    parts.retain(|part| !part.is_empty());
-    parts
+    spaced.split(' ').filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

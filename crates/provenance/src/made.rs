@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::intent;
+use crate::intent::{self, LEXICON};
 use crate::whole;
 
 /// Ids that are kept.
@@ -21,13 +21,9 @@ impl Made {
     /// Whether it is an id of what a parameter of a tool is about, by their names.
     pub(crate) fn is_of(&self, id: &str, tool: &str, parameter: &str) -> bool {
         let Some(made) = self.0.get(&whole::fold(id)) else { return false };
-        let named: Vec<String> = kinds(parameter).collect();
         // `event_id` says what it is the id of; of a plain `id` the tool does.
-        if named.is_empty() {
-            kinds(tool).any(|kind| made.contains(&kind))
-        } else {
-            named.iter().any(|kind| made.contains(kind))
-        }
+        let named = if kinds(parameter).next().is_none() { tool } else { parameter };
+        kinds(named).any(|kind| made.contains(&kind))
     }
 }
 
@@ -39,7 +35,7 @@ pub(crate) fn is_id(path: &str) -> bool {
 
 /// The parts of a name that say which kind of thing it is about, in the singular.
 pub(crate) fn kinds(name: &str) -> impl Iterator<Item = String> {
-    let says_something = |part: &String| part.len() > 1 && !intent::is_kind("generic", part);
+    let says_something = |part: &String| part.len() > 1 && !LEXICON.names("generic", part);
     intent::parts(name).into_iter().filter(says_something).map(|part| singular(&part).to_owned())
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::date;
-use crate::intent::{Intent, is_kind};
+use crate::intent::{Intent, LEXICON};
 use crate::made::is_id;
 use crate::plan::{Pick, Selection};
 use crate::text::{self, Leaf};
@@ -192,7 +192,8 @@ impl Records {
             };
             let is_meant = |field: &str, mark: &str| {
                 // In another field it says something else of a record, as long as the request tells the fields apart.
-                let is_apart = |other: &str| other != field && intent.says(field) && !intent.says(other);
+                let is_said = |field: &str| intent.about(field).next().is_some();
+                let is_apart = |other: &str| other != field && is_said(field) && !is_said(other);
                 let marked = self.marked(tool, mark);
                 marked.len() < CELLS_ALIKE_MAX
                     && marked.iter().all(|(row, other)| !is_other(row) || is_apart(other))
@@ -265,12 +266,7 @@ impl Records {
         if selection.from.iter().any(|tool| self.cut.contains(tool.as_str())) {
             return None;
         }
-        let mut rows: Vec<&Record> = self
-            .lists
-            .iter()
-            .filter(|list| selection.from.iter().any(|tool| **tool == *list.tool))
-            .flat_map(|list| &list.rows)
-            .collect();
+        let mut rows: Vec<&Record> = self.rows_of(selection).collect();
         if let Some(wanted) = &selection.whose {
             let spelt = spelt(&wanted.is);
             rows.retain(|row| row.get(wanted.field.as_str()).is_some_and(|scalar| *scalar.spelt == *spelt));
@@ -297,11 +293,13 @@ impl Records {
             selection.by.as_deref(),
             selection.whose.as_ref().map(|one| one.field.as_str()),
         ];
+        let is_theirs = |field: &&str, row: &Record| row.get(*field).is_some_and(|scalar| !scalar.trusted);
+        self.rows_of(selection).any(|row| fields.iter().flatten().any(|field| is_theirs(field, row)))
+    }
+
+    fn rows_of(&self, selection: &Selection) -> impl Iterator<Item = &Record> {
         let lists = self.lists.iter().filter(|list| selection.from.iter().any(|tool| **tool == *list.tool));
-        let mut rows = lists.flat_map(|list| &list.rows);
-        rows.any(|row| {
-            fields.iter().flatten().any(|field| row.get(*field).is_some_and(|scalar| !scalar.trusted))
-        })
+        lists.flat_map(|list| &list.rows)
     }
 }
 
@@ -335,10 +333,7 @@ impl Order {
 
 impl Extreme {
     fn is_of(self, range: &Range) -> bool {
-        match self {
-            Self::Most | Self::Least => !range.days,
-            Self::Latest | Self::Earliest => range.days,
-        }
+        range.days == matches!(self, Self::Latest | Self::Earliest)
     }
 
     fn is_at(self, order: Order, range: &Range) -> bool {
@@ -356,7 +351,7 @@ pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
     const ENDS: [(&str, Extreme); 4] =
         [("most", Most), ("least", Least), ("latest", Latest), ("earliest", Earliest)];
     let end = |(at, word): (usize, &String)| {
-        let end = ENDS.iter().find(|(heading, _)| is_kind(heading, word)).map(|(_, end)| *end);
+        let end = ENDS.iter().find(|(heading, _)| LEXICON.names(heading, word)).map(|(_, end)| *end);
         match (end, words.get(at.saturating_add(1)).map(String::as_str)) {
             (Some(Most), Some("recent")) => Some(Latest),
             (Some(Least), Some("recent")) => Some(Earliest),
@@ -405,13 +400,9 @@ fn scalar_of(value: &Value, trusted: bool) -> Option<Scalar> {
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
         Value::Bool(_) | Value::Number(_) | Value::String(_) => text::words_of(Leaf::Scalar(value)),
     };
+    let number = |one: &String| one.parse().ok().filter(|one: &f64| one.is_finite()).map(Order::Number);
     let order = match words.as_slice() {
-        [one] => one
-            .parse()
-            .ok()
-            .filter(|number: &f64| number.is_finite())
-            .map(Order::Number)
-            .or_else(|| day(one, None)),
+        [one] => number(one).or_else(|| day(one, None)),
         [one, time] => day(one, Some(time)),
         _many => None,
     };

@@ -218,10 +218,9 @@ impl Session {
     /// other has to be ruled on again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
-        if is_unplanned && self.transcript.is_tainted() && ruling.act.is_some_and(|act| self.is_done(act)) {
-            return false;
-        }
-        let is_taken = self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
+        let is_repeated = is_unplanned && ruling.act.is_some_and(|act| self.is_done(act));
+        let is_taken = !(is_repeated && self.transcript.is_tainted())
+            && self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
         if is_taken {
             self.count(ruling, |calls| calls.saturating_add(1));
         }

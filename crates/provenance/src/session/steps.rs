@@ -69,11 +69,8 @@ impl Session {
         // What is left out changes what is done as much as what is added.
         let is_given = |name: &String| held.said.arguments.iter().any(|argument| argument.name == name);
         let missing = held.step.args.iter().find(|(name, planned)| {
-            let says_something = match planned {
-                plan::Argument::Const(value) => !text::is_empty(value),
-                plan::Argument::From(_) | plan::Argument::Select(_) => true,
-                plan::Argument::Free(_) => false,
-            };
+            let says_something = !matches!(planned, plan::Argument::Free(_))
+                && !matches!(planned, plan::Argument::Const(value) if text::is_empty(value));
             held.labels.acts() && says_something && !is_given(name)
         });
         match missing {
@@ -179,10 +176,7 @@ impl Session {
         let tools: Vec<&str> = from.iter().map(|one| self.tool_of(one)).collect();
         let records = &self.transcript.records;
         let told = tools.iter().filter_map(|tool| records.is_extreme(tool, &spelt, &self.ends));
-        let by_end = match self.ends.is_empty() {
-            true => None,
-            false => told.reduce(|one, other| one || other),
-        };
+        let by_end = told.reduce(|one, other| one || other).filter(|_| !self.ends.is_empty());
         let is_meant = match by_end {
             Some(is_meant) => is_meant,
             None => {

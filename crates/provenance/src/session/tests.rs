@@ -2,6 +2,7 @@
 
 mod claims;
 mod evasions;
+mod meant;
 
 use proptest::prelude::*;
 use serde_json::json;
