@@ -34,8 +34,8 @@ impl Session {
         Naming { intent: &self.intent, transcript: &self.transcript, argument, planned }
     }
 
-    /// Whether a number is what the request wants worked out: the sum or the difference of a number of a record that it names, or a share of
-    /// that, and a number that it says, or half of that. Names in what others write do: whoever adds a record of that name makes it ambiguous.
+    /// Whether a number is what the request wants worked out: half of a number of a record that it names, or the sum or the difference of that
+    /// number, or of a share of it, and a number that the request says, or half of that. Names in what others write do: whoever adds a record of that name makes it ambiguous.
     pub(super) fn is_worked_out(&self, argument: &str, leaf: &Leaf) -> bool {
         let wanted = leaf.words.first().filter(|_| is_number(leaf)).and_then(|word| word.parse::<f64>().ok());
         let Some(wanted) = wanted.filter(|_| self.intent.reckons()) else { return false };
@@ -47,7 +47,7 @@ impl Session {
         let gives_it = |number: f64| {
             let of = |share: &f64| [number * share, number * (1.0 + share), number * (1.0 - share)];
             // The number as it is isn't worked out.
-            (!is(number) && is_sum(number)) || shares.iter().flat_map(of).chain([number / 2.0]).any(is_sum)
+            is(number / 2.0) || (!is(number) && is_sum(number)) || shares.iter().flat_map(of).any(is_sum)
         };
         let (records, naming) = (&self.transcript.records, self.naming(argument, true));
         let mut numbers = records.numbers().filter(|(.., number)| gives_it(*number));
