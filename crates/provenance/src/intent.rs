@@ -89,8 +89,9 @@ impl Intent {
 
     /// Whether a text that the request has can single something out. `me` and `all` can't.
     pub(crate) fn is_telling(&self, spelt: &str) -> bool {
-        let is_small = spelt.len() <= 3 && spelt.bytes().all(|byte| byte.is_ascii_lowercase());
-        !matches!(spelt, "true" | "false") && (!is_small || self.names.contains(spelt))
+        let is_small = spelt.len() < 3 && spelt.bytes().all(|byte| byte.is_ascii_lowercase());
+        !matches!(spelt, "true" | "false")
+            && (self.names.contains(spelt) || !(is_small || LEXICON.names("common", spelt)))
     }
 
     /// The sentences that have a word for what an argument is, by its name.
@@ -153,7 +154,7 @@ fn names_in(sentence: &str) -> impl Iterator<Item = String> {
         let word = word.trim_matches(|c: char| !c.is_alphanumeric());
         let has_digit = word.contains(|c: char| c.is_ascii_digit()) && word.contains(char::is_alphabetic);
         let lower = word.to_lowercase();
-        let opens = || LEXICON.names("opening", &lower) || LEXICON.classes_of(&lower).next().is_some();
+        let opens = || LEXICON.names("common", &lower) || LEXICON.classes_of(&lower).next().is_some();
         has_digit || (word.len() > 1 && word.contains(char::is_uppercase) && !(*at == 0 && opens()))
     };
     let words = sentence.split_whitespace().enumerate().filter(is_name);
@@ -227,6 +228,28 @@ mod tests {
             let mut intent = Intent::default();
             intent.hear(request);
             assert_eq!(intent.includes(tool), is, "{request} {tool}");
+        }
+    }
+
+    #[test]
+    fn pronouns_single_nothing_out() {
+        let mut intent = Intent::default();
+        intent.hear("Send me what Al has in dev, it is true");
+        for (text, is) in
+            [("me", false), ("al", true), ("dev", true), ("true", false), ("it", false), ("has", true)]
+        {
+            assert_eq!(intent.is_telling(text), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_only_looks_like_a_calculation_is_none() {
+        for (request, is) in
+            [("Send the difference", true), ("Book different hotels", false), ("10% more", true)]
+        {
+            let mut intent = Intent::default();
+            intent.hear(request);
+            assert_eq!(intent.reckons(), is, "{request}");
         }
     }
 

@@ -118,11 +118,11 @@ impl Point {
     }
 }
 
-/// A value as a question quotes it: it may be a stranger's, so it is short, on one line, and can't end the quotation.
-pub(crate) fn quote(text: &str) -> String {
+/// A text as a question quotes it: it may be a stranger's, so it is short, on one line, and can't end the quotation.
+pub(crate) fn quoted(text: &str) -> String {
     let mut escaped = text.chars().flat_map(char::escape_debug);
     let short: String = escaped.by_ref().take(60).collect();
-    format!("\"{short}{}\"", if escaped.next().is_some() { "\u{2026}" } else { "" })
+    if escaped.next().is_some() { short + "\u{2026}" } else { short }
 }
 
 #[cfg(test)]
@@ -132,13 +132,13 @@ mod tests {
     #[test]
     fn a_quotation_is_short_and_cannot_be_left() {
         let cases = [
-            ("eve@evil.test", "\"eve@evil.test\"".to_owned()),
-            ("a\"\nb\u{202e}", r#""a\"\nb\u{202e}""#.to_owned()),
-            (&"x".repeat(60), format!("\"{}\"", "x".repeat(60))),
-            (&"x".repeat(61), format!("\"{}\u{2026}\"", "x".repeat(60))),
+            ("eve@evil.test", "eve@evil.test".to_owned()),
+            ("a\"\nb\u{202e}", r#"a\"\nb\u{202e}"#.to_owned()),
+            (&"x".repeat(60), "x".repeat(60)),
+            (&"x".repeat(61), format!("{}\u{2026}", "x".repeat(60))),
         ];
-        for (text, quoted) in cases {
-            assert_eq!(quote(text), quoted);
+        for (text, expected) in cases {
+            assert_eq!(quoted(text), expected);
         }
     }
 }

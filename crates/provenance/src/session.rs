@@ -16,7 +16,7 @@ use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
-use crate::ruling::{self, Found, Point, Ruling, Stance};
+use crate::ruling::{Found, Point, Ruling, Stance, quoted};
 use crate::said::{Argument, Said};
 use crate::text;
 use crate::transcript::{Heard, Transcript};
@@ -209,8 +209,8 @@ impl Session {
         let leaves =
             argument.leaves.iter().map(|leaf| (self.transcript.origin_of_leaf(argument, leaf), leaf));
         if let Some((origin, leaf)) = leaves.max_by(|(one, _), (other, _)| one.cmp(other)) {
-            let (name, quoted) = (argument.name.escape_debug(), ruling::quote(&leaf.text));
-            ruling.reason = format!("`{name}` is {quoted}, which is from {origin}: {}", ruling.reason);
+            let (name, value) = (quoted(argument.name), quoted(&leaf.text));
+            ruling.reason = format!("`{name}` is \"{value}\", which is from {origin}: {}", ruling.reason);
         }
     }
 

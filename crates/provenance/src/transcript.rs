@@ -9,6 +9,7 @@ use crate::date;
 use crate::labels::{Cleared, Effect, FieldLabels};
 use crate::made::{Made, is_id};
 use crate::records::Records;
+use crate::ruling::quoted;
 use crate::said;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
@@ -63,11 +64,10 @@ impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Request => f.write_str("the request"),
-            Self::Trusted(Place { call, tool, field }) => {
-                write!(f, "the result of `{tool}` (call {call}, `{field}`)")
-            }
-            Self::Untrusted(Place { call, tool, field }) => {
-                write!(f, "the result of `{tool}` (call {call}, `{field}`), where others can write")
+            Self::Trusted(place) | Self::Untrusted(place) => {
+                let Place { call, tool, .. } = place;
+                write!(f, "the result of `{tool}` (call {call}, `{}`)", quoted(&place.field))?;
+                f.write_str(if self.is_trusted() { "" } else { ", where others can write" })
             }
             Self::Nowhere => f.write_str("neither the request nor any result"),
         }
