@@ -183,7 +183,7 @@ impl Records {
             let is_other = |row: &Record| row.get(&cell.field).is_some_and(|one| &*one.spelt != spelt);
             // Where the sentence about the argument names another record, that one is meant.
             let Naming { intent, argument, .. } = *naming;
-            let near: Vec<&String> =
+            let near: BTreeSet<&String> =
                 intent.about(argument).flatten().filter(|word| intent.names.contains(*word)).collect();
             let is_elsewhere = |mark: &str| {
                 let is_another =
@@ -204,11 +204,12 @@ impl Records {
         })
     }
 
-    /// The records of a tool that have a word or a whole value of the request, and the field that has it.
+    /// The records of a tool that have a word or a whole value of the request, and the field that has it. As many as may be are too many.
     fn marked(&self, tool: &str, mark: &str) -> Vec<(&Record, &str)> {
         let rows = self.of_tool(tool).flat_map(|list| &list.rows);
         let cells = rows.flat_map(|row| row.iter().map(move |(field, scalar)| (row, &**field, scalar)));
-        cells.filter(|(.., scalar)| scalar.has(mark)).map(|(row, field, _)| (row, field)).collect()
+        let marked = cells.filter(|(.., scalar)| scalar.has(mark)).take(CELLS_ALIKE_MAX);
+        marked.map(|(row, field, _)| (row, field)).collect()
     }
 
     /// All trusted numbers but ids, each with the tool that gave it and as it is spelt.
