@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_guard::Kinds;
 use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
-use regent_provenance::{Begin, Cleared, FieldLabels, Observed, Origin, Ruling, Session, Stance};
+use regent_provenance::{
+    Begin, Cleared, FieldLabels, Observed, Origin, Ruling, Session, SessionError, Stance, Trusted,
+};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
@@ -27,6 +29,29 @@ struct Working {
     session: Session,
     /// The tools that the host performs itself.
     tools: HashMap<String, Arc<Tool>>,
+}
+
+impl Working {
+    /// The same request again narrows what it may do; another one is the person's next turn, which may bring tools of its own.
+    fn go_on(
+        &mut self,
+        request: &str,
+        tools: HashMap<String, Arc<Tool>>,
+        labels: HashMap<String, FieldLabels>,
+        trusted: Trusted,
+    ) -> Result<Value, SessionError> {
+        if self.request == request {
+            self.session.narrow(trusted)?;
+            return Ok(json!({"narrowed": true}));
+        }
+        self.session.add_tools(labels)?;
+        self.session.next_turn(request, trusted)?;
+        for (name, tool) in tools {
+            self.tools.entry(name).or_insert(tool);
+        }
+        request.clone_into(&mut self.request);
+        Ok(json!({"turn": true}))
+    }
 }
 
 impl Work {
@@ -76,29 +101,7 @@ impl Core {
             Ok(trusted) => trusted,
             Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
         };
-        let mut work = agent.life.work().get();
-        if let Some(working) = work.as_mut() {
-            // The same request again narrows what it may do; another one is the person's next turn.
-            let (changed, told) = if working.request == begin.request {
-                (working.session.narrow(trusted), json!({"narrowed": true}))
-            } else {
-                (working.session.next_turn(&begin.request, trusted), json!({"turn": true}))
-            };
-            return match changed {
-                Ok(()) => {
-                    working.request.clone_from(&begin.request);
-                    RawOutput::json(&told)
-                }
-                Err(error) => RawOutput::failed("request.wider", error.to_string()),
-            };
-        }
-        let mut labels: HashMap<String, FieldLabels> = self
-            .catalogue
-            .all()
-            .iter()
-            .map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()))
-            .collect();
-        let mut tools = HashMap::new();
+        let (mut tools, mut labels) = (HashMap::new(), HashMap::new());
         for (name, declared) in &begin.tools {
             match Tool::new(ToolSpec::elsewhere(name, declared)) {
                 Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
@@ -106,10 +109,18 @@ impl Core {
             }
             labels.insert(name.clone(), declared.field_labels());
         }
-        let inferred: Vec<&String> =
-            begin.tools.keys().filter(|name| labels.get(*name).is_some_and(|one| one.inferred)).collect();
+        let mut work = agent.life.work().get();
+        if let Some(working) = work.as_mut() {
+            return match working.go_on(&begin.request, tools, labels, trusted) {
+                Ok(told) => RawOutput::json(&told),
+                Err(error) => RawOutput::failed("request.wider", error.to_string()),
+            };
+        }
+        let inferred: Vec<&String> = labels.iter().filter(|(_, one)| one.inferred).map(|(name, _)| name).collect();
         let told = RawOutput::json(&json!({"inferred": inferred, "tools": begin.tools.len()}));
-        match Session::begin(&begin.request, labels, trusted) {
+        let all = self.catalogue.all();
+        let own = all.iter().map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()));
+        match Session::begin(&begin.request, own.chain(labels).collect(), trusted) {
             Ok(session) => *work = Some(Working { request: begin.request.clone(), session, tools }),
             Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
         }
@@ -135,8 +146,9 @@ impl Core {
         let free = own.as_ref().map(|own| self.kept_inside(sheet, own)).unwrap_or_default();
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return };
-        if let Some(own) = &own {
-            working.session.learn(tool, || own.spec().field_labels());
+        if let Some(own) = own.as_ref().filter(|_| !working.session.knows(tool)) {
+            // Made since the request began. Where there is no room for another, there is no such tool.
+            let _is_known = working.session.add_tools([(tool.to_owned(), own.spec().field_labels())].into());
         }
         let ruling = working.session.rule_without(tool, args, &free);
         drop(work);

@@ -1,12 +1,13 @@
 //! One request from its beginning to its end: what it may use, what has been heard, what has been done.
 
 mod grounds;
+mod meant;
 mod readers;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
@@ -15,7 +16,7 @@ use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
-use crate::ruling::{Found, Point, Ruling};
+use crate::ruling::{Found, Point, Ruling, Stance, quoted};
 use crate::said::{Argument, Said};
 use crate::text;
 use crate::transcript::{Heard, Transcript};
@@ -55,7 +56,7 @@ pub enum SessionError {
 }
 
 /// One request and everything heard since.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Session {
     tools: HashMap<String, FieldLabels>,
     allowed: Option<BTreeSet<String>>,
@@ -64,7 +65,8 @@ pub struct Session {
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
-    acts: HashSet<u64>,
+    /// What was done or is about to be, and by how many calls.
+    acts: HashMap<u64, u32>,
     /// Which plan is in force: a ruling by an earlier one takes no step of this.
     turn: u32,
 }
@@ -99,34 +101,32 @@ impl Session {
         tools: HashMap<String, FieldLabels>,
         trusted: Trusted,
     ) -> Result<Self, SessionError> {
-        if tools.len() > TOOLS_MAX {
+        let plan = trusted.plan.map(Planned::new);
+        let mut new = Self { allowed: trusted.tools, plan, ..Self::default() };
+        new.say(request);
+        new.add_tools(tools)?;
+        Ok(new)
+    }
+
+    /// Adds the tools that a later turn brings. A tool that is known keeps its labels: what was heard of it was labelled by them.
+    pub fn add_tools(&mut self, tools: HashMap<String, FieldLabels>) -> Result<(), SessionError> {
+        let new: Vec<_> = tools.into_iter().filter(|(name, _)| !self.tools.contains_key(name)).collect();
+        if self.tools.len().saturating_add(new.len()) > TOOLS_MAX {
             return Err(SessionError::TooManyTools);
         }
-        let plan = trusted.plan.map(Planned::new);
         // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
-        let is_vouched_for = tools.values().all(|labels| !labels.inferred);
-        let mut new = Self {
-            ends: Vec::new(),
-            intent: Intent::default(),
-            transcript: Transcript::default(),
-            allowed: trusted.tools,
-            tools,
-            plan,
-            acts: HashSet::new(),
-            turn: 0,
-        };
-        new.say(request);
-        if !is_vouched_for {
-            new.transcript.taint();
+        if new.iter().any(|(_, labels)| labels.inferred) {
+            self.transcript.taint();
         }
-        Ok(new)
+        self.tools.extend(new);
+        Ok(())
     }
 
     /// Hears what the person says.
     fn say(&mut self, request: &str) {
         let words = text::words(request);
         self.ends.extend(records::ends_in(&words));
-        self.intent.hear(&words);
+        self.intent.hear(request);
         self.transcript.say(request);
     }
 
@@ -174,11 +174,9 @@ impl Session {
         Ok(())
     }
 
-    /// Takes in a tool that has come up since the beginning.
-    pub fn learn(&mut self, tool: &str, labels: impl FnOnce() -> FieldLabels) {
-        if !self.tools.contains_key(tool) && self.tools.len() < TOOLS_MAX {
-            self.tools.insert(tool.to_owned(), labels());
-        }
+    /// Whether there is a tool of this name.
+    pub fn knows(&self, tool: &str) -> bool {
+        self.tools.contains_key(tool)
     }
 
     /// Whether anything untrusted was heard.
@@ -223,18 +221,53 @@ impl Session {
         }
         ruling.found = self.found(&said);
         ruling.turn = self.turn;
+        self.explain(&mut ruling, &said);
         ruling
     }
 
-    /// Takes the step that a ruling rests on. Of two calls that were ruled on side by side, one gets it.
+    /// Puts the value in question and where it is from before what is wrong with it: of several, the one that is worst.
+    fn explain(&self, ruling: &mut Ruling, said: &Said<'_>) {
+        let about = said.arguments.iter().find(|argument| ruling.about.as_deref() == Some(argument.name));
+        let Some(argument) = about else { return };
+        let leaves =
+            argument.leaves.iter().map(|leaf| (self.transcript.origin_of_leaf(argument, leaf), leaf));
+        if let Some((origin, leaf)) = leaves.max_by(|(one, _), (other, _)| one.cmp(other)) {
+            let (name, value) = (quoted(argument.name), quoted(&leaf.text));
+            ruling.reason = format!("`{name}` is \"{value}\", which is from {origin}: {}", ruling.reason);
+        }
+    }
+
+    /// Takes the step that a ruling rests on, and claims what the call does. Of two calls that were ruled on side by side, one gets it: the
+    /// other has to be ruled on again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
-        self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true))
+        let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
+        let is_repeated = is_unplanned && ruling.act.is_some_and(|act| self.is_done(act));
+        let is_taken = !(is_repeated && self.transcript.is_tainted())
+            && self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
+        if is_taken {
+            self.count(ruling, |calls| calls.saturating_add(1));
+        }
+        is_taken
     }
 
     /// Gives a step back that was [taken](Self::take) by a call that never ran.
     pub fn give_back(&mut self, ruling: &Ruling) {
         if let Some(used) = self.slot(ruling) {
             *used = false;
+        }
+        self.count(ruling, |calls| calls.saturating_sub(1));
+    }
+
+    /// Whether a call has done this or is about to. Where too much was done to remember all of it, everything counts as done.
+    fn is_done(&self, act: u64) -> bool {
+        self.acts.len() >= ACTS_MAX || self.acts.get(&act).is_some_and(|calls| *calls > 0)
+    }
+
+    fn count(&mut self, ruling: &Ruling, change: impl FnOnce(u32) -> u32) {
+        if let Some(act) = ruling.act.filter(|act| self.acts.len() < ACTS_MAX || self.acts.contains_key(act))
+        {
+            let calls = self.acts.entry(act).or_default();
+            *calls = change(*calls);
         }
     }
 
@@ -251,12 +284,9 @@ impl Session {
             if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
             }
-            if let Some(act) = ruling.act
-                && !observed.failed
-                && self.acts.len() < ACTS_MAX
-            {
-                self.acts.insert(act);
-            }
+            // A host that takes nothing beforehand has done it all the same.
+            let now = |calls: u32| if observed.failed { calls.saturating_sub(1) } else { calls.max(1) };
+            self.count(ruling, now);
         }
         let Observed { call, tool, output, failed, agreed, cleared } = *observed;
         self.agree(tool, agreed);

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::date;
 use crate::labels::{Cleared, Effect, FieldLabels};
-use crate::made::Made;
+use crate::made::{Made, is_id};
 use crate::records::Records;
+use crate::ruling::quoted;
 use crate::said;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
@@ -63,11 +64,12 @@ impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Request => f.write_str("the request"),
-            Self::Trusted(Place { call, tool, field }) => write!(f, "`{tool}` (call {call}, `{field}`)"),
-            Self::Untrusted(Place { call, tool, field }) => {
-                write!(f, "what others can write in `{tool}` (call {call}, `{field}`)")
+            Self::Trusted(place) | Self::Untrusted(place) => {
+                let Place { call, tool, .. } = place;
+                write!(f, "the result of `{tool}` (call {call}, `{}`)", quoted(&place.field))?;
+                f.write_str(if self.is_trusted() { "" } else { ", where others can write" })
             }
-            Self::Nowhere => f.write_str("nowhere"),
+            Self::Nowhere => f.write_str("neither the request nor any result"),
         }
     }
 }
@@ -120,7 +122,7 @@ pub struct Transcript {
     leaves: Vec<Kept>,
     alike: HashMap<(u32, Shape), BTreeSet<Box<str>>>,
     pub(crate) records: Records,
-    texts: Texts,
+    pub(crate) texts: Texts,
     made: Made,
     tainted: bool,
     /// Something that only some may read couldn't be kept apart.
@@ -334,11 +336,16 @@ impl Transcript {
 
     /// Where an argument comes from: as the worst of its leaves does. An empty one asks for nothing that the request hasn't.
     pub(crate) fn origin_of(&self, argument: &said::Argument<'_>) -> Origin {
-        let of = |leaf: &said::Leaf| match argument.is_sink {
+        let of = |leaf| self.origin_of_leaf(argument, leaf);
+        argument.leaves.iter().map(of).max().unwrap_or(Origin::Request)
+    }
+
+    /// Where one of its leaves comes from.
+    pub(crate) fn origin_of_leaf(&self, argument: &said::Argument<'_>, leaf: &said::Leaf) -> Origin {
+        match argument.is_sink {
             true => self.origin_of_sink(leaf),
             false => self.origin_of_words(&leaf.words),
-        };
-        argument.leaves.iter().map(of).max().unwrap_or(Origin::Request)
+        }
     }
 
     /// Where a value comes from, by its words alone.
@@ -435,9 +442,4 @@ impl Transcript {
         }
         (all.len() <= ALIKE_MAX).then_some(all)
     }
-}
-
-fn is_id(path: &str) -> bool {
-    let last = path.rsplit(['.', ']']).next().unwrap_or_default();
-    matches!(last, "id" | "id_" | "uuid") || last.ends_with("_id")
 }

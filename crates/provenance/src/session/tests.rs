@@ -1,6 +1,8 @@
 //! Sessions as a host sees them: what is allowed, asked and denied, by where the values come from.
 
+mod claims;
 mod evasions;
+mod meant;
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! `fs.edit`: replaces exact text in a file.
 
 use regent_kernel::{
-    Access, ArgumentKind, Digest, Failure, Foreseen, Permit, Placement, RawOutput, SideEffect, Tier,
+    Access, ArgumentKind, Digest, Failure, Foreseen, Label, Permit, Placement, RawOutput, SideEffect, Tier,
     ToolSpec, tier,
 };
 use serde::Deserialize;
@@ -74,7 +74,8 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
         .map_err(|error| path_failure(path, &error))?;
     let diff = diff(&edit.lines, old, new);
     let result = json!({"path": path, "replaced": edit.replaced, "lines": edit.lines, "diff": diff});
-    Ok(RawOutput::json(&result).with_label(label_of(path)).with_obtained(content_is(&after)))
+    let label = Label { integrity: RECEIPT.integrity, ..label_of(path) };
+    Ok(RawOutput::json(&result).with_label(label).with_obtained(content_is(&after)))
 }
 
 pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {
