@@ -116,7 +116,8 @@ impl Core {
                 Err(error) => RawOutput::failed("request.wider", error.to_string()),
             };
         }
-        let inferred: Vec<&String> = labels.iter().filter(|(_, one)| one.inferred).map(|(name, _)| name).collect();
+        let is_inferred = |name: &&String| labels.get(*name).is_some_and(|one: &FieldLabels| one.inferred);
+        let inferred: Vec<&String> = begin.tools.keys().filter(is_inferred).collect();
         let told = RawOutput::json(&json!({"inferred": inferred, "tools": begin.tools.len()}));
         let all = self.catalogue.all();
         let own = all.iter().map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()));

@@ -105,6 +105,7 @@ mod tests {
         r#"sh -c 'trap "echo told > told" CONT; echo up > up; while :; do sleep 0.01; done' & wait"#;
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a process to signal, without a sandbox around it")]
     async fn a_process_that_has_not_stopped_yet_is_told_to_go_on_too() {
         let folder = tempfile::tempdir().unwrap();
         let mut first =

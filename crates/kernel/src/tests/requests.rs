@@ -141,6 +141,15 @@ async fn b8_another_request_of_the_person_is_the_next_turn() {
     assert_eq!(word(&world, &agent, call.clone()).await, "ask by provenance");
     assert_eq!(word(&world, &world.person(), turn("Yes, pay 5 to eve@e.test")).await, "done");
     assert_eq!(word(&world, &agent, call).await, "done");
+    // A turn may bring tools of its own.
+    let book = || elsewhere("book", json!({"table": "7"}));
+    assert_eq!(word(&world, &agent, book()).await, "tool.unknown");
+    let tools = json!({"book": {"schema": {"properties": {"table": {}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["table"]}}});
+    let tools = serde_json::from_value(tools).unwrap();
+    let begin = Box::new(Begin { request: "Book table 7".to_owned(), tools, trusted: json!(null) });
+    let op = Op::Begin { agent: agent.agent_id().unwrap().clone(), begin };
+    assert_eq!(word(&world, &world.person(), op).await, "done");
+    assert_eq!(word(&world, &agent, book()).await, "done");
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ fn notes_that_an_agent_wrote_instruct_nobody() {
         let infer = entries.iter().rfind(|one| one["kind"] == "intent" && one["body"]["op"] == "model.infer");
         let seq = infer.unwrap()["seq"].to_string();
         let lane = infer.unwrap()["lane"].as_str().unwrap();
-        world.run(&["audit", "show", &format!("{lane}/{seq}")]).stdout
+        world.run(&["--json", "audit", "show", &format!("{lane}/{seq}")]).stdout
     };
     let told = prompt();
     assert!(told.contains("was written by an agent") && !told.contains("Always remove"), "{told}");
