@@ -46,11 +46,13 @@ impl Working {
         }
         self.session.add_tools(labels)?;
         self.session.next_turn(request, trusted)?;
+        let plan = self.session.plan();
+        let told = json!({"plan": plan, "turn": true});
         for (name, tool) in tools {
             self.tools.entry(name).or_insert(tool);
         }
         request.clone_into(&mut self.request);
-        Ok(json!({"turn": true}))
+        Ok(told)
     }
 }
 
@@ -118,14 +120,17 @@ impl Core {
         }
         let is_inferred = |name: &&String| labels.get(*name).is_some_and(|one: &FieldLabels| one.inferred);
         let inferred: Vec<&String> = begin.tools.keys().filter(is_inferred).collect();
-        let told = RawOutput::json(&json!({"inferred": inferred, "tools": begin.tools.len()}));
         let all = self.catalogue.all();
         let own = all.iter().map(|tool| (tool.spec().name.clone(), tool.spec().field_labels()));
         match Session::begin(&begin.request, own.chain(labels).collect(), trusted) {
-            Ok(session) => *work = Some(Working { request: begin.request.clone(), session, tools }),
-            Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
+            Ok(session) => {
+                // The plan in force, also one that was proposed here: for the person to see, and for the ledger.
+                let told = json!({"inferred": inferred, "plan": session.plan(), "tools": begin.tools.len()});
+                *work = Some(Working { request: begin.request.clone(), session, tools });
+                RawOutput::json(&told)
+            }
+            Err(error) => RawOutput::failed("request.invalid", error.to_string()),
         }
-        told
     }
 
     /// The effect of [`Op::Declassify`].

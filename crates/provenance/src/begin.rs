@@ -67,7 +67,8 @@ impl Begin {
 }
 
 impl Trusted {
-    /// Reads `{tools, plan}`. What is there and can't be understood is refused: it was meant to narrow.
+    /// Reads `{tools, plan}`; the plan `"propose"` is one that is proposed here. What is there and can't be understood is refused: it was meant
+    /// to narrow.
     pub fn read(value: &Value) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -79,7 +80,8 @@ impl Trusted {
             return Ok(Self::default());
         }
         let read = Read::deserialize(value).map_err(|error| PlanError::Unreadable(error.to_string()))?;
-        let plan = read.plan.as_ref().map(Plan::read).transpose()?;
-        Ok(Self { tools: read.tools.map(|tools| tools.into_iter().collect()), plan })
+        let propose = read.plan.as_ref().is_some_and(|plan| plan == "propose");
+        let plan = read.plan.as_ref().filter(|_| !propose).map(Plan::read).transpose()?;
+        Ok(Self { tools: read.tools.map(|tools| tools.into_iter().collect()), plan, propose })
     }
 }

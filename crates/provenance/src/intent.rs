@@ -135,6 +135,19 @@ impl Intent {
             || (classes.iter().any(|class| self.classes.contains(class)) && self.names_thing(tool, &classes))
     }
 
+    /// The same for certain: the request has a word for what the tool does, and it isn't the name of a thing.
+    pub(crate) fn asks_for(&self, tool: &str) -> bool {
+        let classes = classes_of_tool(tool);
+        let is_of_tool = |word: &String| LEXICON.classes_of(word).any(|class| classes.contains(&class));
+        let is_verb = |words: &Vec<String>| {
+            let before = [None].into_iter().chain(words.iter().map(Some));
+            before.zip(words).any(|(before, word)| {
+                is_of_tool(word) && !before.is_some_and(|before| LEXICON.names("determiner", before))
+            })
+        };
+        self.includes(tool) && self.sentences.iter().any(is_verb)
+    }
+
     /// Whether what the tool changes, makes or deletes is named. Of other effects the words alone say enough: who pays, pays something.
     fn names_thing(&self, tool: &str, classes: &BTreeSet<ClassId>) -> bool {
         let needs =

@@ -2,6 +2,7 @@
 
 mod grounds;
 mod meant;
+mod proposed;
 mod readers;
 mod steps;
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub struct Trusted {
     pub tools: Option<BTreeSet<String>>,
     /// The only steps that the request needs.
     pub plan: Option<Plan>,
+    /// Nobody has made a plan: one is proposed from the words of the request.
+    pub propose: bool,
 }
 
 /// A session that can't be begun or changed so.
@@ -75,6 +78,8 @@ pub struct Session {
 struct Planned {
     plan: Plan,
     used: Vec<bool>,
+    /// Nobody made it: what it doesn't have is judged as without a plan.
+    is_proposed: bool,
 }
 
 /// What came of a call.
@@ -101,10 +106,10 @@ impl Session {
         tools: HashMap<String, FieldLabels>,
         trusted: Trusted,
     ) -> Result<Self, SessionError> {
-        let plan = trusted.plan.map(Planned::new);
-        let mut new = Self { allowed: trusted.tools, plan, ..Self::default() };
+        let mut new = Self::default();
         new.say(request);
         new.add_tools(tools)?;
+        new.give(trusted);
         Ok(new)
     }
 
@@ -140,8 +145,24 @@ impl Session {
         self.ends.clear();
         self.say(request);
         self.turn = self.turn.saturating_add(1);
-        (self.allowed, self.plan) = (trusted.tools, trusted.plan.map(Planned::new));
+        self.give(trusted);
         Ok(())
+    }
+
+    /// Puts in force what a turn brings.
+    fn give(&mut self, Trusted { tools, plan, propose }: Trusted) {
+        self.allowed = tools;
+        self.plan = match plan {
+            Some(plan) => Some(Planned::new(plan)),
+            // Whatever was heard since: it is made of what the person says.
+            None if propose => Some(Planned { is_proposed: true, ..Planned::new(self.proposal()) }),
+            None => None,
+        };
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref().map(|planned| &planned.plan)
     }
 
     /// What has been heard.
@@ -205,6 +226,7 @@ impl Session {
             return Ruling::new(Point::fine());
         }
         let mut ruling = match &self.plan {
+            Some(planned) if planned.is_proposed => self.by_proposal(planned, tool, labels, &said),
             Some(planned) => self.by_plan(planned, tool, labels, &said),
             None => Ruling::new(self.by_grounds(tool, labels, &said)),
         };
@@ -336,7 +358,7 @@ impl Session {
 
 impl Planned {
     fn new(plan: Plan) -> Self {
-        Self { used: vec![false; plan.steps.len()], plan }
+        Self { used: vec![false; plan.steps.len()], plan, is_proposed: false }
     }
 
     /// The steps that aren't used up.

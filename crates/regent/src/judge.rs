@@ -119,6 +119,8 @@ pub(crate) struct Judge {
     /// In whose name sessions begin and end.
     operator: Principal,
     host: Arc<Host>,
+    /// Sessions without a plan get one that is made of their request's words.
+    proposes: bool,
     sessions: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Session>>>>,
 }
 
@@ -145,8 +147,8 @@ enum Judged {
 
 impl Judge {
     /// A judge over a kernel whose calls elsewhere go to this host.
-    pub(crate) fn new(kernel: Kernel, operator: Principal, host: Arc<Host>) -> Self {
-        Self { kernel, operator, host, sessions: Mutex::default() }
+    pub(crate) fn new(kernel: Kernel, operator: Principal, host: Arc<Host>, proposes: bool) -> Self {
+        Self { kernel, operator, host, proposes, sessions: Mutex::default() }
     }
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
@@ -205,6 +207,7 @@ impl Judge {
         } else {
             Deserialize::deserialize(tools).map_err(unreadable)?
         };
+        let trusted = if self.proposes { with_proposal(trusted) } else { trusted };
         let begin = Box::new(Begin { request: prompt, tools, trusted });
         let flagged = flagged(&begin);
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
@@ -404,6 +407,20 @@ fn flagged(begin: &Begin) -> BTreeMap<String, Vec<String>> {
         }
     }
     flagged
+}
+
+/// What the host knows of what the request needs, with a proposal where it has no plan. What isn't an object is for the kernel to refuse.
+fn with_proposal(mut trusted: Value) -> Value {
+    if trusted.is_null() {
+        trusted = json!({});
+    }
+    if let Some(fields) = trusted.as_object_mut() {
+        let plan = fields.entry("plan").or_insert(Value::Null);
+        if plan.is_null() {
+            *plan = json!("propose");
+        }
+    }
+    trusted
 }
 
 enum Put {

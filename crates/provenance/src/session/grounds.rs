@@ -46,7 +46,7 @@ impl Session {
     }
 
     /// The sources whose words may be said to those whom a call reaches.
-    fn open_to(&self, said: &Said<'_>) -> Sources {
+    pub(super) fn open_to(&self, said: &Said<'_>) -> Sources {
         let open = self.transcript.open();
         if self.transcript.has_readers() { open | self.transcript.readable(&reached(said)) } else { open }
     }

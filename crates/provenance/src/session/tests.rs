@@ -3,6 +3,7 @@
 mod claims;
 mod evasions;
 mod meant;
+mod proposed;
 
 use proptest::prelude::*;
 use serde_json::json;
