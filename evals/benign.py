@@ -317,10 +317,28 @@ class Tally:
         self.codes = collections.Counter()
 
 
+def leaves(value):
+    """The scalars of a value, as text."""
+    if isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from leaves(inner)
+        if isinstance(value, dict):
+            yield from value
+    elif value is not None:
+        yield str(value)
+
+
+def flow_of(args, used):
+    """What an interpreter would report of a program that does the task and doesn't look at the stranger's text: the choice of the call may
+    depend on every result but that one; an argument comes from those that have one of its values, and is a constant otherwise."""
+    has = lambda value: ["request"] + [id_ for id_, values in used.items() if values & set(leaves(value))]
+    return {"call": ["request", *used], "args": {name: has(value) for name, value in args.items()}}
+
+
 def play(judge, trace, declared, variant, tally, why):
     session = f"{trace.name} {declared} {variant}"
     tools = {name: {**one, **({"labels": trace.labels[name]} if declared == "declared" else {})} for name, one in trace.tools.items()}
-    used, number, asked = ["request"], 0, 0
+    used, number, asked = {}, 0, 0
     for turn, (prompt, calls) in enumerate(trace.turns):
         judge.send("begin", session, prompt=prompt, tools=tools)
         if turn == 0 and variant != "alone":
@@ -329,7 +347,7 @@ def play(judge, trace, declared, variant, tally, why):
         for name, args, output, error in calls:
             number += 1
             call = {"id": f"c{number}", "tool": name, "args": args}
-            flow = {"derived_from": used} if variant == "reported" else {}
+            flow = {"derived_from": flow_of(args, used)} if variant == "reported" else {}
             answer = judge.send("decide", session, call=call, **flow)
             is_write = trace.labels[name]["effect"] != "read"
             tally.calls += 1
@@ -345,7 +363,7 @@ def play(judge, trace, declared, variant, tally, why):
             if answer["decision"] != "deny":
                 observed = judge.send("observe", session, call=call, output={"text": str(output), "data": output, "error": error})
                 if "error" not in observed:
-                    used = used + [call["id"]]
+                    used[call["id"]] = set(leaves(output))
     judge.send("end", session)
     tally.sessions += 1
     tally.quiet += asked == 0

@@ -63,9 +63,8 @@ pub struct FieldLabels {
 }
 
 impl FieldLabels {
-    /// The labels of a tool that declares none: it writes, every argument is a sink, all of its output is an outsider's and confidential.
-    /// What its schema or its author *says* about itself lowers nothing; only a person does.
-    pub fn inferred(schema: &Value) -> Self {
+    /// The worst labels: it writes, every argument is a sink, all of its output is an outsider's and confidential.
+    pub(crate) fn worst(schema: &Value) -> Self {
         let properties = schema.get("properties").and_then(Value::as_object);
         Self {
             effect: Effect::Write,
@@ -82,7 +81,7 @@ impl FieldLabels {
     pub fn declared(labels: &Value, schema: &Value) -> Self {
         match Self::deserialize(labels) {
             Ok(labels) => Self { fields: names_in(schema), ..labels },
-            Err(_) => Self::inferred(schema),
+            Err(_) => Self::worst(schema),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod begin;
 mod date;
+mod flow;
 mod intent;
 mod labels;
 mod made;
@@ -21,6 +22,7 @@ mod transcript;
 mod whole;
 
 pub use begin::{Begin, Declared};
+pub use flow::{DataSource, DerivedFrom, FlowError};
 pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole, names_in};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
 pub use ruling::{Found, Ruling, Stance};

@@ -49,6 +49,9 @@ pub struct Ruling {
     /// Of which plan the step is.
     #[serde(skip)]
     pub(crate) turn: u32,
+    /// A stranger can have had a say in the call, and so in what comes of it.
+    #[serde(skip)]
+    pub(crate) swayed: bool,
 }
 
 impl Ruling {
@@ -74,9 +77,15 @@ impl Ruling {
         }
     }
 
+    /// The same step without a question: nobody but the person and the agent can have had the idea.
+    pub(crate) fn waived(self) -> Self {
+        let Point { stance, code, reason } = Point::fine();
+        Self { stance, code, reason, ..self }
+    }
+
     pub(crate) fn new(point: Point) -> Self {
         let Point { stance, code, reason } = point;
-        Self { stance, code, reason, found: Vec::new(), step: None, act: None, turn: 0 }
+        Self { stance, code, reason, found: Vec::new(), step: None, act: None, turn: 0, swayed: true }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One request from its beginning to its end: what it may use, what has been heard, what has been done.
 
+mod flow;
 mod grounds;
 mod readers;
 mod steps;
@@ -11,14 +12,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
+use crate::flow::DerivedFrom;
 use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
-use crate::ruling::{Found, Point, Ruling};
+use crate::ruling::{Found, Point, Ruling, Stance};
 use crate::said::{Argument, Said};
 use crate::text;
-use crate::transcript::{Heard, Transcript};
+use crate::transcript::{Heard, Hearing, Transcript};
+use flow::Results;
 
 /// The number of a call, as the ledger or the host has it.
 pub type CallId = u64;
@@ -61,6 +64,8 @@ pub struct Session {
     allowed: Option<BTreeSet<String>>,
     plan: Option<Planned>,
     transcript: Transcript,
+    /// What reports of a host can name.
+    results: Results,
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
@@ -109,6 +114,7 @@ impl Session {
             ends: Vec::new(),
             intent: Intent::default(),
             transcript: Transcript::default(),
+            results: Results::new(!is_vouched_for),
             allowed: trusted.tools,
             tools,
             plan,
@@ -174,19 +180,37 @@ impl Session {
         Ok(())
     }
 
-    /// What provenance says to a call. Changes nothing.
+    /// What provenance says to a call that may have been computed from anything heard so far. Changes nothing.
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
+        self.rule_derived(tool, args, None)
+    }
+
+    /// The same of a call of which the host reports what it was computed from.
+    pub fn rule_derived(&self, tool: &str, args: &Value, report: Option<&DerivedFrom>) -> Ruling {
         let Some(labels) = self.tools.get(tool) else {
             let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
         let said = Said::new(labels, args);
-        let mut ruling = match &self.plan {
-            Some(planned) => self.by_plan(planned, tool, labels, &said),
-            None => Ruling::new(self.by_grounds(tool, labels, &said)),
+        let unswayed = match self.unswayed(report, &said) {
+            Ok(unswayed) => unswayed,
+            Err(refused) => return Ruling::new(refused),
         };
+        let is_open = |argument: &Argument<'_>| !self.may_tell(labels, argument, report);
+        let mut ruling = match &self.plan {
+            Some(planned) => {
+                let ruling = self.by_plan(planned, tool, labels, &said);
+                let is_fine = unswayed.is_all(&said) && said.arguments.iter().all(is_open);
+                if is_fine { ruling.waived() } else { ruling }
+            }
+            None => {
+                let is_fine = |argument: &Argument<'_>| unswayed.has(argument) && is_open(argument);
+                Ruling::new(self.by_grounds_but(tool, labels, &said, unswayed.call, is_fine))
+            }
+        };
+        ruling.swayed = !unswayed.is_all(&said);
         let is_needed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool));
-        if !is_needed && labels.acts() && self.transcript.is_tainted() {
+        if !is_needed && labels.acts() && !unswayed.call {
             ruling.tighten(Point::ask(
                 "provenance.not_needed",
                 format!("`{tool}` is not needed for this request"),
@@ -198,6 +222,9 @@ impl Session {
         }
         ruling.found = self.found(&said);
         ruling.turn = self.turn;
+        if let Some(why) = unswayed.contradiction.filter(|_| ruling.stance != Stance::Allow) {
+            ruling.reason = format!("{}; {why}", ruling.reason);
+        }
         ruling
     }
 
@@ -236,17 +263,17 @@ impl Session {
         let Observed { call, tool, output, failed, agreed, cleared } = *observed;
         self.agree(tool, agreed);
         let nothing = Cleared::default();
-        match self.tools.get(tool) {
-            // The words of a failure are whoever's: they may quote anything.
-            Some(labels) if !failed => {
-                let cleared = cleared.unwrap_or(&nothing);
-                self.transcript.hear(&Heard { call, tool, labels, output, cleared })
-            }
-            Some(_) | None => {
-                let labels = FieldLabels::inferred(&Value::Null);
-                self.transcript.hear(&Heard { call, tool, labels: &labels, output, cleared: &nothing })
-            }
-        }
+        let swayed = ruling.map_or(self.transcript.is_tainted(), |ruling| ruling.swayed);
+        // The words of a failure are whoever's: they may quote anything.
+        let worst = FieldLabels::worst(&Value::Null);
+        let (labels, cleared) = match self.tools.get(tool) {
+            Some(labels) if !failed => (labels, cleared.unwrap_or(&nothing)),
+            Some(_) | None => (&worst, &nothing),
+        };
+        let Hearing { cleared, tainted, sources } =
+            self.transcript.hear(&Heard { call, tool, labels, output, cleared });
+        self.results.add(call, swayed || tainted, labels.is_confidential(), sources);
+        cleared
     }
 
     /// What a person agreed to names who may be affected from here on.
@@ -266,6 +293,7 @@ impl Session {
 
     /// Notes that something untrusted was heard by another way: a message, a file, a child.
     pub fn taint(&mut self) {
+        self.results.beside = true;
         self.transcript.taint();
     }
 

@@ -112,6 +112,17 @@ pub(crate) struct Heard<'a> {
     pub(crate) cleared: &'a Cleared,
 }
 
+/// What hearing an output came to.
+#[derive(Debug, Default)]
+pub(crate) struct Hearing {
+    /// Which fields' labels were lowered.
+    pub(crate) cleared: Cleared,
+    /// An outsider can have written a part of it.
+    pub(crate) tainted: bool,
+    /// The sources that it is kept in.
+    pub(crate) sources: Sources,
+}
+
 /// Everything a session has heard.
 #[derive(Debug)]
 pub struct Transcript {
@@ -177,11 +188,16 @@ impl Transcript {
         self.seen(words).sources & (1 << AGREED) != 0
     }
 
-    /// Takes an output in. Gives back which fields' labels were lowered in doing so.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Cleared {
+    /// What a person has agreed to.
+    pub(crate) fn agreed(&self) -> Sources {
+        1 << AGREED
+    }
+
+    /// Takes an output in.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Hearing {
         let Heard { tool, labels, output, .. } = *heard;
         let cleared = heard.cleared.within(output);
-        let mut used = Cleared::default();
+        let mut hearing = Hearing::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         for (path, leaf) in all {
@@ -190,29 +206,38 @@ impl Transcript {
             let is_theirs = labels.is_tainted(&path);
             let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
             let tainted = is_theirs && by_rule.is_none();
-            self.tainted |= tainted;
+            hearing.tainted |= tainted;
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
-            self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
+            hearing.sources |=
+                self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
             if writes && !tainted && is_id(&path) {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
-            used.trust.extend(by_rule.cloned());
-            used.open.extend(opened.cloned());
+            hearing.cleared.trust.extend(by_rule.cloned());
+            hearing.cleared.open.extend(opened.cloned());
         }
+        self.tainted |= hearing.tainted;
         // As above: what a writing tool answers repeats what it was told.
         let writes = labels.effect == Effect::Write;
         let is_trusted = |path: &str| {
             cleared.trusts(path).is_some() || (!labels.is_tainted(path) && (!writes || is_id(path)))
         };
         self.records.take(tool, output, is_trusted);
-        used
+        hearing
     }
 
-    fn take(&mut self, heard: &Heard<'_>, path: &str, leaf: Leaf<'_>, (trusted, secret): (bool, bool)) {
+    /// Keeps a leaf. Gives back its source.
+    fn take(
+        &mut self,
+        heard: &Heard<'_>,
+        path: &str,
+        leaf: Leaf<'_>,
+        (trusted, secret): (bool, bool),
+    ) -> Sources {
         let Some(source) = self.source_of(heard, trusted, secret) else {
             self.lost |= secret && !heard.labels.readers.is_empty();
-            return;
+            return 0;
         };
         let words = text::words_of(leaf);
         let text = self.texts.keep(source, trusted, &text::text_of(leaf));
@@ -222,6 +247,7 @@ impl Transcript {
             self.leaves.push(Kept { call: heard.call, source, field: path.into(), text });
         }
         self.add(&words, Mark { source, leaf: number, trusted });
+        1_u128.checked_shl(source).unwrap_or(0)
     }
 
     fn add(&mut self, words: &[String], mark: Mark) {
@@ -388,6 +414,11 @@ impl Transcript {
     /// The request, and trusted sources that aren't confidential.
     pub(crate) fn open(&self) -> Sources {
         self.those(|source| source.trusted && !source.secret) | 1
+    }
+
+    /// Confidential sources.
+    pub(crate) fn secret(&self) -> Sources {
+        self.those(|source| source.secret)
     }
 
     /// Whether anything is for some and not for others.

@@ -1,6 +1,7 @@
 //! Sessions as a host sees them: what is allowed, asked and denied, by where the values come from.
 
 mod evasions;
+mod flows;
 
 use proptest::prelude::*;
 use serde_json::json;

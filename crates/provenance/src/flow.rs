@@ -1,0 +1,133 @@
+//! What a host that runs a program reports with a call: which results the call was computed from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::session::CallId;
+
+/// Sources that one report may name.
+const NAMED_MAX: usize = 4_096;
+
+/// Something that a value can be computed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataSource {
+    /// The request, or a constant of the program.
+    Request,
+    /// What the tools say about themselves: whoever wrote the program has read their descriptions.
+    Tools,
+    /// The result of an earlier call of this session.
+    Call(CallId),
+}
+
+/// From what a call was computed. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
+/// model's words can't: whatever the model has read, it may have computed from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DerivedFrom {
+    /// The choice of the tool, and every argument that isn't in `args`.
+    pub call: BTreeSet<DataSource>,
+    /// Single arguments.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub args: BTreeMap<String, BTreeSet<DataSource>>,
+}
+
+/// A report that can't be read. It is refused: taking a part of it for all of it would say that a source wasn't used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// Its shape is wrong.
+    #[error("`derived_from` is a list of sources, or `{{call: [...], args: {{name: [...]}}}}`: {0}")]
+    Unreadable(String),
+    /// It names what isn't there.
+    #[error("`derived_from` names {0}, which is no call of this session with a result")]
+    Unknown(String),
+    /// Longer than any program needs.
+    #[error("`derived_from` names more than {NAMED_MAX} sources")]
+    TooMany,
+}
+
+impl DerivedFrom {
+    /// Reads `["request", "c1"]`, for the whole call, or `{"call": […], "args": {"to": […]}}`. `number` says which call has an id of the
+    /// host's.
+    pub fn read(value: &Value, number: impl Fn(&Value) -> Option<CallId>) -> Result<Self, FlowError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parts {
+            call: Vec<Value>,
+            #[serde(default)]
+            args: BTreeMap<String, Vec<Value>>,
+        }
+        let parts = match value.as_array() {
+            Some(all) => Parts { call: all.clone(), args: BTreeMap::new() },
+            None => Parts::deserialize(value).map_err(|error| FlowError::Unreadable(error.to_string()))?,
+        };
+        let named = parts.args.values().map(Vec::len).fold(parts.call.len(), usize::saturating_add);
+        if named > NAMED_MAX {
+            return Err(FlowError::TooMany);
+        }
+        // A call that the host has named like one of the two words is that call.
+        let source = |id: &Value| match (number(id), id.as_str()) {
+            (Some(call), _) => Ok(DataSource::Call(call)),
+            (None, Some("request")) => Ok(DataSource::Request),
+            (None, Some("tools")) => Ok(DataSource::Tools),
+            (None, _) => Err(FlowError::Unknown(format!("`{}`", shortened(id)))),
+        };
+        let all = |ids: &Vec<Value>| ids.iter().map(source).collect::<Result<BTreeSet<DataSource>, _>>();
+        let args = parts.args.iter().map(|(name, ids)| Ok((name.clone(), all(ids)?)));
+        Ok(Self { call: all(&parts.call)?, args: args.collect::<Result<_, FlowError>>()? })
+    }
+
+    /// The sources of one argument.
+    pub(crate) fn of(&self, argument: &str) -> &BTreeSet<DataSource> {
+        self.args.get(argument).unwrap_or(&self.call)
+    }
+
+    /// Every source that it names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = DataSource> {
+        self.args.values().chain([&self.call]).flatten().copied()
+    }
+}
+
+fn shortened(id: &Value) -> String {
+    id.to_string().chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_both_shapes_and_refuses_what_it_does_not_know() {
+        let number = |id: &Value| match id.as_str() {
+            Some("c1") => Some(7),
+            Some(_) | None => None,
+        };
+        let whole = DerivedFrom::read(&json!(["request", "c1", "tools"]), number).unwrap();
+        assert_eq!(whole.call, BTreeSet::from([DataSource::Request, DataSource::Tools, DataSource::Call(7)]));
+        let parts = json!({"call": ["request"], "args": {"to": ["c1"]}});
+        let parts = DerivedFrom::read(&parts, number).unwrap();
+        assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([DataSource::Request])));
+        let written = serde_json::to_value(&parts).unwrap();
+        assert_eq!(written, json!({"call": ["request"], "args": {"to": [{"call": 7}]}}));
+        assert_eq!(serde_json::from_value::<DerivedFrom>(written).unwrap(), parts);
+        let many: Vec<&str> = vec!["request"; NAMED_MAX + 1];
+        for odd in [
+            json!(["c2"]),
+            json!([1]),
+            json!([null]),
+            json!("request"),
+            json!({"args": {"to": []}}),
+            json!({"call": [], "args": {"to": ["c2"]}}),
+            json!({"call": [], "trust": true}),
+            json!(null),
+            json!(many),
+        ] {
+            assert!(DerivedFrom::read(&odd, number).is_err(), "{odd}");
+        }
+        // A call of that name is the call, never the request.
+        let clash = DerivedFrom::read(&json!(["request"]), |_| Some(3)).unwrap();
+        assert_eq!(clash.call, BTreeSet::from([DataSource::Call(3)]));
+    }
+}
