@@ -328,11 +328,27 @@ def leaves(value):
         yield str(value)
 
 
+def fields_of(output):
+    """The scalars of each field from the top; of a list of records, of each field of a record."""
+    records = output if isinstance(output, list) else [output]
+    fields = collections.defaultdict(set)
+    for record in records:
+        for name, value in record.items() if isinstance(record, dict) else [(None, record)]:
+            fields[name].update(leaves(value), [] if name is None else [name])
+    return fields
+
+
 def flow_of(args, used):
-    """What an interpreter would report of a program that does the task and doesn't look at the stranger's text: the choice of the call may
-    depend on every result but that one; an argument comes from those that have one of its values, and is a constant otherwise."""
-    has = lambda value: ["request"] + [id_ for id_, values in used.items() if values & set(leaves(value))]
-    return {"call": ["request", *used], "args": {name: has(value) for name, value in args.items()}}
+    """What an interpreter would report of a program that does the task and doesn't look at the stranger's text. A value comes from the first
+    field that has it, with all that is below that field, and is a constant if there is none. The choice of the call depends on the same
+    fields: a loop over them, or a condition."""
+    def has(value):
+        fields = [(id_, name, values) for id_, one in used.items() for name, values in one.items()]
+        firsts = [next(((id_, name) for id_, name, values in fields if leaf in values), None) for leaf in leaves(value)]
+        found = dict.fromkeys(first for first in firsts if first)
+        return ["request"] + [id_ if name is None else {"call": id_, "field": name} for id_, name in found]
+
+    return {"call": has(args), "args": {name: has(value) for name, value in args.items()}}
 
 
 def play(judge, trace, declared, variant, tally, why):
@@ -363,7 +379,7 @@ def play(judge, trace, declared, variant, tally, why):
             if answer["decision"] != "deny":
                 observed = judge.send("observe", session, call=call, output={"text": str(output), "data": output, "error": error})
                 if "error" not in observed:
-                    used[call["id"]] = set(leaves(output))
+                    used[call["id"]] = fields_of(output)
     judge.send("end", session)
     tally.sessions += 1
     tally.quiet += asked == 0

@@ -9,7 +9,7 @@ use regent_provenance::{Begin, Cleared, FieldLabels, Observed, Origin, Ruling, S
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
-use crate::call::{Call, Op};
+use crate::call::{Call, HostCall, Op};
 use crate::catalogue::{Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
@@ -80,7 +80,8 @@ impl Core {
             .collect();
         let mut tools = HashMap::new();
         for (name, declared) in &begin.tools {
-            match Tool::new(ToolSpec::elsewhere(name, declared)) {
+            let declared = declared.labelled(name);
+            match Tool::new(ToolSpec::elsewhere(name, &declared)) {
                 Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
                 Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
             }
@@ -111,9 +112,9 @@ impl Core {
     /// Step 1: where the arguments come from. Found by what the agent said, before paths were resolved.
     pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
         let Some(life) = call.principal.life() else { return };
-        let Some(ruling) = life.work().get().as_ref().map(|working| working.session.rule(tool, args)) else {
-            return;
-        };
+        let report = if let Op::Elsewhere(host) = &call.op { host.derived_from.as_deref() } else { None };
+        let ruling = life.work().get().as_ref().map(|one| one.session.rule_derived(tool, args, report));
+        let Some(ruling) = ruling else { return };
         for found in &ruling.found {
             let integrity = match found.origin {
                 Origin::Request => Integrity::User,
@@ -147,7 +148,7 @@ impl Core {
         let Some(life) = frame.call.principal.life() else { return Vec::new() };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return Vec::new() };
-        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(run) = &frame.call.op {
+        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &frame.call.op {
             (run.tool.as_str(), false)
         } else {
             // The kernel's own words are trusted; what it only passes on is labelled.

@@ -11,7 +11,7 @@ use crate::session::CallId;
 const NAMED_MAX: usize = 4_096;
 
 /// Something that a value can be computed from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataSource {
     /// The request, or a constant of the program.
@@ -20,6 +20,18 @@ pub enum DataSource {
     Tools,
     /// The result of an earlier call of this session.
     Call(CallId),
+    /// One field of such a result, from the top, with all that is below: nothing else of it was looked at.
+    Field(CallId, String),
+}
+
+impl DataSource {
+    /// The call whose result it is.
+    pub(crate) fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Call(call) | Self::Field(call, _) => Some(*call),
+            Self::Request | Self::Tools => None,
+        }
+    }
 }
 
 /// From what a call was computed. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
@@ -48,8 +60,8 @@ pub enum FlowError {
 }
 
 impl DerivedFrom {
-    /// Reads `["request", "c1"]`, for the whole call, or `{"call": […], "args": {"to": […]}}`. `number` says which call has an id of the
-    /// host's.
+    /// Reads `["request", "c1", {"call": "c2", "field": "orders"}]`, for the whole call, or `{"call": […], "args": {"to": […]}}`. `number`
+    /// says which call has an id of the host's.
     pub fn read(value: &Value, number: impl Fn(&Value) -> Option<CallId>) -> Result<Self, FlowError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -67,11 +79,16 @@ impl DerivedFrom {
             return Err(FlowError::TooMany);
         }
         // A call that the host has named like one of the two words is that call.
+        let field = |id: &Value| {
+            let call = number(id.get("call")?)?;
+            let name = id.get("field")?.as_str()?.to_owned();
+            (id.as_object()?.len() == 2).then_some(DataSource::Field(call, name))
+        };
         let source = |id: &Value| match (number(id), id.as_str()) {
             (Some(call), _) => Ok(DataSource::Call(call)),
             (None, Some("request")) => Ok(DataSource::Request),
             (None, Some("tools")) => Ok(DataSource::Tools),
-            (None, _) => Err(FlowError::Unknown(format!("`{}`", shortened(id)))),
+            (None, _) => field(id).ok_or_else(|| FlowError::Unknown(format!("`{}`", shortened(id)))),
         };
         let all = |ids: &Vec<Value>| ids.iter().map(source).collect::<Result<BTreeSet<DataSource>, _>>();
         let args = parts.args.iter().map(|(name, ids)| Ok((name.clone(), all(ids)?)));
@@ -84,8 +101,8 @@ impl DerivedFrom {
     }
 
     /// Every source that it names.
-    pub(crate) fn all(&self) -> impl Iterator<Item = DataSource> {
-        self.args.values().chain([&self.call]).flatten().copied()
+    pub(crate) fn all(&self) -> impl Iterator<Item = &DataSource> {
+        self.args.values().chain([&self.call]).flatten()
     }
 }
 
@@ -106,11 +123,14 @@ mod tests {
         };
         let whole = DerivedFrom::read(&json!(["request", "c1", "tools"]), number).unwrap();
         assert_eq!(whole.call, BTreeSet::from([DataSource::Request, DataSource::Tools, DataSource::Call(7)]));
-        let parts = json!({"call": ["request"], "args": {"to": ["c1"]}});
+        let parts =
+            json!({"call": ["request"], "args": {"to": ["c1"], "id": [{"call": "c1", "field": "ids"}]}});
         let parts = DerivedFrom::read(&parts, number).unwrap();
         assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([DataSource::Request])));
         let written = serde_json::to_value(&parts).unwrap();
-        assert_eq!(written, json!({"call": ["request"], "args": {"to": [{"call": 7}]}}));
+        let expected =
+            json!({"call": ["request"], "args": {"to": [{"call": 7}], "id": [{"field": [7, "ids"]}]}});
+        assert_eq!(written, expected);
         assert_eq!(serde_json::from_value::<DerivedFrom>(written).unwrap(), parts);
         let many: Vec<&str> = vec!["request"; NAMED_MAX + 1];
         for odd in [
@@ -122,6 +142,9 @@ mod tests {
             json!({"call": [], "args": {"to": ["c2"]}}),
             json!({"call": [], "trust": true}),
             json!(null),
+            json!([{"call": "c1"}]),
+            json!([{"call": "c2", "field": "to"}]),
+            json!([{"call": "c1", "field": "to", "also": 1}]),
             json!(many),
         ] {
             assert!(DerivedFrom::read(&odd, number).is_err(), "{odd}");

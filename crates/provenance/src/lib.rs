@@ -7,6 +7,7 @@
 mod begin;
 mod date;
 mod flow;
+mod infer;
 mod intent;
 mod labels;
 mod made;

@@ -20,7 +20,7 @@ use crate::records::{self, Extreme};
 use crate::ruling::{Found, Point, Ruling, Stance};
 use crate::said::{Argument, Said};
 use crate::text;
-use crate::transcript::{Heard, Hearing, Transcript};
+use crate::transcript::{Heard, Transcript};
 use flow::Results;
 
 /// The number of a call, as the ledger or the host has it.
@@ -270,9 +270,9 @@ impl Session {
             Some(labels) if !failed => (labels, cleared.unwrap_or(&nothing)),
             Some(_) | None => (&worst, &nothing),
         };
-        let Hearing { cleared, tainted, sources } =
-            self.transcript.hear(&Heard { call, tool, labels, output, cleared });
-        self.results.add(call, swayed || tainted, labels.is_confidential(), sources);
+        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared });
+        let cleared = std::mem::take(&mut hearing.cleared);
+        self.results.add(call, swayed, labels.is_confidential(), hearing);
         cleared
     }
 

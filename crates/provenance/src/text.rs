@@ -265,6 +265,16 @@ pub(crate) fn is_plain_figure(text: &str) -> bool {
         && ends_well(text.chars().next_back(), "%$\u{20ac}\u{a3}")
 }
 
+/// A number, a date, an id or a single word: too little to tell anybody what to do, and no address or link.
+pub(crate) fn is_token(text: &str) -> bool {
+    const BYTES_MAX: usize = 40;
+    const WORDS_MAX: usize = 3;
+    let fine = |c: char| c.is_ascii_alphanumeric() || "_-#:+".contains(c);
+    let letters = text.split(|c: char| !c.is_alphabetic()).filter(|part| part.len() > 1);
+    is_plain_figure(text)
+        || (text.len() <= BYTES_MAX && text.chars().all(fine) && letters.count() <= WORDS_MAX)
+}
+
 /// A plain number.
 pub(crate) fn is_number(word: &str) -> bool {
     number(word).is_some()

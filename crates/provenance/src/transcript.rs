@@ -1,6 +1,6 @@
 //! What a session has heard: the request, and every output, indexed by the words in it, each with where it came from.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,6 +24,9 @@ const SOURCES_MAX: usize = 128;
 const LEAVES_MAX: usize = 100_000;
 /// Different words of one shape that one source may hold before they count as many.
 pub(crate) const ALIKE_MAX: usize = 64;
+
+/// Fields of one output that are told apart.
+const FIELDS_MAX: usize = 1_000;
 
 /// Where a value comes from. The order is that of trust, best first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,6 +124,8 @@ pub(crate) struct Hearing {
     pub(crate) tainted: bool,
     /// The sources that it is kept in.
     pub(crate) sources: Sources,
+    /// Its fields from the top, and whether an outsider can have written a part of one.
+    pub(crate) fields: BTreeMap<String, bool>,
 }
 
 /// Everything a session has heard.
@@ -197,21 +202,27 @@ impl Transcript {
     pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Hearing {
         let Heard { tool, labels, output, .. } = *heard;
         let cleared = heard.cleared.within(output);
+        let taint = labels.taint_of(output);
         let mut hearing = Hearing::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         for (path, leaf) in all {
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
-            let is_theirs = labels.is_tainted(&path);
+            let is_theirs = taint.covers(&path);
             let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
             let tainted = is_theirs && by_rule.is_none();
             hearing.tainted |= tainted;
+            let top = path.split(['.', '[', ']']).find(|name| !name.is_empty());
+            if let Some(top) = top.filter(|_| hearing.fields.len() < FIELDS_MAX || tainted) {
+                *hearing.fields.entry(top.to_owned()).or_default() |= tainted;
+            }
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             hearing.sources |=
                 self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
-            if writes && !tainted && is_id(&path) {
+            // Of a tool that nobody has labelled nobody knows whether it has made what it names.
+            if writes && !tainted && is_id(&path) && !labels.inferred {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
             hearing.cleared.trust.extend(by_rule.cloned());
@@ -220,9 +231,8 @@ impl Transcript {
         self.tainted |= hearing.tainted;
         // As above: what a writing tool answers repeats what it was told.
         let writes = labels.effect == Effect::Write;
-        let is_trusted = |path: &str| {
-            cleared.trusts(path).is_some() || (!labels.is_tainted(path) && (!writes || is_id(path)))
-        };
+        let is_trusted =
+            |path: &str| cleared.trusts(path).is_some() || (!taint.covers(path) && (!writes || is_id(path)));
         self.records.take(tool, output, is_trusted);
         hearing
     }

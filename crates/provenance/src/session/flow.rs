@@ -1,6 +1,6 @@
 //! Flow instead of session taint: what a call was computed from, as far as the host knows it, and whether that is believed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{CallId, Session};
 use crate::flow::{DataSource, DerivedFrom, FlowError};
@@ -9,6 +9,7 @@ use crate::ruling::Point;
 use crate::said::{Argument, Leaf, Said};
 use crate::spans::Sources;
 use crate::text;
+use crate::transcript::Hearing;
 
 /// Results that a report can name. A later one is unknown, and a report that names it is refused.
 const RESULTS_MAX: usize = 100_000;
@@ -27,12 +28,16 @@ pub(super) struct Results {
     descriptions: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 struct ResultFlow {
-    /// A stranger can have written a part of it, or chosen the call that gave it.
-    swayed: bool,
+    /// A stranger can have chosen the call that gave it.
+    chosen: bool,
+    /// A stranger can have written a part of it.
+    written: bool,
     confidential: bool,
     sources: Sources,
+    /// Its fields, and whether a stranger can have written a part of one.
+    fields: BTreeMap<String, bool>,
 }
 
 /// Which parts of a call no stranger can have chosen.
@@ -62,45 +67,45 @@ impl Results {
         Self { descriptions, ..Self::default() }
     }
 
-    /// Takes a result in. The latest of one number counts, and what was swayed stays so.
-    pub(super) fn add(&mut self, call: CallId, swayed: bool, confidential: bool, sources: Sources) {
-        if swayed {
+    /// Takes a result in. If one number has several, what is said of one holds for all.
+    pub(super) fn add(&mut self, call: CallId, chosen: bool, confidential: bool, hearing: Hearing) {
+        let Hearing { tainted, sources, fields, .. } = hearing;
+        if chosen || tainted {
             self.strangers |= sources;
         }
-        let before = self.heard.get(&call).copied();
-        if before.is_none() && self.heard.len() >= RESULTS_MAX {
+        if self.heard.len() >= RESULTS_MAX && !self.heard.contains_key(&call) {
             return;
         }
-        let before = before.unwrap_or(ResultFlow { swayed: false, confidential: false, sources: 0 });
-        let merged = ResultFlow {
-            swayed: before.swayed || swayed,
-            confidential: before.confidential || confidential,
-            sources: before.sources | sources,
-        };
-        self.heard.insert(call, merged);
+        let result = self.heard.entry(call).or_default();
+        result.chosen |= chosen;
+        result.written |= tainted;
+        result.confidential |= confidential;
+        result.sources |= sources;
+        for (name, tainted) in fields {
+            *result.fields.entry(name).or_default() |= tainted;
+        }
     }
 
     fn is_swayed(&self, named: &BTreeSet<DataSource>) -> bool {
         let swayed = |source: &DataSource| match source {
             DataSource::Request => false,
             DataSource::Tools => self.descriptions,
-            DataSource::Call(call) => self.heard.get(call).is_none_or(|result| result.swayed),
+            DataSource::Call(call) => self.heard.get(call).is_none_or(|one| one.chosen || one.written),
+            // A field that isn't there was misnamed: then nobody knows what was looked at.
+            DataSource::Field(call, name) => self
+                .heard
+                .get(call)
+                .is_none_or(|one| one.chosen || one.fields.get(name).copied().unwrap_or(one.written)),
         };
         self.beside || named.iter().any(swayed)
     }
 
     fn of<'a>(&'a self, named: &'a BTreeSet<DataSource>) -> impl Iterator<Item = &'a ResultFlow> {
-        named.iter().filter_map(|source| match source {
-            DataSource::Call(call) => self.heard.get(call),
-            DataSource::Request | DataSource::Tools => None,
-        })
+        named.iter().filter_map(|source| self.heard.get(&source.call()?))
     }
 
     fn unknown(&self, report: &DerivedFrom) -> Option<CallId> {
-        report.all().find_map(|source| match source {
-            DataSource::Call(call) if !self.heard.contains_key(&call) => Some(call),
-            DataSource::Request | DataSource::Tools | DataSource::Call(_) => None,
-        })
+        report.all().filter_map(DataSource::call).find(|call| !self.heard.contains_key(call))
     }
 }
 
@@ -178,8 +183,10 @@ impl Session {
         let Some(report) = report.filter(|_| self.transcript.is_tainted() && labels.acts()) else {
             return false;
         };
-        // Whom a call is for is no message, unless it is the address that is fetched.
-        if argument.is_sink && labels.effect != Effect::Egress {
+        // Whom a call is for is no message, unless it is the address that is fetched. If nobody has declared which arguments those are, only
+        // ids, figures and single words are believed to be none.
+        let is_name = |leaf: &Leaf| !labels.inferred || text::is_token(&leaf.text);
+        if argument.is_sink && labels.effect != Effect::Egress && argument.leaves.iter().all(is_name) {
             return false;
         }
         let (open, secret) = (self.transcript.open(), self.transcript.secret());

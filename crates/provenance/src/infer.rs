@@ -1,0 +1,122 @@
+//! Labels of tools that nobody has labelled: from a list of common servers where the host names the server, or else from names.
+//!
+//! Whoever writes a tool writes its name, its schema and its annotations, so that none of them is proof. A guess is therefore
+//! marked as one: the tool stays unvouched for, what its name doesn't settle is the worst, and an annotation alone lowers nothing.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::intent::parts;
+use crate::labels::{Effect, FieldLabels, Taint, Whole, names_in};
+
+const NAMES: &str = include_str!("names.txt");
+const SERVERS: &str = include_str!("servers.txt");
+
+static LEXICON: LazyLock<Lexicon> = LazyLock::new(Lexicon::read);
+
+/// What names suggest, by list.
+#[derive(Debug, Default)]
+struct Lexicon(Vec<(&'static str, &'static str)>);
+
+impl Lexicon {
+    fn read() -> Self {
+        let lines =
+            NAMES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(':'));
+        Self(lines.flat_map(|(list, words)| words.split_whitespace().map(move |word| (list, word))).collect())
+    }
+
+    fn has(&self, list: &str, word: &str) -> bool {
+        self.0.iter().any(|(known, one)| *known == list && *one == word)
+    }
+}
+
+/// What is known of a tool without labels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unlabelled<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) schema: &'a Value,
+    /// MCP's hints.
+    pub(crate) annotations: &'a Value,
+    /// The server, as the host names it; empty if it doesn't.
+    pub(crate) server: &'a str,
+}
+
+impl Unlabelled<'_> {
+    /// Its labels: those of the list, or a guess.
+    pub(crate) fn labels(&self) -> FieldLabels {
+        self.listed().unwrap_or_else(|| self.guessed())
+    }
+
+    /// The labels of a known server's tool. The host vouches for them by naming the server.
+    fn listed(&self) -> Option<FieldLabels> {
+        let server = self.server.to_lowercase();
+        let server = server.rsplit('/').next()?.trim_start_matches("mcp-").trim_start_matches("server-");
+        // Hosts put the server's name before the tool's: `github__create_issue`, `github.create_issue`.
+        let own = self.name.rsplit("__").next()?.rsplit(['.', '/', ':']).next()?;
+        let fits = |pattern: &str| match pattern.strip_suffix('*') {
+            Some(beginning) => own.starts_with(beginning),
+            None => own == pattern,
+        };
+        let lines = SERVERS.lines().filter(|line| !line.starts_with('#'));
+        let mut rows = lines.map(|line| line.split_whitespace().collect::<Vec<&str>>());
+        let row = rows.find(|row| {
+            matches!(row.as_slice(), [known, tool, ..] if !server.is_empty() && *known == server && fits(tool))
+        })?;
+        let [_, _, effect, taint, sinks, rest @ ..] = row.as_slice() else { return None };
+        let effect = match *effect {
+            "read" => Effect::Read,
+            "egress" => Effect::Egress,
+            _write => Effect::Write,
+        };
+        let taint = match *taint {
+            "none" => Whole::None,
+            "observed" => Whole::Observed,
+            _all => Whole::All,
+        };
+        let sinks = sinks.split(',').filter(|sink| *sink != "-").map(str::to_owned).collect();
+        let secret = rest.contains(&"secret");
+        let worst = FieldLabels::worst(self.schema);
+        Some(FieldLabels { effect, sinks, taint: Taint::Whole(taint), secret, inferred: false, ..worst })
+    }
+
+    /// What its name, its schema and its annotations suggest, read in the stricter way.
+    fn guessed(&self) -> FieldLabels {
+        let words = parts(self.name);
+        let is_any = |list: &str| words.iter().any(|word| LEXICON.has(list, word));
+        let effect = self.effect(&words);
+        let is_sink = |name: &&String| {
+            let words = parts(name);
+            let is = |list: &str| words.iter().any(|word| LEXICON.has(list, word));
+            match effect {
+                Effect::Write => !words.last().is_some_and(|word| LEXICON.has("content", word)),
+                Effect::Read | Effect::Egress => is("reach"),
+            }
+        };
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        let sinks = properties.into_iter().flat_map(|all| all.keys()).filter(is_sink).cloned().collect();
+        let taint = if is_any("outside") { Whole::All } else { Whole::Observed };
+        FieldLabels { effect, sinks, taint: Taint::Whole(taint), ..FieldLabels::worst(self.schema) }
+    }
+
+    /// An annotation can make it worse by itself. It makes it better only where the name says nothing, and then not by much.
+    fn effect(&self, words: &[String]) -> Effect {
+        let hint = |name: &str| self.annotations.get(name).and_then(Value::as_bool);
+        let acts = words.iter().any(|word| LEXICON.has("act", word));
+        let looks = words.iter().any(|word| LEXICON.has("look", word));
+        let reaches = || {
+            let names = names_in(self.schema);
+            let named = |name: &String| parts(name).iter().any(|word| LEXICON.has("reach", word));
+            words.iter().any(|word| LEXICON.has("egress", word)) || names.iter().any(named)
+        };
+        if acts || hint("readOnlyHint") == Some(false) || hint("destructiveHint") == Some(true) {
+            return Effect::Write;
+        }
+        match (looks, hint("readOnlyHint"), hint("openWorldHint")) {
+            (true, _, Some(true)) | (false, Some(true), _) => Effect::Egress,
+            (true, _, _) if reaches() => Effect::Egress,
+            (true, _, _) => Effect::Read,
+            (false, _, _) => Effect::Write,
+        }
+    }
+}
