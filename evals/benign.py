@@ -396,6 +396,7 @@ def main():
     why, missed, judge = "--why" in sys.argv, [], Judge()
     print(f"{'set':8} {'labels':9} {'variant':9} {'half':10} {'sessions':>8} {'calls':>6} {'denied':>6} {'writes':>6} "
           f"{'asked':>7} {'looks asked':>11} {'no question':>11}")
+    pooled = collections.defaultdict(lambda: [0, 0])
     for name, load in SETS.items():
         try:
             traces = list(load())
@@ -413,10 +414,15 @@ def main():
                     share = 100 * tally.asked / max(1, tally.writes)
                     print(f"{name:8} {declared:9} {variant:9} {half:10} {tally.sessions:8} {tally.calls:6} {tally.denied:6} {tally.writes:6} "
                           f"{share:6.1f}% {tally.looks_asked:11} {100 * tally.quiet / max(1, tally.sessions):10.1f}%", flush=True)
+                    pooled[declared, variant, half][0] += tally.asked
+                    pooled[declared, variant, half][1] += tally.writes
                     if tally.denied:
                         missed.append(f"{name} {declared} {variant} {half}: {tally.denied} denied")
                     if variant == "reported" and share > ASKED_MAX[declared]:
                         missed.append(f"{name} {declared} {half}: {share:.1f} % of writes asked, {ASKED_MAX[declared]} at most")
+    for (declared, variant, half), (asked, writes) in pooled.items():
+        print(f"all sets {declared:9} {variant:9} {half:10}: {100 * asked / max(1, writes):.1f} % of {writes} writes asked")
+    print("bars are held to `reported`: without a report a stranger's text can have chosen any value, and the questions stay")
     for one in missed:
         print("MISSED", one)
     print("asked: share of the writes that were asked about; no question: sessions without any")
