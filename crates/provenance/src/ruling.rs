@@ -79,6 +79,9 @@ impl Ruling {
 
     /// The same step without a question: nobody but the person and the agent can have had the idea.
     pub(crate) fn waived(self) -> Self {
+        if self.stance == Stance::Deny {
+            return self;
+        }
         let Point { stance, code, reason } = Point::fine();
         Self { stance, code, reason, ..self }
     }

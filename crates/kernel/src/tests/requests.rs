@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::alone::{ALLOW_ALL, World, named};
 use crate::{
-    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Op, Permit, Principal,
-    RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
+    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Op, Permit,
+    Principal, RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
 };
 
 /// A host that performs everything at once and answers with what it is told to.

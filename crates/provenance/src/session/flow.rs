@@ -153,7 +153,7 @@ impl Session {
         let trusted = self.transcript.trusted();
         // A source that a swayed result shares can't speak for a named one, unless no outsider writes it.
         let named = 1 | self.transcript.agreed() | (sources & (trusted | !self.results.strangers));
-        let theirs = self.results.strangers & !trusted;
+        let theirs = self.results.strangers;
         let is_theirs = |words: &[String]| {
             let seen = self.transcript.seen(words).sources;
             seen & theirs != 0 && seen & named == 0

@@ -124,6 +124,10 @@ fn what_a_stranger_had_a_say_in_is_passed_on() {
     {
         assert_eq!(ruled(&session, "remove", json!({"id": id}), json!([call])).stance, expected, "{id}");
     }
+    // The amount is in nothing that the report names, but in a result that a stranger had a say in.
+    reported(&mut session, 7, "payments", &json!({}), None, json!([{"amount": 77}]));
+    let ruling = ruled(&session, "pay", json!({"to": "77"}), json!(["request"]));
+    assert!(ruling.reason.contains("the host reports"), "{}", ruling.reason);
 }
 
 #[test]
