@@ -197,13 +197,6 @@ pub struct HostCall {
     pub derived_from: Option<Box<DerivedFrom>>,
 }
 
-impl From<ToolCall> for HostCall {
-    /// A call that may have been computed from anything.
-    fn from(run: ToolCall) -> Self {
-        Self { run, derived_from: None }
-    }
-}
-
 /// Something to remember.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Memory {

@@ -13,7 +13,7 @@ const NAMED_MAX: usize = 4_096;
 /// Something that a value can be computed from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DataSource {
+pub enum FlowSource {
     /// The request, or a constant of the program.
     Request,
     /// What the tools say about themselves: whoever wrote the program has read their descriptions.
@@ -24,7 +24,7 @@ pub enum DataSource {
     Field(CallId, String),
 }
 
-impl DataSource {
+impl FlowSource {
     /// The call whose result it is.
     pub(crate) fn call(&self) -> Option<CallId> {
         match self {
@@ -39,10 +39,10 @@ impl DataSource {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DerivedFrom {
     /// The choice of the tool, and every argument that isn't in `args`.
-    pub call: BTreeSet<DataSource>,
+    pub call: BTreeSet<FlowSource>,
     /// Single arguments.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub args: BTreeMap<String, BTreeSet<DataSource>>,
+    pub args: BTreeMap<String, BTreeSet<FlowSource>>,
 }
 
 /// A report that can't be read. It is refused: taking a part of it for all of it would say that a source wasn't used.
@@ -54,9 +54,6 @@ pub enum FlowError {
     /// It names what isn't there.
     #[error("`derived_from` names {0}, which is no call of this session with a result")]
     Unknown(String),
-    /// Longer than any program needs.
-    #[error("`derived_from` names more than {NAMED_MAX} sources")]
-    TooMany,
 }
 
 impl DerivedFrom {
@@ -76,38 +73,36 @@ impl DerivedFrom {
         };
         let named = parts.args.values().map(Vec::len).fold(parts.call.len(), usize::saturating_add);
         if named > NAMED_MAX {
-            return Err(FlowError::TooMany);
+            return Err(FlowError::Unreadable(format!("more than {NAMED_MAX} sources")));
         }
         // A call that the host has named like one of the two words is that call.
         let field = |id: &Value| {
             let call = number(id.get("call")?)?;
             let name = id.get("field")?.as_str()?.to_owned();
-            (id.as_object()?.len() == 2).then_some(DataSource::Field(call, name))
+            (id.as_object()?.len() == 2).then_some(FlowSource::Field(call, name))
         };
         let source = |id: &Value| match (number(id), id.as_str()) {
-            (Some(call), _) => Ok(DataSource::Call(call)),
-            (None, Some("request")) => Ok(DataSource::Request),
-            (None, Some("tools")) => Ok(DataSource::Tools),
-            (None, _) => field(id).ok_or_else(|| FlowError::Unknown(format!("`{}`", shortened(id)))),
+            (Some(call), _) => Ok(FlowSource::Call(call)),
+            (None, Some("request")) => Ok(FlowSource::Request),
+            (None, Some("tools")) => Ok(FlowSource::Tools),
+            (None, _) => {
+                field(id).ok_or_else(|| FlowError::Unknown(id.to_string().chars().take(64).collect()))
+            }
         };
-        let all = |ids: &Vec<Value>| ids.iter().map(source).collect::<Result<BTreeSet<DataSource>, _>>();
+        let all = |ids: &Vec<Value>| ids.iter().map(source).collect::<Result<BTreeSet<FlowSource>, _>>();
         let args = parts.args.iter().map(|(name, ids)| Ok((name.clone(), all(ids)?)));
         Ok(Self { call: all(&parts.call)?, args: args.collect::<Result<_, FlowError>>()? })
     }
 
     /// The sources of one argument.
-    pub(crate) fn of(&self, argument: &str) -> &BTreeSet<DataSource> {
+    pub(crate) fn of(&self, argument: &str) -> &BTreeSet<FlowSource> {
         self.args.get(argument).unwrap_or(&self.call)
     }
 
     /// Every source that it names.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &DataSource> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &FlowSource> {
         self.args.values().chain([&self.call]).flatten()
     }
-}
-
-fn shortened(id: &Value) -> String {
-    id.to_string().chars().take(64).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]
@@ -122,11 +117,11 @@ mod tests {
             Some(_) | None => None,
         };
         let whole = DerivedFrom::read(&json!(["request", "c1", "tools"]), number).unwrap();
-        assert_eq!(whole.call, BTreeSet::from([DataSource::Request, DataSource::Tools, DataSource::Call(7)]));
+        assert_eq!(whole.call, BTreeSet::from([FlowSource::Request, FlowSource::Tools, FlowSource::Call(7)]));
         let parts =
             json!({"call": ["request"], "args": {"to": ["c1"], "id": [{"call": "c1", "field": "ids"}]}});
         let parts = DerivedFrom::read(&parts, number).unwrap();
-        assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([DataSource::Request])));
+        assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([FlowSource::Request])));
         let written = serde_json::to_value(&parts).unwrap();
         let expected =
             json!({"call": ["request"], "args": {"to": [{"call": 7}], "id": [{"field": [7, "ids"]}]}});
@@ -151,6 +146,6 @@ mod tests {
         }
         // A call of that name is the call, never the request.
         let clash = DerivedFrom::read(&json!(["request"]), |_| Some(3)).unwrap();
-        assert_eq!(clash.call, BTreeSet::from([DataSource::Call(3)]));
+        assert_eq!(clash.call, BTreeSet::from([FlowSource::Call(3)]));
     }
 }

@@ -3,9 +3,7 @@
 //! Whoever writes a tool writes its name, its schema and its annotations, so that none of them is proof. A guess is therefore
 //! marked as one: the tool stays unvouched for, what its name doesn't settle is the worst, and an annotation alone lowers nothing.
 
-use std::sync::LazyLock;
-
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::intent::parts;
 use crate::labels::{Effect, FieldLabels, Taint, Whole, names_in};
@@ -13,22 +11,10 @@ use crate::labels::{Effect, FieldLabels, Taint, Whole, names_in};
 const NAMES: &str = include_str!("names.txt");
 const SERVERS: &str = include_str!("servers.txt");
 
-static LEXICON: LazyLock<Lexicon> = LazyLock::new(Lexicon::read);
-
-/// What names suggest, by list.
-#[derive(Debug, Default)]
-struct Lexicon(Vec<(&'static str, &'static str)>);
-
-impl Lexicon {
-    fn read() -> Self {
-        let lines =
-            NAMES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(':'));
-        Self(lines.flat_map(|(list, words)| words.split_whitespace().map(move |word| (list, word))).collect())
-    }
-
-    fn has(&self, list: &str, word: &str) -> bool {
-        self.0.iter().any(|(known, one)| *known == list && *one == word)
-    }
+/// Whether one of these words is in a list of what names suggest.
+fn suggest(list: &str, words: &[String]) -> bool {
+    let lines = NAMES.lines().filter_map(|line| line.split_once(':')).filter(|(known, _)| *known == list);
+    lines.flat_map(|(_, all)| all.split_whitespace()).any(|known| words.iter().any(|word| word == known))
 }
 
 /// What is known of a tool without labels.
@@ -64,50 +50,33 @@ impl Unlabelled<'_> {
             matches!(row.as_slice(), [known, tool, ..] if !server.is_empty() && *known == server && fits(tool))
         })?;
         let [_, _, effect, taint, sinks, rest @ ..] = row.as_slice() else { return None };
-        let effect = match *effect {
-            "read" => Effect::Read,
-            "egress" => Effect::Egress,
-            _write => Effect::Write,
-        };
-        let taint = match *taint {
-            "none" => Whole::None,
-            "observed" => Whole::Observed,
-            _all => Whole::All,
-        };
-        let sinks = sinks.split(',').filter(|sink| *sink != "-").map(str::to_owned).collect();
+        let sinks: Vec<&str> = sinks.split(',').filter(|sink| *sink != "-").collect();
         let secret = rest.contains(&"secret");
-        let worst = FieldLabels::worst(self.schema);
-        Some(FieldLabels { effect, sinks, taint: Taint::Whole(taint), secret, inferred: false, ..worst })
+        let labels = json!({"effect": effect, "taint": taint, "sinks": sinks, "secret": secret});
+        Some(FieldLabels::declared(&labels, self.schema))
     }
 
     /// What its name, its schema and its annotations suggest, read in the stricter way.
     fn guessed(&self) -> FieldLabels {
         let words = parts(self.name);
-        let is_any = |list: &str| words.iter().any(|word| LEXICON.has(list, word));
         let effect = self.effect(&words);
-        let is_sink = |name: &&String| {
-            let words = parts(name);
-            let is = |list: &str| words.iter().any(|word| LEXICON.has(list, word));
-            match effect {
-                Effect::Write => !words.last().is_some_and(|word| LEXICON.has("content", word)),
-                Effect::Read | Effect::Egress => is("reach"),
-            }
+        let is_sink = |name: &&String| match (effect, parts(name)) {
+            (Effect::Write, words) => !suggest("content", words.last().map_or(&[], std::slice::from_ref)),
+            (Effect::Read | Effect::Egress, words) => suggest("reach", &words),
         };
         let properties = self.schema.get("properties").and_then(Value::as_object);
         let sinks = properties.into_iter().flat_map(|all| all.keys()).filter(is_sink).cloned().collect();
-        let taint = if is_any("outside") { Whole::All } else { Whole::Observed };
+        let taint = if suggest("outside", &words) { Whole::All } else { Whole::Observed };
         FieldLabels { effect, sinks, taint: Taint::Whole(taint), ..FieldLabels::worst(self.schema) }
     }
 
     /// An annotation can make it worse by itself. It makes it better only where the name says nothing, and then not by much.
     fn effect(&self, words: &[String]) -> Effect {
         let hint = |name: &str| self.annotations.get(name).and_then(Value::as_bool);
-        let acts = words.iter().any(|word| LEXICON.has("act", word));
-        let looks = words.iter().any(|word| LEXICON.has("look", word));
+        let (acts, looks) = (suggest("act", words), suggest("look", words));
         let reaches = || {
-            let names = names_in(self.schema);
-            let named = |name: &String| parts(name).iter().any(|word| LEXICON.has("reach", word));
-            words.iter().any(|word| LEXICON.has("egress", word)) || names.iter().any(named)
+            let named = |name: &String| suggest("reach", &parts(name));
+            suggest("egress", words) || names_in(self.schema).iter().any(named)
         };
         if acts || hint("readOnlyHint") == Some(false) || hint("destructiveHint") == Some(true) {
             return Effect::Write;
@@ -124,7 +93,6 @@ impl Unlabelled<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn labels(name: &str, schema: &Value, annotations: &Value, server: &str) -> FieldLabels {
         Unlabelled { name, schema, annotations, server }.labels()

@@ -44,7 +44,7 @@ fn begin(trusted: Value) -> Box<Begin> {
 }
 
 fn elsewhere(tool: &str, args: Value) -> Op {
-    Op::Elsewhere(ToolCall { tool: tool.to_owned(), args }.into())
+    Op::Elsewhere(HostCall { run: ToolCall { tool: tool.to_owned(), args }, derived_from: None })
 }
 
 async fn begun(world: &World, trusted: Value) -> Principal {

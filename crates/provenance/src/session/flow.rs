@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{CallId, Session};
-use crate::flow::{DataSource, DerivedFrom, FlowError};
+use crate::flow::{DerivedFrom, FlowError, FlowSource};
 use crate::labels::{Effect, FieldLabels};
 use crate::ruling::Point;
 use crate::said::{Argument, Leaf, Said};
@@ -86,13 +86,13 @@ impl Results {
         }
     }
 
-    fn is_swayed(&self, named: &BTreeSet<DataSource>) -> bool {
-        let swayed = |source: &DataSource| match source {
-            DataSource::Request => false,
-            DataSource::Tools => self.descriptions,
-            DataSource::Call(call) => self.heard.get(call).is_none_or(|one| one.chosen || one.written),
+    fn is_swayed(&self, named: &BTreeSet<FlowSource>) -> bool {
+        let swayed = |source: &FlowSource| match source {
+            FlowSource::Request => false,
+            FlowSource::Tools => self.descriptions,
+            FlowSource::Call(call) => self.heard.get(call).is_none_or(|one| one.chosen || one.written),
             // A field that isn't there was misnamed: then nobody knows what was looked at.
-            DataSource::Field(call, name) => self
+            FlowSource::Field(call, name) => self
                 .heard
                 .get(call)
                 .is_none_or(|one| one.chosen || one.fields.get(name).copied().unwrap_or(one.written)),
@@ -100,12 +100,12 @@ impl Results {
         self.beside || named.iter().any(swayed)
     }
 
-    fn of<'a>(&'a self, named: &'a BTreeSet<DataSource>) -> impl Iterator<Item = &'a ResultFlow> {
+    fn of<'a>(&'a self, named: &'a BTreeSet<FlowSource>) -> impl Iterator<Item = &'a ResultFlow> {
         named.iter().filter_map(|source| self.heard.get(&source.call()?))
     }
 
     fn unknown(&self, report: &DerivedFrom) -> Option<CallId> {
-        report.all().filter_map(DataSource::call).find(|call| !self.heard.contains_key(call))
+        report.all().filter_map(FlowSource::call).find(|call| !self.heard.contains_key(call))
     }
 }
 
@@ -122,11 +122,9 @@ impl Session {
             let names = said.arguments.iter().map(|argument| argument.name).filter(|_| free);
             return Ok(Unswayed { call: free, arguments: names.collect(), contradiction: None });
         };
-        let no_such = |what: String| {
-            Err(Point::deny("provenance.unknown_source", FlowError::Unknown(what).to_string()))
-        };
         if let Some(call) = self.results.unknown(report) {
-            return no_such(format!("call {call}"));
+            let error = FlowError::Unknown(format!("call {call}"));
+            return Err(Point::deny("provenance.unknown_source", error.to_string()));
         }
         let mut unswayed = Unswayed { call: !self.results.is_swayed(&report.call), ..Unswayed::default() };
         for argument in &said.arguments {
@@ -148,7 +146,7 @@ impl Session {
     }
 
     /// Whether an argument is found in what a stranger had a say in, and neither in the request nor in what the report names.
-    fn contradicts(&self, argument: &Argument<'_>, named: &BTreeSet<DataSource>) -> bool {
+    fn contradicts(&self, argument: &Argument<'_>, named: &BTreeSet<FlowSource>) -> bool {
         let sources = self.results.of(named).fold(0, |all, result| all | result.sources);
         let trusted = self.transcript.trusted();
         // A source that a swayed result shares can't speak for a named one, unless no outsider writes it.

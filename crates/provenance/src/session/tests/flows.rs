@@ -1,7 +1,7 @@
 //! What a host reports of where a call was computed from, and how far that is believed.
 
 use super::*;
-use crate::flow::DataSource;
+use crate::flow::FlowSource;
 
 /// Rules on a call with a report, performs it whatever the answer, and hears this output.
 fn reported(
@@ -228,7 +228,7 @@ proptest! {
             tools.insert("odd".to_owned(), FieldLabels::declared(&json!(null), &json!({})));
         }
         let mut session = Session::begin("write aa to bb", tools, Trusted::default()).unwrap();
-        let mut named = BTreeSet::from([DataSource::Request, DataSource::Tools]);
+        let mut named = BTreeSet::from([FlowSource::Request, FlowSource::Tools]);
         for (number, (tool, less, word)) in (1_u64..).zip(calls) {
             let tool = ["files", "letter", "payments", "remove"][tool];
             let mut report = DerivedFrom { call: named.clone(), ..DerivedFrom::default() };
@@ -239,7 +239,7 @@ proptest! {
             let ruling = session.rule_derived(tool, &args, Some(&report));
             let output = json!([{"name": word, "subject": word, "id": word}]);
             session.observe(Some(&ruling), &Observed { call: number, tool, output: &output, failed: false, agreed: None, cleared: None });
-            named.insert(DataSource::Call(number));
+            named.insert(FlowSource::Call(number));
             let all = DerivedFrom { call: named.clone(), ..DerivedFrom::default() };
             for (tool, args) in [("remove", json!({"id": id})), ("write", json!({"to": id, "text": text})), ("files", json!({"q": id}))] {
                 let (with, without) = (session.rule_derived(tool, &args, Some(&all)), session.rule(tool, &args));
