@@ -12,7 +12,7 @@ use regent_provenance::{
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
-use crate::call::{Call, Op};
+use crate::call::{Call, HostCall, Op};
 use crate::catalogue::{Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
@@ -105,7 +105,8 @@ impl Core {
         };
         let (mut tools, mut labels) = (HashMap::new(), HashMap::new());
         for (name, declared) in &begin.tools {
-            match Tool::new(ToolSpec::elsewhere(name, declared)) {
+            let declared = declared.labelled(name);
+            match Tool::new(ToolSpec::elsewhere(name, &declared)) {
                 Ok(tool) => drop(tools.insert(name.clone(), Arc::new(tool))),
                 Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
             }
@@ -156,7 +157,8 @@ impl Core {
             // Made since the request began. Where there is no room for another, there is no such tool.
             let _is_known = working.session.add_tools([(tool.to_owned(), own.spec().field_labels())].into());
         }
-        let ruling = working.session.rule_without(tool, args, &free);
+        let report = if let Op::Elsewhere(host) = &call.op { host.derived_from.as_deref() } else { None };
+        let ruling = working.session.rule_derived(tool, args, report, &free);
         drop(work);
         for found in &ruling.found {
             let integrity = match found.origin {
@@ -195,7 +197,7 @@ impl Core {
         if matches!(frame.call.op, Op::Infer(_)) {
             return Vec::new();
         }
-        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(run) = &frame.call.op {
+        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &frame.call.op {
             (run.tool.as_str(), false)
         } else {
             // The kernel's own words are trusted; what it only passes on is labelled.

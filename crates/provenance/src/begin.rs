@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::infer::Unlabelled;
 use crate::labels::FieldLabels;
 use crate::plan::{Plan, PlanError};
 use crate::session::Trusted;
@@ -36,15 +37,33 @@ pub struct Declared {
     /// JSON Schema of the arguments.
     #[serde(default)]
     pub schema: Value,
-    /// See [`FieldLabels`]; where they are missing, the worst is assumed.
+    /// See [`FieldLabels`]; where they are missing, they are inferred.
     #[serde(default)]
     pub labels: Value,
+    /// MCP's annotations, as the server gives them.
+    #[serde(default)]
+    pub annotations: Value,
+    /// Which MCP server it is of, as the host has installed it: the list of common servers has labels for some.
+    #[serde(default)]
+    pub server: String,
 }
 
 impl Declared {
-    /// Its labels, declared or inferred.
+    /// Its labels, declared or the worst.
     pub fn field_labels(&self) -> FieldLabels {
         FieldLabels::declared(&self.labels, &self.schema)
+    }
+
+    /// The same tool with labels: those that were declared, or what is inferred from its name, its schema and its server. What was declared
+    /// and can't be read was meant to say something, so nothing is guessed in its place.
+    #[must_use]
+    pub fn labelled(&self, name: &str) -> Self {
+        if !self.labels.is_null() {
+            return self.clone();
+        }
+        let Self { schema, annotations, server, .. } = self;
+        let labels = Unlabelled { name, schema, annotations, server }.labels();
+        Self { labels: serde_json::to_value(labels).unwrap_or_default(), ..self.clone() }
     }
 }
 

@@ -6,6 +6,8 @@
 
 mod begin;
 mod date;
+mod flow;
+mod infer;
 mod intent;
 mod labels;
 mod made;
@@ -21,6 +23,7 @@ mod transcript;
 mod whole;
 
 pub use begin::{Begin, Declared};
+pub use flow::{DerivedFrom, FlowError, FlowSource};
 pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole, names_in};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
 pub use ruling::{Found, Ruling, Stance};

@@ -52,6 +52,9 @@ pub struct Ruling {
     /// Of which plan the step is.
     #[serde(skip)]
     pub(crate) turn: u32,
+    /// A stranger can have had a say in the call, and so in what comes of it.
+    #[serde(skip)]
+    pub(crate) swayed: bool,
 }
 
 impl Ruling {
@@ -78,9 +81,19 @@ impl Ruling {
         }
     }
 
+    /// The same step without a question: nobody but the person and the agent can have had the idea.
+    pub(crate) fn waived(self) -> Self {
+        if self.stance == Stance::Deny {
+            return self;
+        }
+        let Point { stance, code, reason, about } = Point::fine();
+        Self { stance, code, reason, about, ..self }
+    }
+
     pub(crate) fn new(point: Point) -> Self {
         let Point { stance, code, reason, about } = point;
-        Self { stance, code, reason, about, found: Vec::new(), step: None, act: None, turn: 0 }
+        let found = Vec::new();
+        Self { stance, code, reason, about, found, step: None, act: None, turn: 0, swayed: true }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One request from its beginning to its end: what it may use, what has been heard, what has been done.
 
+mod flow;
 mod grounds;
 mod meant;
 mod proposed;
@@ -13,6 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
+use crate::flow::DerivedFrom;
 use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
@@ -21,6 +23,7 @@ use crate::ruling::{Found, Point, Ruling, Stance, quoted};
 use crate::said::{Argument, Said};
 use crate::text;
 use crate::transcript::{Heard, Transcript};
+use flow::Results;
 
 /// The number of a call, as the ledger or the host has it.
 pub type CallId = u64;
@@ -65,6 +68,8 @@ pub struct Session {
     allowed: Option<BTreeSet<String>>,
     plan: Option<Planned>,
     transcript: Transcript,
+    /// What reports of a host can name.
+    results: Results,
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
@@ -122,6 +127,7 @@ impl Session {
         // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
         if new.iter().any(|(_, labels)| labels.inferred) {
             self.transcript.taint();
+            self.results.describe();
         }
         self.tools.extend(new);
         Ok(())
@@ -210,13 +216,20 @@ impl Session {
         self.transcript.is_in_request(value)
     }
 
-    /// What provenance says to a call. Changes nothing.
+    /// What provenance says to a call that may have been computed from anything heard so far. Changes nothing.
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
-        self.rule_without(tool, args, &[])
+        self.rule_derived(tool, args, None, &[])
     }
 
-    /// The same for a call of which some arguments reach nothing that matters, whoever chose them.
-    pub fn rule_without(&self, tool: &str, args: &Value, free: &[&str]) -> Ruling {
+    /// The same for a call of which the host reports what it was computed from, and of which the arguments `free` reach nothing that matters,
+    /// whoever chose them.
+    pub fn rule_derived(
+        &self,
+        tool: &str,
+        args: &Value,
+        report: Option<&DerivedFrom>,
+        free: &[&str],
+    ) -> Ruling {
         let Some(labels) = self.tools.get(tool) else {
             let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
@@ -225,13 +238,29 @@ impl Session {
         if labels.local && said.sinks().next().is_none() {
             return Ruling::new(Point::fine());
         }
-        let mut ruling = match &self.plan {
-            Some(planned) if planned.is_proposed => self.by_proposal(planned, tool, labels, &said),
-            Some(planned) => self.by_plan(planned, tool, labels, &said),
-            None => Ruling::new(self.by_grounds(tool, labels, &said)),
+        let unswayed = match self.unswayed(report, &said) {
+            Ok(unswayed) => unswayed,
+            Err(refused) => return Ruling::new(refused),
         };
+        let is_open = |argument: &Argument<'_>| !self.may_tell(labels, argument, report);
+        let by_grounds = || {
+            let is_fine = |argument: &Argument<'_>| unswayed.has(argument) && is_open(argument);
+            self.by_grounds_but(tool, labels, &said, unswayed.call, is_fine)
+        };
+        let mut ruling = match &self.plan {
+            Some(planned) if planned.is_proposed => {
+                self.by_proposal(planned, tool, labels, &said, by_grounds)
+            }
+            Some(planned) => {
+                let ruling = self.by_plan(planned, tool, labels, &said);
+                let is_fine = unswayed.is_all(&said) && said.arguments.iter().all(is_open);
+                if is_fine { ruling.waived() } else { ruling }
+            }
+            None => Ruling::new(by_grounds()),
+        };
+        ruling.swayed = !unswayed.is_all(&said);
         let is_needed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool));
-        if !is_needed && labels.acts() && self.transcript.is_tainted() {
+        if !is_needed && labels.acts() && !unswayed.call {
             ruling.tighten(Point::ask(
                 "provenance.not_needed",
                 format!("`{tool}` is not needed for this request"),
@@ -244,6 +273,9 @@ impl Session {
         ruling.found = self.found(&said);
         ruling.turn = self.turn;
         self.explain(&mut ruling, &said);
+        if let Some(why) = unswayed.contradiction.filter(|_| ruling.stance != Stance::Allow) {
+            ruling.reason = format!("{}; {why}", ruling.reason);
+        }
         ruling
     }
 
@@ -313,17 +345,17 @@ impl Session {
         let Observed { call, tool, output, failed, agreed, cleared } = *observed;
         self.agree(tool, agreed);
         let nothing = Cleared::default();
-        match self.tools.get(tool) {
-            // The words of a failure are whoever's: they may quote anything.
-            Some(labels) if !failed => {
-                let cleared = cleared.unwrap_or(&nothing);
-                self.transcript.hear(&Heard { call, tool, labels, output, cleared })
-            }
-            Some(_) | None => {
-                let labels = FieldLabels::inferred(&Value::Null);
-                self.transcript.hear(&Heard { call, tool, labels: &labels, output, cleared: &nothing })
-            }
-        }
+        let swayed = ruling.map_or(self.transcript.is_tainted(), |ruling| ruling.swayed);
+        // The words of a failure are whoever's: they may quote anything.
+        let worst = FieldLabels::worst(&Value::Null);
+        let (labels, cleared) = match self.tools.get(tool) {
+            Some(labels) if !failed => (labels, cleared.unwrap_or(&nothing)),
+            Some(_) | None => (&worst, &nothing),
+        };
+        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared });
+        let cleared = std::mem::take(&mut hearing.cleared);
+        self.results.add(call, swayed, labels.is_confidential(), hearing);
+        cleared
     }
 
     /// What a person agreed to names who may be affected from here on.
@@ -343,6 +375,7 @@ impl Session {
 
     /// Notes that something untrusted was heard by another way: a message, a file, a child.
     pub fn taint(&mut self) {
+        self.results.beside = true;
         self.transcript.taint();
     }
 

@@ -1,6 +1,6 @@
 //! What a session has heard: the request, and every output, indexed by the words in it, each with where it came from.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,6 +25,9 @@ const SOURCES_MAX: usize = 128;
 const LEAVES_MAX: usize = 100_000;
 /// Different words of one shape that one source may hold before they count as many.
 pub(crate) const ALIKE_MAX: usize = 64;
+
+/// Fields of one output that are told apart.
+const FIELDS_MAX: usize = 1_000;
 
 /// Where a value comes from. The order is that of trust, best first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -114,6 +117,19 @@ pub(crate) struct Heard<'a> {
     pub(crate) cleared: &'a Cleared,
 }
 
+/// What hearing an output came to.
+#[derive(Debug, Default)]
+pub(crate) struct Hearing {
+    /// Which fields' labels were lowered.
+    pub(crate) cleared: Cleared,
+    /// An outsider can have written a part of it.
+    pub(crate) tainted: bool,
+    /// The sources that it is kept in.
+    pub(crate) sources: Sources,
+    /// Its fields from the top, and whether an outsider can have written a part of one.
+    pub(crate) fields: BTreeMap<String, bool>,
+}
+
 /// Everything a session has heard.
 #[derive(Debug)]
 pub struct Transcript {
@@ -179,42 +195,61 @@ impl Transcript {
         self.seen(words).sources & (1 << AGREED) != 0
     }
 
-    /// Takes an output in. Gives back which fields' labels were lowered in doing so.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Cleared {
+    /// What a person has agreed to.
+    pub(crate) fn agreed(&self) -> Sources {
+        1 << AGREED
+    }
+
+    /// Takes an output in.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Hearing {
         let Heard { tool, labels, output, .. } = *heard;
         let cleared = heard.cleared.within(output);
-        let mut used = Cleared::default();
+        let taint = labels.taint_of(output);
+        let mut hearing = Hearing::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         for (path, leaf) in all {
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
-            let is_theirs = labels.is_tainted(&path);
+            let is_theirs = taint.covers(&path);
             let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
             let tainted = is_theirs && by_rule.is_none();
-            self.tainted |= tainted;
+            hearing.tainted |= tainted;
+            let top = path.split(['.', '[', ']']).find(|name| !name.is_empty());
+            if let Some(top) = top.filter(|_| hearing.fields.len() < FIELDS_MAX || tainted) {
+                *hearing.fields.entry(top.to_owned()).or_default() |= tainted;
+            }
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
-            self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
-            if writes && !tainted && is_id(&path) {
+            hearing.sources |=
+                self.take(heard, &path, leaf, (trusted, labels.is_confidential() && opened.is_none()));
+            // Of a tool that nobody has labelled nobody knows whether it has made what it names.
+            if writes && !tainted && is_id(&path) && !labels.inferred {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
-            used.trust.extend(by_rule.cloned());
-            used.open.extend(opened.cloned());
+            hearing.cleared.trust.extend(by_rule.cloned());
+            hearing.cleared.open.extend(opened.cloned());
         }
+        self.tainted |= hearing.tainted;
         // As above: what a writing tool answers repeats what it was told.
         let writes = labels.effect == Effect::Write;
-        let is_trusted = |path: &str| {
-            cleared.trusts(path).is_some() || (!labels.is_tainted(path) && (!writes || is_id(path)))
-        };
+        let is_trusted =
+            |path: &str| cleared.trusts(path).is_some() || (!taint.covers(path) && (!writes || is_id(path)));
         self.records.take(tool, output, is_trusted);
-        used
+        hearing
     }
 
-    fn take(&mut self, heard: &Heard<'_>, path: &str, leaf: Leaf<'_>, (trusted, secret): (bool, bool)) {
+    /// Keeps a leaf. Gives back its source.
+    fn take(
+        &mut self,
+        heard: &Heard<'_>,
+        path: &str,
+        leaf: Leaf<'_>,
+        (trusted, secret): (bool, bool),
+    ) -> Sources {
         let Some(source) = self.source_of(heard, trusted, secret) else {
             self.lost |= secret && !heard.labels.readers.is_empty();
-            return;
+            return 0;
         };
         let words = text::words_of(leaf);
         let text = self.texts.keep(source, trusted, &text::text_of(leaf));
@@ -224,6 +259,7 @@ impl Transcript {
             self.leaves.push(Kept { call: heard.call, source, field: path.into(), text });
         }
         self.add(&words, Mark { source, leaf: number, trusted });
+        1_u128.checked_shl(source).unwrap_or(0)
     }
 
     fn add(&mut self, words: &[String], mark: Mark) {
@@ -395,6 +431,11 @@ impl Transcript {
     /// The request, and trusted sources that aren't confidential.
     pub(crate) fn open(&self) -> Sources {
         self.those(|source| source.trusted && !source.secret) | 1
+    }
+
+    /// Confidential sources.
+    pub(crate) fn secret(&self) -> Sources {
+        self.those(|source| source.secret)
     }
 
     /// Whether anything is for some and not for others.

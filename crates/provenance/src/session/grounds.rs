@@ -12,21 +12,35 @@ use crate::text;
 use crate::transcript::Origin;
 
 impl Session {
+    /// A call that may have been computed from anything heard so far.
     pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &Said<'_>) -> Point {
+        self.by_grounds_but(tool, labels, said, false, |_| false)
+    }
+
+    /// The same, but for what nobody else can have chosen: the tool, if `is_called_by_us`, and arguments that are `is_fine`.
+    pub(super) fn by_grounds_but(
+        &self,
+        tool: &str,
+        labels: &FieldLabels,
+        said: &Said<'_>,
+        is_called_by_us: bool,
+        is_fine: impl Fn(&Argument<'_>) -> bool,
+    ) -> Point {
         // Before anything untrusted was heard, nobody else can have chosen what is done or said.
         if !self.transcript.is_tainted() {
             return Point::fine();
         }
         // Who is affected comes first: that is what a person should hear.
+        let sinks = said.sinks().filter(|argument| !is_fine(argument));
         let so_far =
-            said.sinks().fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
+            sinks.fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
         if labels.local {
             return so_far;
         }
         let open = self.open_to(said);
-        let content = said.content().filter(|_| labels.acts());
+        let content = said.content().filter(|argument| labels.acts() && !is_fine(argument));
         let so_far = content.fold(so_far, |so_far, argument| so_far.or(self.is_covered(argument, open)));
-        if so_far.stance != Stance::Allow || !labels.acts() {
+        if so_far.stance != Stance::Allow || !labels.acts() || is_called_by_us {
             return so_far;
         }
         if !self.intent.includes(tool) {

@@ -6,7 +6,7 @@
 use super::{Planned, Session};
 use crate::labels::FieldLabels;
 use crate::plan::{Argument, Plan, Step};
-use crate::ruling::{Ruling, Stance};
+use crate::ruling::{Point, Ruling, Stance};
 use crate::said::{self, Said};
 
 impl Session {
@@ -31,6 +31,7 @@ impl Session {
         tool: &str,
         labels: &FieldLabels,
         said: &Said<'_>,
+        by_grounds: impl FnOnce() -> Point,
     ) -> Ruling {
         let by_plan = self.by_plan(planned, tool, labels, said);
         let is_plain = || {
@@ -42,7 +43,7 @@ impl Session {
             return by_plan;
         }
         // A call uses up the step of its tool, however it came to be allowed.
-        Ruling { step: by_plan.step, ..Ruling::new(self.by_grounds(tool, labels, said)) }
+        Ruling { step: by_plan.step, ..Ruling::new(by_grounds()) }
     }
 
     /// Whether content is grounded, or has no figure and no word that only a result has which may not be passed on.

@@ -2,6 +2,7 @@
 
 mod claims;
 mod evasions;
+mod flows;
 mod meant;
 mod proposed;
 

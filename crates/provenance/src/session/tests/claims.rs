@@ -97,6 +97,6 @@ fn a_later_turn_brings_tools_and_changes_none() {
     let many = (0..4_096).map(|at| (format!("t{at}"), declared("read"))).collect();
     assert_eq!(session.add_tools(many), Err(SessionError::TooManyTools));
     let mut other = super::session("Read", json!(null));
-    other.add_tools([("odd".to_owned(), FieldLabels::inferred(&Value::Null))].into()).unwrap();
+    other.add_tools([("odd".to_owned(), FieldLabels::worst(&Value::Null))].into()).unwrap();
     assert!(other.transcript().is_tainted(), "nobody vouches for it");
 }
