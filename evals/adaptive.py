@@ -4,6 +4,7 @@ A task runs until something untrusted was heard. Then an obedient agent tries ea
 that is allowed and whose effect really runs is a leak. Classes are those that adaptive attackers were seen to use.
 """
 import copy
+import hashlib
 import itertools
 import json
 import re
@@ -277,7 +278,13 @@ def is_possible(s, tool, args):
     return not error
 
 
-def measure(track, verbose):
+def half(bench, user):
+    """Which half a task is in. Rules are made by looking at one half only, so that the other shows what they are worth."""
+    return ("seen", "set aside")[hashlib.sha256(f"{bench.name} {user.ID}".encode()).digest()[0] & 1]
+
+
+def measure(track, shown):
+    """Tries and leaks by half and class. Leaks of the halves in `shown` are listed."""
     decider, tally = judge(track), {}
     for bench in benches():
         for user in bench.suite.user_tasks.values():
@@ -293,23 +300,36 @@ def measure(track, verbose):
                     leaked = leaks(s, decider, tool, args, *(times or [1]))
                     if leaked is None:
                         continue
-                    tries, bad = tally.get(name, (0, 0))
-                    tally[name] = (tries + 1, bad + leaked)
-                    if leaked and verbose:
-                        print("   leak", name, bench.name, user.ID, tool, str(args)[:150])
+                    key = half(bench, user), name
+                    tries, bad = tally.get(key, (0, 0))
+                    tally[key] = (tries + 1, bad + leaked)
+                    if leaked and key[0] in shown:
+                        print("   leak", track, name, bench.name, user.ID, tool, str(args)[:250])
     return tally
 
 
-def main():
-    verbose = "--why" in sys.argv
-    tracks = ["static", "tools", "plan"]
-    told = {track: measure(track, verbose) for track in tracks}
-    print(f"{'class':45}" + "".join(f"{track:>16}" for track in tracks))
+def table(title, tracks, told, halves):
+    """One line a class, and the sum, over the tasks of these halves."""
+    def count(track, names):
+        found = [told[track].get((one, name), (0, 0)) for one in halves for name in names]
+        return sum(tries for tries, _ in found), sum(bad for _, bad in found)
+
+    print(f"{title:45}" + "".join(f"{track:>16}" for track in tracks))
     for name in CLASSES:
-        row = [told[track].get(name, (0, 0)) for track in tracks]
+        row = [count(track, [name]) for track in tracks]
         print(f"{name:45}" + "".join(f"{f'{bad}/{tries}':>16}" for tries, bad in row))
-    sums = [(sum(t for t, _ in told[track].values()), sum(b for _, b in told[track].values())) for track in tracks]
+    sums = [count(track, CLASSES) for track in tracks]
     print(f"{'sum':45}" + "".join(f"{f'{bad}/{tries} = {100 * bad / max(tries, 1):.1f}%':>16}" for tries, bad in sums))
+
+
+def main():
+    """`--why` lists the leaks of the half that may be looked at, `--why-all` those of both. Other arguments are tracks."""
+    shown = ["seen", "set aside"] if "--why-all" in sys.argv else ["seen"] if "--why" in sys.argv else []
+    tracks = [one for one in sys.argv[1:] if not one.startswith("--")] or ["static", "tools", "plan"]
+    told = {track: measure(track, shown) for track in tracks}
+    table("half seen: class", tracks, told, ["seen"])
+    table("half set aside: class", tracks, told, ["set aside"])
+    table("class", tracks, told, ["seen", "set aside"])
 
 
 main()

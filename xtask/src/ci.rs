@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use crate::machine::{capture, cargo, cargo_with, command, finish, install, target};
-use crate::{bench, difference, fuzz, injection, ordinary, say, skips, tidy_up};
+use crate::{bench, difference, eval, fuzz, injection, ordinary, say, skips, tidy_up};
 
 type Step = fn() -> Result<()>;
 
@@ -39,6 +39,7 @@ const STEPS: &[(&str, Step)] = &[
     ("torture", || built("torture", &["--quick"])),
     ("difference", || difference::run(&[])),
     ("injection", injection::smoke),
+    ("misled", eval::under_attack_smoke),
     ("fuzz", fuzz::smoke),
     ("bench", bench::check),
 ];

@@ -63,6 +63,30 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     bail!("{percent} % passed; {PASS_PERCENT_MIN} % must");
 }
 
+/// `cargo xtask eval task [--debug] [--why] [--ordinary]`: our own agents with a model that obeys whatever it reads.
+pub(crate) fn under_attack(rest: &[String]) -> Result<()> {
+    let is_debug = rest.iter().any(|word| word == "--debug");
+    // The debug build is the one that CI has made of the whole workspace.
+    let (selected, built): (&[&str], _) = match is_debug {
+        true => (&["--workspace", "--bins"], "debug/regent"),
+        false => (&["--release", "-p", "regent"], "release/regent"),
+    };
+    cargo(&[&["build", "--quiet"], selected].concat())?;
+    let mut run = command("python3");
+    run.current_dir(root().join("evals")).env("PYTHONDONTWRITEBYTECODE", "1");
+    run.env("REGENT_PROGRAM", target().join(built)).arg("task.py");
+    run.args(rest.iter().filter(|word| ["--why", "--ordinary"].contains(&word.as_str())));
+    let output = capture(&mut run, "the evaluation")?;
+    say(String::from_utf8_lossy(&output.stdout).trim_end());
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim_end());
+    Ok(())
+}
+
+/// The same in the build that CI has made anyway.
+pub(crate) fn under_attack_smoke() -> Result<()> {
+    under_attack(&["--debug".to_owned()])
+}
+
 /// What came of a task.
 struct Seen {
     answer: String,

@@ -2,7 +2,8 @@
 //!
 //! The harness isn't ours and isn't copied: its folder is named. What it needs of Python is kept in a cache folder outside of the clone.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -11,6 +12,21 @@ use crate::{root, say};
 
 /// The package that has the tasks, the attacks and the checks.
 const PACKAGE: &str = "agentdojo==0.1.35";
+
+/// Data sets of ordinary work, without the harnesses that they come with: nothing of those is run.
+const WORK_PACKAGES: &[&str] = &[
+    "--no-deps",
+    "inspect-evals==0.26.0",
+    "bfcl-eval==2026.3.23",
+    "pydantic==2.12.5",
+    "pydantic-core==2.41.5",
+    "annotated-types==0.7.0",
+    "typing-extensions",
+    "typing-inspection",
+    "mpmath",
+    "toml",
+    "pyyaml",
+];
 
 /// What each track must show, in percent; asks are a task.
 struct Bar {
@@ -54,31 +70,54 @@ impl Stand {
             bail!("`{}` has no harness: name its folder with --dojo or REGENT_DOJO", dojo.display());
         }
         let python = python_with("eval", &["agentdojo"], &[PACKAGE])?;
-        let is_debug = rest.iter().any(|word| word == "--debug");
-        let (profile, built) = if is_debug { ("dev", "debug/regent") } else { ("release", "release/regent") };
-        // The debug build is the one that CI has made of the whole workspace.
-        let selected: &[&str] = if is_debug { &["--workspace", "--bins"] } else { &["-p", "regent"] };
-        cargo(&[&["build", "--quiet", "--profile", profile], selected].concat())?;
-        let home = tempfile_home()?;
-        let judge = format!("env HOME={} {} judge --stdio", home.display(), target().join(built).display());
+        let (home, judge) = judge(rest)?;
         Ok(Self { dojo, python, home, judge })
     }
 }
 
-/// `cargo xtask eval adaptive [--why]`, `cargo xtask eval forgiveness`: scripts of ours that drive the same harness.
+/// A home for a judge, and its command in a fresh build.
+fn judge(rest: &[String]) -> Result<(PathBuf, String)> {
+    let is_debug = rest.iter().any(|word| word == "--debug");
+    let (profile, built) = if is_debug { ("dev", "debug/regent") } else { ("release", "release/regent") };
+    // The debug build is the one that CI has made of the whole workspace.
+    let selected: &[&str] = if is_debug { &["--workspace", "--bins"] } else { &["-p", "regent"] };
+    cargo(&[&["build", "--quiet", "--profile", profile], selected].concat())?;
+    let home = tempfile_home()?;
+    let judge = format!("env HOME={} {} judge --stdio", home.display(), target().join(built).display());
+    Ok((home, judge))
+}
+
+/// `cargo xtask eval adaptive [--why]`, `forgiveness`, `undeclared`: scripts of ours that drive the same harness.
 pub(crate) fn script(rest: &[String]) -> Result<()> {
+    let Stand { dojo, python, home, judge } = Stand::new(rest)?;
+    run_script(
+        rest,
+        &python,
+        &home,
+        &[("REGENT_DOJO", dojo.canonicalize()?.into()), ("REGENT_JUDGE", judge.into())],
+    )
+}
+
+/// `cargo xtask eval benign [--why]`: ordinary work. It needs no harness.
+pub(crate) fn benign(rest: &[String]) -> Result<()> {
+    let python = python_with("benign", &["pydantic", "mpmath", "yaml", "bfcl_eval"], WORK_PACKAGES)?;
+    let (home, judge) = judge(rest)?;
+    run_script(rest, &python, &home, &[("REGENT_JUDGE", judge.into())])
+}
+
+fn run_script(rest: &[String], python: &Path, home: &Path, set: &[(&str, OsString)]) -> Result<()> {
     let (what, options) = rest.split_first().context("which evaluation?")?;
-    let stand = Stand::new(rest)?;
-    let mut run = command(&stand.python.display().to_string());
+    let mut run = command(&python.display().to_string());
     run.current_dir(root().join("evals")).env("PYTHONDONTWRITEBYTECODE", "1");
-    run.env("REGENT_DOJO", stand.dojo.canonicalize()?).env("REGENT_JUDGE", &stand.judge);
+    run.envs(set.iter().map(|(name, value)| (name, value)));
     run.arg(format!("{what}.py")).args(options.iter().filter(|word| *word == "--why"));
     let output = capture(&mut run, "the evaluation")?;
-    std::fs::remove_dir_all(&stand.home).ok();
+    std::fs::remove_dir_all(home).ok();
+    // A bar that is missed is an error too, and its figures are worth seeing.
+    say(String::from_utf8_lossy(&output.stdout).trim_end());
     if !output.status.success() {
         bail!("the evaluation failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    say(String::from_utf8_lossy(&output.stdout).trim_end());
     Ok(())
 }
 

@@ -27,7 +27,10 @@ cargo xtask difference [--pairs N] [--seed N]   the policy's index against a pla
 cargo xtask fuzz [--seconds N] [TARGET…]   every parser against hostile bytes
 cargo xtask eval injection [--dojo FOLDER]   prompt injection: what leaks, what is lost, what is asked; needs the harness and Python
 cargo xtask eval adaptive [--why]   attackers who know the defence: what leaks, by class and track
-cargo xtask eval forgiveness   plans with one honest mistake: which tasks are lost";
+cargo xtask eval forgiveness   plans with one honest mistake: which tasks are lost
+cargo xtask eval task [--why]   our own agents, misled: which effects nobody was asked about, and what ordinary work is asked
+cargo xtask eval undeclared [--why]   the same attacks on tools without labels
+cargo xtask eval benign [--why]   ordinary work (tau2, BFCL): what is denied, how much is asked about";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -47,9 +50,15 @@ fn run(arguments: &[String]) -> Result<()> {
         "tidy" => tidy_up(),
         "bench" => bench::run(rest),
         "eval" if rest.first().is_some_and(|what| what == "injection") => injection::run(rest),
-        "eval" if rest.first().is_some_and(|what| what == "adaptive" || what == "forgiveness") => {
+        "eval" if rest.first().is_some_and(|what| what == "benign") => injection::benign(rest),
+        "eval"
+            if rest
+                .first()
+                .is_some_and(|what| ["adaptive", "forgiveness", "undeclared"].contains(&what.as_str())) =>
+        {
             injection::script(rest)
         }
+        "eval" if rest.first().is_some_and(|what| what == "task") => eval::under_attack(rest),
         "eval" => eval::run(rest),
         "torture" => torture(rest),
         "sim" => machine::cargo(&with_rest(

@@ -5,6 +5,7 @@
 //! can read, or yes after yes, is slowed down ([`Attention`]). No clock in here: the kernel says what time it is.
 
 mod attention;
+mod ordinary;
 mod plain;
 mod posed;
 mod questions;
@@ -18,6 +19,7 @@ use regent_policy::{Cover, RuleRef};
 use serde::{Deserialize, Serialize};
 
 pub use attention::{Attention, least_ms};
+pub use ordinary::ordinary;
 pub use posed::{AHEAD_MS_MAX, OPEN_MS_MAX};
 pub use questions::{Consulted, Given, OPEN_MAX, Questions};
 pub use words::{WORDS_MAX, Words};

@@ -15,8 +15,10 @@ pub(crate) struct ShellLine {
     pub(crate) expands: bool,
     /// A command reads what another one writes.
     pub(crate) pipes: bool,
-    /// The first word of each command.
-    pub(crate) commands: Vec<String>,
+    /// The words of each command, without what they redirect.
+    pub(crate) commands: Vec<Vec<String>>,
+    /// A command has variables or a keyword before it.
+    pub(crate) is_prefixed: bool,
     /// The output of a command goes to a file.
     pub(crate) writes: bool,
 }
@@ -112,6 +114,11 @@ impl LineReader<'_> {
     }
 
     fn redirect(&mut self, letter: char) {
+        // `2>`: a descriptor, though with quotes it would be a word.
+        if self.in_word && !self.word.is_empty() && self.word.bytes().all(|byte| byte.is_ascii_digit()) {
+            self.in_word = false;
+            self.line.words.push(std::mem::take(&mut self.word));
+        }
         self.end_word();
         let is_twice = self.letters.next_if_eq(&letter).is_some();
         if letter == '<' && is_twice {
@@ -239,10 +246,15 @@ impl LineReader<'_> {
             Some(Redirect::Descriptor) => {
                 self.line.writes |= !word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
             }
-            None if self.in_command || is_assignment(&word) || KEYWORDS.contains(&word.as_str()) => {}
+            None if self.in_command => {
+                if let Some(command) = self.line.commands.last_mut() {
+                    command.push(word.clone());
+                }
+            }
+            None if is_assignment(&word) || KEYWORDS.contains(&word.as_str()) => self.line.is_prefixed = true,
             None => {
                 self.in_command = true;
-                self.line.commands.push(word.clone());
+                self.line.commands.push(vec![word.clone()]);
             }
         }
         if !word.is_empty() {
@@ -340,7 +352,8 @@ mod tests {
             assert!(!ShellLine::read(text).is_open(), "{text}");
         }
         let line = ShellLine::read("A=1 sh x; if . ./y; then z 2>&1 | w; fi # v");
-        assert_eq!(line.commands, ["sh", ".", "z", "w", "fi"]);
+        let words: Vec<String> = line.commands.iter().map(|command| command.join(" ")).collect();
+        assert_eq!(words, ["sh x", ". ./y", "z", "w", "fi"]);
     }
 
     #[test]

@@ -185,7 +185,9 @@ impl Words {
         let line = ShellLine::read(text);
         self.pipes |= line.pipes;
         self.is_sequence |= line.commands.len() > 1;
-        self.sources |= line.commands.iter().any(|command| command == "." || command == "source");
+        let runs_a_file =
+            |command: &Vec<String>| matches!(command.first().map(String::as_str), Some("." | "source"));
+        self.sources |= line.commands.iter().any(runs_a_file);
         self.has_code_option |= has_code_option(&line.words);
         for word in line.words.iter().filter(|word| *word != text) {
             if self.all.len() > WORDS_MAX {

@@ -4,7 +4,7 @@ use regent_policy::{Confidentiality, Integrity, Label, Tier};
 use regent_provenance::{Declared, Effect, FieldLabels, Taint, Whole, names_in};
 use serde_json::{Value, json};
 
-use crate::{SideEffect, ToolSpec};
+use crate::{ArgumentKind, SideEffect, ToolSpec};
 
 impl ToolSpec {
     /// A tool that the host performs: nothing of ours runs, so it has the weakest tier that isn't only shown.
@@ -39,7 +39,8 @@ impl ToolSpec {
         }
     }
 
-    /// The labels of a tool of ours, from its manifest: whatever it resolves (a path, a host, a program) is a sink.
+    /// The labels of a tool of ours, from its manifest: whatever it resolves (a path, a host, a program) is a sink. What it does to files or
+    /// by programs stays on this machine.
     pub fn field_labels(&self) -> FieldLabels {
         let effect = match self.effect {
             SideEffect::None | SideEffect::Read => Effect::Read,
@@ -47,6 +48,7 @@ impl ToolSpec {
             SideEffect::Network => Effect::Egress,
         };
         let sinks = self.arguments.keys().filter(|_| effect != Effect::Read);
+        let is_url = |kind: &ArgumentKind| matches!(kind, ArgumentKind::Url);
         let taint = if self.output.integrity <= Integrity::OwnModel { Whole::None } else { Whole::All };
         FieldLabels {
             effect,
@@ -55,6 +57,7 @@ impl ToolSpec {
             secret: self.output.confidentiality >= Confidentiality::Private,
             readers: Default::default(),
             inferred: false,
+            local: effect == Effect::Write && !self.arguments.values().any(is_url),
             fields: names_in(&self.input),
         }
     }

@@ -62,6 +62,9 @@ impl Kinds {
     /// What a sandboxed program can't read: Regent's own files and secrets.
     pub const UNREADABLE: Self =
         Self(GuardKind::Regent.bit() | GuardKind::Secret.bit() | GuardKind::PersonalSecret.bit());
+    /// What runs later, with or without being called by name.
+    pub const RUN_LATER: Self =
+        Self(GuardKind::Control.bit() | GuardKind::RunsByItself.bit() | GuardKind::RunsOnBuild.bit());
 
     /// Whether `kind` is in the set.
     pub fn contains(self, kind: GuardKind) -> bool {

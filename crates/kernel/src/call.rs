@@ -15,7 +15,7 @@ use crate::pipe::{PipeId, PipeSpec};
 use crate::principal::Principal;
 use crate::signal::{Disposition, MaskChange, Signal};
 use crate::vfs::{Fd, OpenMode};
-use regent_provenance::Begin;
+use regent_provenance::{Begin, DerivedFrom};
 
 /// Everything an agent can ask the kernel for. Adding a variant breaks every match on it, on purpose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub enum Op {
     /// Run a catalogued tool (the `exec` of agents) at the tier its manifest names, or a stronger one.
     RunTool(ToolCall),
     /// Have a tool call judged and recorded whose effect the host application performs itself. The outcome is what the host says.
-    Elsewhere(ToolCall),
+    Elsewhere(HostCall),
     /// Begin the request that an agent works on, or narrow what it may do. Only a person can.
     Begin {
         /// Who works on it.
@@ -184,6 +184,17 @@ pub struct ToolCall {
     pub tool: String,
     /// Its arguments, checked against the tool's schema.
     pub args: Value,
+}
+
+/// One run of a tool that the host application performs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostCall {
+    /// What is run.
+    #[serde(flatten)]
+    pub run: ToolCall,
+    /// What the host says that it was computed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derived_from: Option<Box<DerivedFrom>>,
 }
 
 /// Something to remember.

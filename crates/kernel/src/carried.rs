@@ -1,9 +1,12 @@
-//! Labels that files carry, by what is in them. What an agent wrote is as tainted as the agent was, whoever reads it, under whatever name:
-//! laundering through a scratch file cleans nothing. What a program in a sandbox writes by itself isn't seen here; its files count as files.
+//! Labels that files carry. What an agent wrote is as tainted as the agent was, whoever reads it, under whatever name: laundering through
+//! a scratch file cleans nothing. What a tool of ours writes is known by its content. What a program writes isn't seen as it happens, so
+//! it is known by when: whatever last changed while the program ran may be its work.
 
+use regent_ledger::Digest;
 use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label};
 use regent_store::{self as store, StateError};
-use regent_workspace::PathError;
+use regent_workspace::{Content, PathError};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
@@ -11,22 +14,47 @@ use crate::syscall::{Fault, Frame, Status};
 
 /// How long a label is kept for a file that nobody reads.
 const KEPT_MS: i64 = 365 * 24 * 60 * 60 * 1000;
+/// Times that are kept apart. Beyond these, those with the least time between them become one.
+const SPANS_MAX: usize = 128;
+/// A file system's clock goes in steps, and may be this far behind.
+const STEP_MS: i64 = 20;
+
+/// When a program ran for an agent that had seen this.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Span {
+    from_ms: i64,
+    to_ms: i64,
+    label: Label,
+}
 
 impl Core {
     /// The labels of the files that a call has read, joined.
     pub(crate) fn carried(&self, frame: &Frame) -> Result<Option<Label>, Fault> {
         let mut all: Option<Label> = None;
-        let Ok(keys) = self.keys(frame, Access::Read) else {
-            // What can't be looked at may carry any label.
-            return Ok(Some(ArgLabels::default().default));
-        };
-        for key in keys {
-            if let Some(bytes) = self.state.get(&key)? {
-                let label: Label = store::parse(&key, &bytes)?;
-                all = Some(all.map_or(label, |so_far| so_far.join(label)));
+        let mut add = |label: Label| all = Some(all.map_or(label, |so_far| so_far.join(label)));
+        for path in paths(frame, Access::Read) {
+            match self.label_of_file(path) {
+                Ok(label) => label.into_iter().for_each(&mut add),
+                Err(Unlabelled::State(error)) => return Err(error.into()),
+                // What can't be looked at may carry any label.
+                Err(Unlabelled::Path(_)) => add(ArgLabels::default().default),
             }
         }
         Ok(all)
+    }
+
+    /// The label that a file of the workspace carries, if an agent has written what is in it.
+    pub(crate) fn label_of_file(&self, path: &str) -> Result<Option<Label>, Unlabelled> {
+        let Some(Content { digest, changed_ms }) = self.content(path)? else { return Ok(None) };
+        let key = label_key(digest);
+        let by_content =
+            self.state.get(&key)?.map(|bytes| store::parse::<Label>(&key, &bytes)).transpose()?;
+        let spans = self.spans_key();
+        let Some(bytes) = self.state.get(&spans)? else { return Ok(by_content) };
+        let then = store::parse::<Vec<Span>>(&spans, &bytes)?
+            .into_iter()
+            .filter(|span| (span.from_ms.saturating_sub(STEP_MS)..=span.to_ms).contains(&changed_ms));
+        Ok(then.map(|span| span.label).chain(by_content).reduce(Label::join))
     }
 
     /// Notes the label of what a call has written. It only rises.
@@ -34,12 +62,21 @@ impl Core {
         let label = sheet.labels.default;
         let plain =
             label.integrity <= Integrity::OwnModel && label.confidentiality <= Confidentiality::Internal;
-        if plain || *status != Status::Ok {
+        if plain || frame.call.principal.life().is_none() {
+            return Ok(());
+        }
+        if frame.targets.iter().any(|target| matches!(target, Target::Argv(_))) {
+            // However it ended: it may have written before that.
+            self.carry_since(frame.began_ms, label)?;
+        }
+        if *status != Status::Ok {
             return Ok(());
         }
         let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
         let unlabelled = |error: PathError| StateError::Unusable(format!("a label can't be noted: {error}"));
-        for key in self.keys(frame, Access::Write).map_err(unlabelled)? {
+        for path in paths(frame, Access::Write) {
+            let Some(content) = self.content(path).map_err(unlabelled)? else { continue };
+            let key = label_key(content.digest);
             store::change(&*self.state, |records| {
                 let before: Option<Label> = store::load(records, &key)?;
                 store::save(records, &key, &before.map_or(label, |before| before.join(label)), until_ms)
@@ -48,22 +85,92 @@ impl Core {
         Ok(())
     }
 
-    /// Where the labels of the files are that an agent's call reached for in this way.
-    fn keys(&self, frame: &Frame, way: Access) -> Result<Vec<String>, PathError> {
-        let mut keys = Vec::new();
-        let agents_only = frame.call.principal.life().map(|_| frame.targets.iter());
-        for target in agents_only.into_iter().flatten() {
-            let Target::Path { path, access } = target else { continue };
-            if *access != way || path.starts_with("vfs:") {
-                continue;
-            }
-            match self.workspace.content_digest(path) {
-                Ok(digest) => keys.extend(digest.map(|digest| format!("label/{digest}"))),
-                // No tool reads or writes these.
-                Err(PathError::Special | PathError::Reserved | PathError::OtherMount) => {}
-                Err(error) => return Err(error),
-            }
+    /// Notes that a program ran until now, for an agent that had seen this.
+    fn carry_since(&self, from_ms: i64, label: Label) -> Result<(), StateError> {
+        let (key, to_ms) = (self.spans_key(), self.clock.now_ms());
+        store::change(&*self.state, |records| {
+            let mut spans: Vec<Span> = store::load(records, &key)?.unwrap_or_default();
+            spans.retain(|span| span.to_ms.saturating_add(KEPT_MS) > to_ms);
+            spans.push(Span { from_ms, to_ms: to_ms.max(from_ms), label });
+            store::save(records, &key, &at_most(SPANS_MAX, spans), to_ms.saturating_add(KEPT_MS))
+        })
+    }
+
+    fn spans_key(&self) -> String {
+        format!("wrote/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
+    }
+
+    fn content(&self, path: &str) -> Result<Option<Content>, PathError> {
+        match self.workspace.content(path) {
+            // No tool reads or writes these.
+            Err(PathError::Special | PathError::Reserved | PathError::OtherMount) => Ok(None),
+            found => found,
         }
-        Ok(keys)
+    }
+}
+
+/// Where the label of a file is that is known by its content.
+fn label_key(digest: Digest) -> String {
+    format!("label/{digest}")
+}
+
+/// Why nobody can say which label a file carries.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unlabelled {
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// The files that an agent's call reached for in this way.
+fn paths(frame: &Frame, way: Access) -> impl Iterator<Item = &String> {
+    let agents_only = frame.call.principal.life().map(|_| frame.targets.iter());
+    agents_only.into_iter().flatten().filter_map(move |target| match target {
+        Target::Path { path, access } if *access == way && !path.starts_with("vfs:") => Some(path),
+        Target::Path { .. } | Target::Endpoint { .. } | Target::Argv(_) | Target::Secret(_) => None,
+    })
+}
+
+/// So many spans that cover at least the same times.
+fn at_most(most: usize, mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_by_key(|span| (span.from_ms, span.to_ms));
+    let gap = |pair: &[Span]| match pair {
+        [one, next] => next.from_ms.saturating_sub(one.to_ms),
+        _alone => i64::MAX,
+    };
+    while spans.len() > most {
+        let closest = spans.windows(2).enumerate().min_by_key(|(_, pair)| gap(pair));
+        let Some((at, &[one, next])) = closest else { break };
+        let joined = Span {
+            from_ms: one.from_ms,
+            to_ms: one.to_ms.max(next.to_ms),
+            label: one.label.join(next.label),
+        };
+        spans.splice(at..=at.saturating_add(1), [joined]);
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_that_are_joined_cover_what_they_covered() {
+        let label = |integrity| Label { integrity, confidentiality: Confidentiality::Internal };
+        let span = |from_ms, to_ms, integrity| Span { from_ms, to_ms, label: label(integrity) };
+        let spans = vec![
+            span(50, 60, Integrity::Web),
+            span(0, 10, Integrity::File),
+            span(12, 20, Integrity::Web),
+            span(200, 210, Integrity::File),
+        ];
+        let expected =
+            vec![span(0, 20, Integrity::Web), span(50, 60, Integrity::Web), span(200, 210, Integrity::File)];
+        assert_eq!(at_most(3, spans.clone()), expected);
+        let one = at_most(1, spans);
+        assert_eq!(one, vec![span(0, 210, Integrity::Web)]);
+        assert!(at_most(3, Vec::new()).is_empty());
     }
 }

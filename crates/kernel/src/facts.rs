@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::agent::Slot;
 use crate::approval::Approved;
 use crate::budget::{Reservation, estimate};
-use crate::call::{Call, Op};
+use crate::call::{Call, HostCall, Op};
 use crate::catalogue::{ArgumentKind, Tool};
 use crate::charges::Charges;
 use crate::history::Histories;
@@ -116,7 +116,7 @@ impl Core {
             evidence: None,
             agreed: None,
         };
-        if let Op::RunTool(run) | Op::Elsewhere(run) = &call.op {
+        if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &call.op {
             let tool = if matches!(call.op, Op::RunTool(_)) {
                 self.catalogue.get(&run.tool)
             } else {
@@ -145,7 +145,7 @@ impl Core {
     }
 
     fn facts_of_tool(&self, sheet: &mut Sheet, call: &Call, tool: Option<Arc<Tool>>, args: Value) {
-        let (Op::RunTool(run) | Op::Elsewhere(run)) = &call.op else { return };
+        let (Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. })) = &call.op else { return };
         let name = &run.tool;
         let Some(tool) = tool else {
             let message = format!("there is no tool `{}`", name.escape_debug());
@@ -378,6 +378,11 @@ impl Sheet {
     }
 
     /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.
+    /// Whether a person has seen the call and agreed to it.
+    pub(crate) fn is_agreed(&self) -> bool {
+        self.approved.as_ref().is_some_and(|approved| approved.voice.is_person())
+    }
+
     fn resolve(&mut self, workspace: &Workspace, pointer: &str, kind: ArgumentKind) {
         let Some(value) = self.args.pointer(pointer).cloned() else { return };
         match (kind, &value) {

@@ -22,6 +22,7 @@ mod model;
 mod pipe;
 mod principal;
 mod rate;
+mod reach;
 mod record;
 pub mod recovery;
 mod request;
@@ -43,7 +44,7 @@ pub use approval::{
     TicketId, Traced, UNIDENTIFIED, Voice,
 };
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
-pub use call::{Call, CallDigest, Memory, Op, Query, Region, ToolCall};
+pub use call::{Call, CallDigest, HostCall, Memory, Op, Query, Region, ToolCall};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use executor::{BoxFuture, ExecuteError, Executor, Executors, Failure, Foreseen, RawOutput};
 pub use host::{Host, Records, TaskOwner};
@@ -64,7 +65,7 @@ pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };
-pub use regent_provenance::{Begin, Declared};
+pub use regent_provenance::{Begin, Declared, DerivedFrom};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,

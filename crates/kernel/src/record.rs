@@ -223,8 +223,7 @@ fn marks(frame: &Frame) -> Vec<&'static str> {
         Target::Path { .. } | Target::Endpoint { .. } | Target::Argv(_) | Target::Secret(_) => None,
     });
     let written: Vec<Kinds> = written.collect();
-    let runs = [GuardKind::Control, GuardKind::RunsByItself, GuardKind::RunsOnBuild];
-    let runs = runs.into_iter().filter(|kind| written.iter().any(|kinds| kinds.contains(*kind)));
+    let runs = Kinds::RUN_LATER.iter().filter(|kind| written.iter().any(|kinds| kinds.contains(*kind)));
     runs.map(GuardKind::name).collect()
 }
 

@@ -6,20 +6,23 @@ mod offer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use regent_guard::Kinds;
 use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
-use regent_provenance::{Begin, Cleared, History, Observed, Origin, Resumable, Ruling, Stance};
+use regent_provenance::{
+    Begin, Cleared, History, Observed, Origin, Resumable, Ruling, SessionError, Stance, Trusted,
+};
 use serde_json::{Value, json};
 
 use crate::agent::AgentId;
-use crate::call::{Call, Op};
+use crate::call::{Call, HostCall, Op};
 use crate::catalogue::Tool;
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
-use crate::syscall::{Frame, Labelled, Status};
+use crate::syscall::{Frame, Labelled, Outcome, Status};
 use aside::Kept;
 pub use aside::{Aside, RequestSize, Saved};
-pub(crate) use offer::Offers;
+pub(crate) use offer::{Offer, Offers};
 
 /// What an agent and its children work on together; nothing before a request has begun.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +32,31 @@ pub(crate) struct Work(Arc<Mutex<Option<Working>>>);
 struct Working {
     request: String,
     session: Kept,
+    /// The tools that later turns have brought.
+    later: Vec<Arc<Offer>>,
+}
+
+impl Working {
+    /// The same request again narrows what it may do; another one is the person's next turn, which may bring tools of its own.
+    fn go_on(&mut self, request: &str, offer: Arc<Offer>, trusted: Trusted) -> Result<Value, SessionError> {
+        if self.request == request {
+            self.session.narrow(trusted)?;
+            return Ok(json!({"narrowed": true}));
+        }
+        let new = offer.tools.keys().filter(|name| self.tool(name).is_none());
+        let labels = new.filter_map(|name| Some((name.clone(), offer.labels.get(name)?.clone()))).collect();
+        self.session.add_tools(labels)?;
+        self.session.next_turn(request, trusted)?;
+        self.later.push(offer);
+        request.clone_into(&mut self.request);
+        Ok(json!({"plan": self.session.session().plan(), "turn": true}))
+    }
+
+    /// A tool that the host performs. One that it has brought again is the one that it brought first.
+    fn tool(&self, name: &str) -> Option<Arc<Tool>> {
+        let mut offers = std::iter::once(self.session.offer()).chain(self.later.iter().map(|offer| &**offer));
+        offers.find_map(|offer| offer.tools.get(name).cloned())
+    }
 }
 
 impl Work {
@@ -37,6 +65,25 @@ impl Work {
         if let Some(working) = self.get().as_mut() {
             working.session.give_back(ruling);
         }
+    }
+
+    /// Whether a request has begun.
+    fn is_begun(&self) -> bool {
+        self.get().is_some()
+    }
+
+    /// Whether a file that runs later is out of reach: others may have had the idea, and the person hasn't named it.
+    pub(crate) fn holds_back(&self, path: &str) -> bool {
+        let work = self.get();
+        let Some(working) = work.as_ref().filter(|working| working.session.session().is_tainted()) else {
+            return false;
+        };
+        regent_guard::kinds_of(path).intersects(Kinds::RUN_LATER) && !working.session.session().is_named(path)
+    }
+
+    /// Whether the agent has heard what isn't the person's.
+    pub(crate) fn is_tainted(&self) -> bool {
+        self.get().as_ref().is_some_and(|working| working.session.session().is_tainted())
     }
 
     /// What it is, back in memory.
@@ -55,7 +102,7 @@ impl Work {
 
     /// A tool that the host of this request performs.
     pub(crate) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
-        self.lock().as_ref().and_then(|working| working.session.offer().tools.get(name).cloned())
+        self.lock().as_ref().and_then(|working| working.tool(name))
     }
 }
 
@@ -69,37 +116,33 @@ impl Core {
             Ok(trusted) => trusted,
             Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
         };
-        let mut work = agent.life.work().get();
-        if let Some(working) = work.as_mut() {
-            // The same request again narrows what it may do; another one is the person's next turn.
-            let (changed, told) = if working.request == begin.request {
-                (working.session.narrow(trusted), json!({"narrowed": true}))
-            } else {
-                (working.session.next_turn(&begin.request, trusted), json!({"turn": true}))
-            };
-            return match changed {
-                Ok(()) => {
-                    working.request.clone_from(&begin.request);
-                    RawOutput::json(&told)
-                }
-                Err(error) => RawOutput::failed("request.wider", error.to_string()),
-            };
-        }
         let offer = match self.offers.get(&self.catalogue, &begin.tools) {
             Ok(offer) => offer,
             Err(error) => return RawOutput::failed("request.invalid", error),
         };
-        let told = RawOutput::json(&json!({"inferred": offer.inferred, "tools": begin.tools.len()}));
+        let mut work = agent.life.work().get();
+        if let Some(working) = work.as_mut() {
+            return match working.go_on(&begin.request, offer, trusted) {
+                Ok(told) => RawOutput::json(&told),
+                Err(error) => RawOutput::failed("request.wider", error.to_string()),
+            };
+        }
         // Only a host has more requests at once than memory is for.
         let history = if begin.tools.is_empty() { History::NotKept } else { History::Kept };
         match Resumable::begin(&begin.request, Arc::clone(&offer.labels), trusted, history) {
             Ok(session) => {
-                let session = Kept::new(session, offer);
-                *work = Some(Working { request: begin.request.clone(), session });
+                // The plan in force, also one that was proposed here: for the person to see, and for the ledger.
+                let plan = session.session().plan();
+                let told = json!({"inferred": offer.inferred, "plan": plan, "tools": begin.tools.len()});
+                *work = Some(Working {
+                    request: begin.request.clone(),
+                    session: Kept::new(session, offer),
+                    later: Vec::new(),
+                });
+                RawOutput::json(&told)
             }
-            Err(error) => return RawOutput::failed("request.invalid", error.to_string()),
+            Err(error) => RawOutput::failed("request.invalid", error.to_string()),
         }
-        told
     }
 
     /// The effect of [`Op::Declassify`].
@@ -116,10 +159,18 @@ impl Core {
 
     /// Step 1: where the arguments come from. Found by what the agent said, before paths were resolved.
     pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
-        let Some(life) = call.principal.life() else { return };
-        let Some(ruling) = life.work().get().as_ref().map(|working| working.session.rule(tool, args)) else {
-            return;
-        };
+        let Some(life) = call.principal.life().filter(|life| life.work().is_begun()) else { return };
+        let own = sheet.tool.clone().filter(|_| matches!(call.op, Op::RunTool(_)));
+        let free = own.as_ref().map(|own| self.kept_inside(sheet, own)).unwrap_or_default();
+        let mut work = life.work().get();
+        let Some(working) = work.as_mut() else { return };
+        if let Some(own) = own.as_ref().filter(|_| !working.session.session().knows(tool)) {
+            // Made since the request began. Where there is no room for another, there is no such tool.
+            let _is_known = working.session.add_tools([(tool.to_owned(), own.spec().field_labels())].into());
+        }
+        let report = if let Op::Elsewhere(host) = &call.op { host.derived_from.as_deref() } else { None };
+        let ruling = working.session.rule_derived(tool, args, report, &free);
+        drop(work);
         for found in &ruling.found {
             let integrity = match found.origin {
                 Origin::Request => Integrity::User,
@@ -153,7 +204,11 @@ impl Core {
         let Some(life) = frame.call.principal.life() else { return Vec::new() };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return Vec::new() };
-        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(run) = &frame.call.op {
+        // A model's words are what is judged, not what is judged by.
+        if matches!(frame.call.op, Op::Infer(_)) {
+            return Vec::new();
+        }
+        let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &frame.call.op {
             (run.tool.as_str(), false)
         } else {
             // The kernel's own words are trusted; what it only passes on is labelled.
@@ -162,11 +217,9 @@ impl Core {
         if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
             return Vec::new();
         }
-        let heard = serde_json::from_slice(output.bytes())
-            .unwrap_or_else(|_| Value::String(output.text().into_owned()));
+        let heard = heard_in(output);
         // A host's report vouches for no value: only what a person saw and agreed to counts as theirs.
-        let agreed = sheet.approved.as_ref().filter(|approved| approved.voice.is_person());
-        let agreed = agreed.map(|_| &frame.args);
+        let agreed = sheet.is_agreed().then_some(&frame.args);
         let failed = matches!(status, Status::Failed(_));
         let cleared = Cleared {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
@@ -182,6 +235,30 @@ impl Core {
             |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
         rules.iter().map(really).filter(|one| !one.is_empty()).collect()
     }
+
+    /// The same for a step that is answered from the ledger: a task that goes on in another process has heard what it heard.
+    pub(crate) fn hear_again(&self, call: &Call, outcome: &Outcome) {
+        let (Op::RunTool(run), Some(life)) = (&call.op, call.principal.life()) else { return };
+        let mut work = life.work().get();
+        let Some(working) = work.as_mut() else { return };
+        let heard = heard_in(&outcome.output);
+        let ruling = working.session.rule(&run.tool, &run.args);
+        working.session.take(&ruling);
+        let observed = Observed {
+            call: outcome.intent.seq,
+            tool: &run.tool,
+            output: &heard,
+            failed: matches!(outcome.status, Status::Failed(_)),
+            agreed: None,
+            cleared: None,
+        };
+        working.session.observe(Some(&ruling), &observed);
+    }
+}
+
+/// What came back, as fields if it has any.
+fn heard_in(output: &Labelled) -> Value {
+    serde_json::from_slice(output.bytes()).unwrap_or_else(|_| Value::String(output.text().into_owned()))
 }
 
 /// Step 2: the stricter of what policy and provenance say.

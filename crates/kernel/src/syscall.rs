@@ -209,6 +209,7 @@ impl Core {
                 // Hearing something again is hearing it: its label is the caller's from here on.
                 if let Reply::Done(outcome) = &*reply {
                     self.agents.saw(&call, outcome.output.label(), outcome.spent.tokens);
+                    self.hear_again(&call, outcome);
                 }
                 Ok(*reply)
             }
@@ -315,8 +316,10 @@ impl Core {
         let (core, limits, cancel) = (Arc::clone(&self), grant.limits, running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let (held, tool) = (Mutex::new(reservation), facts.tool.clone());
-        let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
+        let (held, tool, agreed) = (Mutex::new(reservation), facts.tool.clone(), facts.is_agreed());
+        let began_ms = self.clock.now_ms();
+        let frame =
+            Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
             None => effect::perform(&frame, grant.tier).await,
@@ -340,8 +343,9 @@ impl Core {
         let (core, limits, cancel) = (Arc::clone(&self), Limits::default(), running.cancel());
         let reviewed = self.policy().policy.reviews(call.op.name());
         let flow = Flow::new(call.listener.take(), facts.output_floor(), reviewed);
-        let held = Mutex::new(None);
-        let frame = Frame { core, call, tool, args, targets, limits, intent, cancel, flow, held };
+        let (held, agreed, began_ms) = (Mutex::new(None), false, self.clock.now_ms());
+        let frame =
+            Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         self.conclude(frame, facts, None, effect::Ended::Itself(Ok(evidence.output())), running).await
     }
 
@@ -366,6 +370,7 @@ impl Core {
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
         let carried = self.carry(&frame, &facts, &performed).and_then(|()| self.carried(&frame));
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
+        let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten());
         let output = Labelled::new(raw, facts.output_floor(), masked);
         frame.flow.release(&output);
         let declassify = grant.as_ref().map_or(&[][..], |grant| &grant.declassify);

@@ -2,6 +2,7 @@
 
 pub(crate) mod alone;
 mod aside;
+mod own_agents;
 mod requests;
 mod reviews;
 pub(crate) mod shared;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::infer::Unlabelled;
 use crate::labels::FieldLabels;
 use crate::plan::{Plan, PlanError};
 use crate::session::Trusted;
@@ -36,15 +37,33 @@ pub struct Declared {
     /// JSON Schema of the arguments.
     #[serde(default)]
     pub schema: Value,
-    /// See [`FieldLabels`]; where they are missing, the worst is assumed.
+    /// See [`FieldLabels`]; where they are missing, they are inferred.
     #[serde(default)]
     pub labels: Value,
+    /// MCP's annotations, as the server gives them.
+    #[serde(default)]
+    pub annotations: Value,
+    /// Which MCP server it is of, as the host has installed it: the list of common servers has labels for some.
+    #[serde(default)]
+    pub server: String,
 }
 
 impl Declared {
-    /// Its labels, declared or inferred.
+    /// Its labels, declared or the worst.
     pub fn field_labels(&self) -> FieldLabels {
         FieldLabels::declared(&self.labels, &self.schema)
+    }
+
+    /// The same tool with labels: those that were declared, or what is inferred from its name, its schema and its server. What was declared
+    /// and can't be read was meant to say something, so nothing is guessed in its place.
+    #[must_use]
+    pub fn labelled(&self, name: &str) -> Self {
+        if !self.labels.is_null() {
+            return self.clone();
+        }
+        let Self { schema, annotations, server, .. } = self;
+        let labels = Unlabelled { name, schema, annotations, server }.labels();
+        Self { labels: serde_json::to_value(labels).unwrap_or_default(), ..self.clone() }
     }
 }
 
@@ -67,7 +86,8 @@ impl Begin {
 }
 
 impl Trusted {
-    /// Reads `{tools, plan}`. What is there and can't be understood is refused: it was meant to narrow.
+    /// Reads `{tools, plan}`; the plan `"propose"` is one that is proposed here. What is there and can't be understood is refused: it was meant
+    /// to narrow.
     pub fn read(value: &Value) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -79,7 +99,8 @@ impl Trusted {
             return Ok(Self::default());
         }
         let read = Read::deserialize(value).map_err(|error| PlanError::Unreadable(error.to_string()))?;
-        let plan = read.plan.as_ref().map(Plan::read).transpose()?;
-        Ok(Self { tools: read.tools.map(|tools| tools.into_iter().collect()), plan })
+        let propose = read.plan.as_ref().is_some_and(|plan| plan == "propose");
+        let plan = read.plan.as_ref().filter(|_| !propose).map(Plan::read).transpose()?;
+        Ok(Self { tools: read.tools.map(|tools| tools.into_iter().collect()), plan, propose })
     }
 }

@@ -1,25 +1,15 @@
 //! Dates in the usual spellings, as one word each. A date without a year is another word than one with.
 
+use std::sync::LazyLock;
+
 /// Marks a word that no text can contain: words have no control characters.
 const DATED: char = '\u{1}';
 const YEARLESS: char = '\u{2}';
 /// The day of a date that had a year, for those who ask without one.
 const DAY_OF_DATED: char = '\u{3}';
 
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
+const YEAR: &str = "january february march april may june july august september october november december";
+static MONTHS: LazyLock<Vec<&str>> = LazyLock::new(|| YEAR.split(' ').collect());
 
 /// Replaces the words that make up a date by one word.
 pub(crate) fn fold(raw: Vec<String>) -> Vec<String> {

@@ -4,24 +4,25 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use crate::made;
+use crate::text;
 
 const VERBS: &str = include_str!("verbs.txt");
 
 /// A class of effects, by its number in the lexicon.
 type ClassId = usize;
 
-static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(VERBS));
+pub(crate) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(VERBS));
 
 /// Classes whose words go with anything: what is changed, made or deleted has to be named too.
 const NEEDS_A_THING: &[&str] = &["change", "delete", "create"];
 
 #[derive(Debug, Default)]
-struct Lexicon {
+pub(crate) struct Lexicon {
     classes: Vec<&'static str>,
     /// A thing, and what else it is called.
     things: Vec<(&'static str, Vec<&'static str>)>,
-    /// A word, or the beginning of one, and what it is about.
-    words: Vec<(&'static str, bool, ClassId)>,
+    /// A word, or the beginning of one with a `*`, and what it is about.
+    words: Vec<(&'static str, ClassId)>,
 }
 
 impl Lexicon {
@@ -34,11 +35,7 @@ impl Lexicon {
                 lexicon.classes.push(class);
                 lexicon.classes.len().saturating_sub(1)
             });
-            let of = |word: &'static str| match word.strip_suffix('*') {
-                Some(beginning) => (beginning, true, id),
-                None => (word, false, id),
-            };
-            lexicon.words.extend(words.split_whitespace().map(of));
+            lexicon.words.extend(words.split_whitespace().map(|word| (word, id)));
         }
         let things = text.lines().filter_map(|line| line.split_once(" = "));
         lexicon.things = things.map(|(thing, others)| (thing, others.split_whitespace().collect())).collect();
@@ -46,37 +43,89 @@ impl Lexicon {
     }
 
     /// Whether a word stands for a thing.
-    fn names(&self, thing: &str, word: &str) -> bool {
-        let others = self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
-        let fits = |known: &str| match known.strip_suffix('*') {
-            Some(beginning) => word.starts_with(beginning),
-            None => word == known,
-        };
-        word.starts_with(thing) || others.into_iter().any(|known| fits(known))
+    pub(crate) fn names(&self, thing: &str, word: &str) -> bool {
+        let mut others =
+            self.things.iter().filter(|(known, _)| *known == thing).flat_map(|(_, others)| others);
+        word.starts_with(thing) || others.any(|known| fits(known, word))
     }
 
     fn classes_of<'l>(&'l self, word: &'l str) -> impl Iterator<Item = ClassId> + 'l {
-        let fits = move |(known, is_beginning, _): &&(&str, bool, ClassId)| {
-            if *is_beginning { word.starts_with(known) } else { word == *known }
-        };
-        self.words.iter().filter(fits).map(|(_, _, class)| *class)
+        self.words.iter().filter(|(known, _)| fits(known, word)).map(|(_, class)| *class)
     }
 }
 
-/// The classes of effects that are asked for, and all words of the person.
+/// Whether a word is one of the lexicon: `pay*` stands for any ending.
+fn fits(known: &str, word: &str) -> bool {
+    known.strip_suffix('*').map_or(known == word, |beginning| word.starts_with(beginning))
+}
+
+/// Sentences that are looked at for what they name, and words of each: every call is compared with them. Longer ones are no sentences.
+const SENTENCES_MAX: usize = 256;
+
+/// The classes of effects that are asked for, and what the person said, sentence by sentence.
 #[derive(Debug, Default)]
 pub(crate) struct Intent {
     classes: BTreeSet<ClassId>,
     words: BTreeSet<String>,
+    sentences: Vec<Vec<String>>,
+    /// Words that are written as names are: large, or with a digit.
+    pub(crate) names: BTreeSet<String>,
 }
 
 impl Intent {
     /// Takes in what the person says.
-    pub(crate) fn hear(&mut self, words: &[String]) {
-        for word in words {
-            self.classes.extend(LEXICON.classes_of(word));
+    pub(crate) fn hear(&mut self, request: &str) {
+        let lines = [". ", "! ", "? "].iter().fold(request.to_owned(), |all, end| all.replace(end, "\n"));
+        for sentence in lines.lines() {
+            let words = text::words(sentence);
+            self.classes.extend(words.iter().flat_map(|word| LEXICON.classes_of(word)));
+            self.words.extend(words.iter().cloned());
+            if self.sentences.len() < SENTENCES_MAX && words.len() < SENTENCES_MAX {
+                self.names.extend(names_in(sentence));
+                self.sentences.push(words);
+            }
         }
-        self.words.extend(words.iter().cloned());
+    }
+
+    /// Whether a text that the request has can single something out. `me` and `all` can't.
+    pub(crate) fn is_telling(&self, spelt: &str) -> bool {
+        let is_small = spelt.len() < 3 && spelt.bytes().all(|byte| byte.is_ascii_lowercase());
+        !matches!(spelt, "true" | "false")
+            && (self.names.contains(spelt) || !(is_small || LEXICON.names("common", spelt)))
+    }
+
+    /// The sentences that have a word for what an argument is, by its name.
+    pub(crate) fn about(&self, argument: &str) -> impl Iterator<Item = &[String]> {
+        let kinds: Vec<String> = made::kinds(argument).collect();
+        let is_about = move |sentence: &&Vec<String>| {
+            sentence.iter().any(|word| kinds.iter().any(|kind| LEXICON.names(kind, word)))
+        };
+        self.sentences.iter().filter(is_about).map(Vec::as_slice)
+    }
+
+    /// The numbers that the request says, and the shares: 10 % is 0.1.
+    pub(crate) fn figures(&self) -> (Vec<f64>, Vec<f64>) {
+        let number = |word: &str| word.parse::<f64>().ok().filter(|_| text::is_number(word));
+        let share = |word: &String| number(word.strip_suffix('%')?).map(|share| share / 100.0);
+        let numbers = self.words.iter().filter_map(|word| number(word)).collect();
+        (numbers, self.words.iter().filter_map(share).collect())
+    }
+
+    /// Whether the request has a word for an argument that a call leaves out. A part of its name as it is will do, or what the lexicon says
+    /// that such an argument is part of, as a street is of an address.
+    pub(crate) fn wants(&self, argument: &str) -> bool {
+        let parts: Vec<String> = parts(argument).iter().map(|part| made::singular(part).to_owned()).collect();
+        let is = |part: &String, word: &String| {
+            made::singular(word) == part || LEXICON.names(&format!("argument {part}"), word)
+        };
+        let has =
+            |sentence: &Vec<String>| parts.iter().all(|part| sentence.iter().any(|word| is(part, word)));
+        made::kinds(argument).next().is_some() && self.sentences.iter().any(has)
+    }
+
+    /// Whether something has to be worked out.
+    pub(crate) fn reckons(&self) -> bool {
+        self.words.iter().any(|word| LEXICON.names("reckon", word) || word.ends_with('%'))
     }
 
     /// Whether an effect of this tool is asked for. Of a tool whose name has no word of the lexicon nobody can say: it is not held to this.
@@ -84,6 +133,19 @@ impl Intent {
         let classes = classes_of_tool(tool);
         classes.is_empty()
             || (classes.iter().any(|class| self.classes.contains(class)) && self.names_thing(tool, &classes))
+    }
+
+    /// The same for certain: the request has a word for what the tool does, and it isn't the name of a thing.
+    pub(crate) fn asks_for(&self, tool: &str) -> bool {
+        let classes = classes_of_tool(tool);
+        let is_of_tool = |word: &String| LEXICON.classes_of(word).any(|class| classes.contains(&class));
+        let is_verb = |words: &Vec<String>| {
+            let before = [None].into_iter().chain(words.iter().map(Some));
+            before.zip(words).any(|(before, word)| {
+                is_of_tool(word) && !before.is_some_and(|before| LEXICON.names("determiner", before))
+            })
+        };
+        self.includes(tool) && self.sentences.iter().any(is_verb)
     }
 
     /// Whether what the tool changes, makes or deletes is named. Of other effects the words alone say enough: who pays, pays something.
@@ -97,6 +159,19 @@ impl Intent {
         let named = |thing: &String| self.words.iter().any(|word| LEXICON.names(thing, word));
         things.is_empty() || things.iter().any(named)
     }
+}
+
+/// The words of a sentence that are written as names are.
+fn names_in(sentence: &str) -> impl Iterator<Item = String> {
+    let is_name = |(at, word): &(usize, &str)| {
+        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+        let has_digit = word.contains(|c: char| c.is_ascii_digit()) && word.contains(char::is_alphabetic);
+        let lower = word.to_lowercase();
+        let opens = || LEXICON.names("common", &lower) || LEXICON.classes_of(&lower).next().is_some();
+        has_digit || (word.len() > 1 && word.contains(char::is_uppercase) && !(*at == 0 && opens()))
+    };
+    let words = sentence.split_whitespace().enumerate().filter(is_name);
+    words.flat_map(|(_, word)| text::words(word)).filter(|word| !text::is_figure(word))
 }
 
 /// What all parts of its name agree on. Where they don't (`mail.delete`), the gravest of what they say.
@@ -116,34 +191,34 @@ fn classes_of_tool(tool: &str) -> BTreeSet<ClassId> {
     gravest.into_iter().collect()
 }
 
+/// Whether a value is of a kind that an argument isn't, by its name: no street is an account number, and nobody's name is March.
+pub(crate) fn is_misfit(argument: &str, words: &[String]) -> bool {
+    let is = |kind: &str| made::kinds(argument).any(|own| LEXICON.names(kind, &own));
+    let is_code = matches!(words, [word] if text::shape(word).is_some());
+    (is_code && is("named")) || (words.iter().all(|word| LEXICON.names("weekday", word)) && !is("timed"))
+}
+
 /// Whether a tool pays, invites or shares: what it does can't be taken back, or lets somebody in.
 pub(crate) fn endorses(tool: &str) -> bool {
-    const LASTING: &[&str] =
-        &["pay", "money", "transfer", "transaction", "payment", "refund", "wire", "invite", "share", "grant"];
-    parts(tool).iter().any(|part| LASTING.contains(&part.as_str()))
+    parts(tool).iter().any(|part| LEXICON.names("lasting", part))
 }
 
 /// The parts of a name, in lower case.
 pub(crate) fn parts(name: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut before = '_';
+    let (mut spaced, mut before) = (String::new(), '_');
     for c in name.chars() {
         if !c.is_alphanumeric() || (c.is_uppercase() && before.is_lowercase()) {
-            parts.push(String::new());
+            spaced.push(' ');
         }
-        if let Some(part) = parts.last_mut().filter(|_| c.is_alphanumeric()) {
-            part.extend(c.to_lowercase());
-        }
+        spaced.extend(c.to_lowercase().filter(|_| c.is_alphanumeric()));
         before = c;
     }
-    parts.retain(|part| !part.is_empty());
-    parts
+    spaced.split(' ').filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text;
 
     #[test]
     fn an_effect_needs_a_word_of_its_class() {
@@ -164,8 +239,45 @@ mod tests {
         ];
         for (request, tool, is) in cases {
             let mut intent = Intent::default();
-            intent.hear(&text::words(request));
+            intent.hear(request);
             assert_eq!(intent.includes(tool), is, "{request} {tool}");
+        }
+    }
+
+    #[test]
+    fn pronouns_single_nothing_out() {
+        let mut intent = Intent::default();
+        intent.hear("Send me what Al has in dev, it is true");
+        for (text, is) in
+            [("me", false), ("al", true), ("dev", true), ("true", false), ("it", false), ("has", true)]
+        {
+            assert_eq!(intent.is_telling(text), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_only_looks_like_a_calculation_is_none() {
+        for (request, is) in
+            [("Send the difference", true), ("Book different hotels", false), ("10% more", true)]
+        {
+            let mut intent = Intent::default();
+            intent.hear(request);
+            assert_eq!(intent.reckons(), is, "{request}");
+        }
+    }
+
+    #[test]
+    fn names_are_written_as_names() {
+        let cases = [
+            ("Spotify sent me a note", vec!["spotify"]),
+            ("Please pay Ann and the iPhone. They know Bob.", vec!["ann", "bob", "iphone"]),
+            ("Pay 10.00 to GB29NWBK60161331926819 on 2024-05-03", vec!["gb29nwbk60161331926819"]),
+            ("I read it", vec![]),
+        ];
+        for (request, names) in cases {
+            let mut intent = Intent::default();
+            intent.hear(request);
+            assert_eq!(intent.names.iter().collect::<Vec<_>>(), names, "{request}");
         }
     }
 }

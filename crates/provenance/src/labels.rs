@@ -1,9 +1,12 @@
 //! What an integrator declares once per tool: what it does, which arguments choose who is affected, which output an outsider can write.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::text;
 
 /// What a call of the tool does outside of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,6 +38,9 @@ pub enum Whole {
     None,
     /// An outsider can write all of it.
     All,
+    /// Nobody has said. What reads like text, an address or a link is an outsider's, with all else in fields of that name; ids,
+    /// numbers, dates and single words aren't.
+    Observed,
 }
 
 /// The labels of one tool.
@@ -57,15 +63,17 @@ pub struct FieldLabels {
     /// Nobody declared this: it was inferred, and a person should confirm it.
     #[serde(default)]
     pub inferred: bool,
+    /// Its effect stays on this machine and can be taken back: only what it reaches is judged, not what is written there or how often.
+    #[serde(skip)]
+    pub local: bool,
     /// The names that the schema of the arguments has, at any depth; none if there is no schema.
     #[serde(skip)]
     pub fields: BTreeSet<String>,
 }
 
 impl FieldLabels {
-    /// The labels of a tool that declares none: it writes, every argument is a sink, all of its output is an outsider's and confidential.
-    /// What its schema or its author *says* about itself lowers nothing; only a person does.
-    pub fn inferred(schema: &Value) -> Self {
+    /// The worst labels: it writes, every argument is a sink, all of its output is an outsider's and confidential.
+    pub(crate) fn worst(schema: &Value) -> Self {
         let properties = schema.get("properties").and_then(Value::as_object);
         Self {
             effect: Effect::Write,
@@ -74,15 +82,16 @@ impl FieldLabels {
             secret: true,
             readers: BTreeSet::new(),
             inferred: true,
+            local: false,
             fields: names_in(schema),
         }
     }
 
-    /// Labels as declared; what isn't declared, or can't be read, is inferred.
+    /// Labels as declared; what isn't declared, or can't be read, is the worst.
     pub fn declared(labels: &Value, schema: &Value) -> Self {
         match Self::deserialize(labels) {
             Ok(labels) => Self { fields: names_in(schema), ..labels },
-            Err(_) => Self::inferred(schema),
+            Err(_) => Self::worst(schema),
         }
     }
 
@@ -96,18 +105,43 @@ impl FieldLabels {
         self.effect != Effect::Read
     }
 
-    /// Whether an argument chooses who or what is affected. Of an inferred tool every one does, and a URL that is fetched always does.
+    /// Whether an argument chooses who or what is affected. A URL that is fetched always does. Of an inferred tool so does what its schema
+    /// doesn't name, and whatever is long enough to be a message.
     pub fn is_sink(&self, argument: &str, value: &Value) -> bool {
-        self.inferred
+        let is_odd = || !self.fields.contains(argument) || (!self.acts() && says_much(value));
+        (self.inferred && is_odd())
             || self.sinks.contains(argument)
             || (self.effect == Effect::Egress && names_a_url(value))
     }
 
+    /// Which part of this output is an outsider's.
+    pub(crate) fn taint_of(&self, output: &Value) -> Cow<'_, Taint> {
+        if self.taint != Taint::Whole(Whole::Observed) {
+            return Cow::Borrowed(&self.taint);
+        }
+        let (mut fields, mut bare) = (BTreeSet::new(), false);
+        text::leaves(output, &mut |path, leaf| {
+            if !text::is_token(&text::text_of(leaf)) {
+                match path.rsplit(['.', '[', ']']).find(|name| !name.is_empty()) {
+                    Some(name) => drop(fields.insert(name.to_owned())),
+                    None => bare = true,
+                }
+            }
+        });
+        Cow::Owned(match (bare, fields.is_empty()) {
+            (true, _) => Taint::Whole(Whole::All),
+            (false, true) => Taint::Whole(Whole::None),
+            (false, false) => Taint::Fields(fields),
+        })
+    }
+}
+
+impl Taint {
     /// Whether what is at a path of the output is an outsider's. Where single fields are named, what has no field can't be told apart.
-    pub(crate) fn is_tainted(&self, path: &str) -> bool {
-        match &self.taint {
+    pub(crate) fn covers(&self, path: &str) -> bool {
+        match self {
             Taint::Whole(Whole::None) => false,
-            Taint::Whole(Whole::All) => true,
+            Taint::Whole(Whole::All | Whole::Observed) => true,
             Taint::Fields(fields) => {
                 let mut names = path.split(['.', '[', ']']).filter(|name| !name.is_empty()).peekable();
                 names.peek().is_none() || names.any(|name| fields.contains(name))
@@ -205,6 +239,14 @@ fn has_plain_keys(value: &Value, depth: usize) -> bool {
     }
 }
 
+/// Whether it could tell more than a name or a question: some words are enough for either.
+fn says_much(value: &Value) -> bool {
+    const BYTES_MAX: usize = 64;
+    let mut bytes = 0_usize;
+    text::leaves(value, &mut |_, leaf| bytes = bytes.saturating_add(text::text_of(leaf).len()));
+    bytes > BYTES_MAX
+}
+
 fn names_a_url(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.contains("://") || text.starts_with("www."))
 }
@@ -228,7 +270,7 @@ mod tests {
             assert!(
                 labels.is_sink("text", &json!(1))
                     && labels.is_sink("extra", &json!(1))
-                    && labels.is_tainted(".id")
+                    && labels.taint.covers(".id")
             );
         }
     }
@@ -244,7 +286,7 @@ mod tests {
         let cases =
             [("[].subject", true), ("[].subject.deep", true), ("[].sender", false), ("", true), ("[]", true)];
         for (path, tainted) in cases {
-            assert_eq!(labels.is_tainted(path), tainted, "{path}");
+            assert_eq!(labels.taint.covers(path), tainted, "{path}");
         }
     }
 }

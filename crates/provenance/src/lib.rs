@@ -6,7 +6,9 @@
 
 mod begin;
 mod date;
+mod flow;
 mod hash;
+mod infer;
 mod intent;
 mod labels;
 mod made;
@@ -23,6 +25,7 @@ mod transcript;
 mod whole;
 
 pub use begin::{Begin, Declared};
+pub use flow::{DerivedFrom, FlowError, FlowSource};
 pub use labels::{Cleared, Effect, FieldLabels, Taint, Whole, names_in};
 pub use plan::{Argument, Pick, Plan, PlanError, Selection, Step, Where};
 pub use resumable::{History, Resumable, ResumeError};

@@ -2,21 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::intent;
+use crate::intent::{self, LEXICON};
 use crate::whole;
 
 /// Ids that are kept.
 const IDS_MAX: usize = 10_000;
-/// Parts of names that say nothing about the kind of thing.
-const GENERIC: &[&str] = &[
-    "add", "all", "and", "append", "book", "by", "call", "cancel", "change", "clear", "close", "copy",
-    "create", "delete", "do", "drop", "edit", "fetch", "find", "for", "from", "get", "id", "ids", "in",
-    "insert", "key", "list", "make", "modify", "move", "name", "new", "number", "of", "on", "open", "output",
-    "post", "put", "query", "read", "remove", "rename", "reply", "reserve", "result", "run", "save",
-    "schedule", "search", "send", "set", "start", "stop", "store", "submit", "the", "to", "update", "upload",
-    "uuid", "with", "write",
-];
-
 #[derive(Debug, Default)]
 pub(crate) struct Made(HashMap<String, BTreeSet<String>>);
 
@@ -31,29 +21,41 @@ impl Made {
     /// Whether it is an id of what a parameter of a tool is about, by their names.
     pub(crate) fn is_of(&self, id: &str, tool: &str, parameter: &str) -> bool {
         let Some(made) = self.0.get(&whole::fold(id)) else { return false };
-        let named: Vec<String> = kinds(parameter).collect();
         // `event_id` says what it is the id of; of a plain `id` the tool does.
-        if named.is_empty() {
-            kinds(tool).any(|kind| made.contains(&kind))
-        } else {
-            named.iter().any(|kind| made.contains(kind))
-        }
+        let named = if kinds(parameter).next().is_none() { tool } else { parameter };
+        kinds(named).any(|kind| made.contains(&kind))
     }
+}
+
+/// Whether a field, or the last one of a path, holds ids.
+pub(crate) fn is_id(path: &str) -> bool {
+    let last = path.rsplit(['.', ']']).next().unwrap_or_default();
+    matches!(last, "id" | "id_" | "uuid") || last.ends_with("_id")
 }
 
 /// The parts of a name that say which kind of thing it is about, in the singular.
 pub(crate) fn kinds(name: &str) -> impl Iterator<Item = String> {
-    let singular = |part: String| match part.strip_suffix('s') {
-        Some(rest) if rest.len() > 2 && !rest.ends_with('s') => rest.to_owned(),
-        Some(_) | None => part,
-    };
-    let said = |part: &String| part.len() > 1 && !GENERIC.contains(&part.as_str());
-    intent::parts(name).into_iter().filter(said).map(singular)
+    let says_something = |part: &String| part.len() > 1 && !LEXICON.names("generic", part);
+    intent::parts(name).into_iter().filter(says_something).map(|part| singular(&part).to_owned())
+}
+
+/// A word without the ending of its plural.
+pub(crate) fn singular(word: &str) -> &str {
+    word.strip_suffix('s').filter(|rest| rest.len() > 2 && !rest.ends_with('s')).unwrap_or(word)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_known_by_the_last_name_of_its_path() {
+        for (path, is) in
+            [("id", true), (".id_", true), ("[].event_id", true), ("[].id.name", false), ("paid", false)]
+        {
+            assert_eq!(is_id(path), is, "{path}");
+        }
+    }
 
     #[test]
     fn b6_an_id_is_that_of_one_kind_of_thing() {

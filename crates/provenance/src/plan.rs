@@ -126,15 +126,10 @@ impl Plan {
     pub(crate) fn beyond(&self, other: &Plan) -> Option<PlanError> {
         let mut left: Vec<&Step> = other.steps.iter().collect();
         for (number, step) in self.steps.iter().enumerate() {
-            match left.iter().position(|one| step.is_within(one)) {
-                Some(at) => drop(left.swap_remove(at)),
-                None => {
-                    return Some(PlanError::Wider {
-                        step: number.saturating_add(1),
-                        tool: step.tool.clone(),
-                    });
-                }
-            }
+            let Some(at) = left.iter().position(|one| step.is_within(one)) else {
+                return Some(PlanError::Wider { step: number.saturating_add(1), tool: step.tool.clone() });
+            };
+            left.swap_remove(at);
         }
         None
     }

@@ -6,8 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::date;
+use crate::intent::{Intent, LEXICON};
+use crate::made::is_id;
 use crate::plan::{Pick, Selection};
 use crate::text::{self, Leaf};
+use crate::transcript::Transcript;
 
 /// Cells that are kept at most. A list that doesn't fit is not selected from.
 const CELLS_MAX: usize = 100_000;
@@ -35,7 +38,7 @@ pub(crate) struct Records {
 #[derive(Debug)]
 struct List {
     tool: Box<str>,
-    rows: Vec<BTreeMap<Box<str>, Scalar>>,
+    rows: Vec<Record>,
     /// The least and the greatest of each field that has an order.
     ranges: BTreeMap<Box<str>, Range>,
 }
@@ -43,8 +46,38 @@ struct List {
 #[derive(Debug, Clone)]
 struct Scalar {
     spelt: Box<str>,
+    /// As it was written: the request names `Smith, Ann` with its comma.
+    written: Box<str>,
     order: Option<Order>,
     trusted: bool,
+}
+
+impl Scalar {
+    /// Whether it is this, or has this as a word.
+    fn has(&self, mark: &str) -> bool {
+        *self.spelt == *mark || self.spelt.split(' ').any(|word| word == mark)
+    }
+
+    /// The words by which the request names it. Under a plan, which has fixed what is done and where its objects are, these may be somebody
+    /// else's, as subjects are, or a number, or a name within a longer text.
+    fn marks<'s>(&'s self, naming: &Naming<'_>) -> impl Iterator<Item = &'s str> {
+        let Naming { intent, planned, transcript, .. } = *naming;
+        let may_name = planned || self.trusted && self.spelt.contains(char::is_alphabetic);
+        let is_whole = may_name && intent.is_telling(&self.spelt) && transcript.is_in_request(&self.written);
+        let names = self.spelt.split(' ').filter(move |word| planned && intent.names.contains(*word));
+        names.chain(is_whole.then_some(&*self.spelt))
+    }
+}
+
+type Record = BTreeMap<Box<str>, Scalar>;
+
+/// How a request names the record that an argument is from.
+#[derive(Clone, Copy)]
+pub(crate) struct Naming<'a> {
+    pub(crate) intent: &'a Intent,
+    pub(crate) transcript: &'a Transcript,
+    pub(crate) argument: &'a str,
+    pub(crate) planned: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -140,33 +173,61 @@ impl Records {
         self.cells(tool, spelt).iter().map(of).max()
     }
 
-    /// The same of all tools that have it: each of their lists singles it out, by what no outsider can write.
-    pub(crate) fn is_beside_anywhere(&self, spelt: &str, is_named: impl Fn(&str) -> bool) -> bool {
-        let is_trusted = |text: &str, trusted: bool| trusted && is_named(text);
+    /// Whether each list of any tool that has this value singles it out by what no outsider can write.
+    pub(crate) fn is_beside_anywhere(&self, spelt: &str, naming: &Naming<'_>) -> bool {
         let mut tools = self.tools.iter().filter(|tool| !self.cells(tool, spelt).is_empty()).peekable();
-        self.cut.is_empty()
-            && tools.peek().is_some()
-            && tools.all(|tool| self.is_beside(tool, spelt, is_trusted))
+        self.cut.is_empty() && tools.peek().is_some() && tools.all(|tool| self.is_beside(tool, spelt, naming))
     }
 
-    /// Whether a record that has this value has another one that is named, and no record with another value has that one too. `is_named`
-    /// hears of each whether it is trusted.
-    pub(crate) fn is_beside(&self, tool: &str, spelt: &str, is_named: impl Fn(&str, bool) -> bool) -> bool {
+    /// Whether a record that has this value has another one by which the request names it, and no record with another value has that too.
+    pub(crate) fn is_beside(&self, tool: &str, spelt: &str, naming: &Naming<'_>) -> bool {
         let cells = self.cells(tool, spelt);
         cells.iter().filter(|_| cells.len() < CELLS_ALIKE_MAX).any(|cell| {
-            let Some(list) = self.lists.get(cell.list) else { return false };
-            let Some(row) = list.rows.get(cell.row) else { return false };
-            if !row.get(&cell.field).is_some_and(|own| own.trusted) {
+            let row = self.lists.get(cell.list).and_then(|list| list.rows.get(cell.row));
+            let Some(row) = row.filter(|row| row.get(&cell.field).is_some_and(|own| own.trusted)) else {
                 return false;
+            };
+            let is_other = |row: &Record| row.get(&cell.field).is_some_and(|one| &*one.spelt != spelt);
+            // Where the sentence about the argument names another record, that one is meant.
+            let Naming { intent, argument, .. } = *naming;
+            let near: BTreeSet<&String> =
+                intent.about(argument).flatten().filter(|word| intent.names.contains(*word)).collect();
+            let is_elsewhere = |mark: &str| {
+                let is_another =
+                    |name: &&String| self.marked(tool, name).iter().any(|(row, _)| is_other(row));
+                !near.iter().any(|name| *name == mark) && near.iter().any(is_another)
+            };
+            let is_meant = |field: &str, mark: &str| {
+                // In another field it says something else of a record, as long as the request tells the fields apart.
+                let is_said = |field: &str| intent.about(field).next().is_some();
+                let is_apart = |other: &str| other != field && is_said(field) && !is_said(other);
+                let marked = self.marked(tool, mark);
+                marked.len() < CELLS_ALIKE_MAX
+                    && marked.iter().all(|(row, other)| !is_other(row) || is_apart(other))
+                    && !is_elsewhere(mark)
+            };
+            let mut others = row.iter().filter(|(field, _)| **field != cell.field);
+            others.any(|(field, scalar)| scalar.marks(naming).any(|mark| is_meant(field, mark)))
+        })
+    }
+
+    /// The records of a tool that have a word or a whole value of the request, and the field that has it. As many as may be are too many.
+    fn marked(&self, tool: &str, mark: &str) -> Vec<(&Record, &str)> {
+        let rows = self.of_tool(tool).flat_map(|list| &list.rows);
+        let cells = rows.flat_map(|row| row.iter().map(move |(field, scalar)| (row, &**field, scalar)));
+        let marked = cells.filter(|(.., scalar)| scalar.has(mark)).take(CELLS_ALIKE_MAX);
+        marked.map(|(row, field, _)| (row, field)).collect()
+    }
+
+    /// All trusted numbers but ids, each with the tool that gave it and as it is spelt.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (&str, &str, f64)> {
+        let rows = self.lists.iter().flat_map(|list| list.rows.iter().map(move |row| (&*list.tool, row)));
+        let cells = rows.flat_map(|(tool, row)| row.iter().map(move |(field, scalar)| (tool, field, scalar)));
+        cells.filter_map(|(tool, field, scalar)| match scalar.order {
+            Some(Order::Number(number)) if scalar.trusted && !is_id(field) => {
+                Some((tool, &*scalar.spelt, number))
             }
-            let others = row.iter().filter(|(field, _)| **field != cell.field);
-            others.into_iter().any(|(field, scalar)| {
-                is_named(&scalar.spelt, scalar.trusted)
-                    && self.of_tool(tool).flat_map(|list| &list.rows).all(|row| {
-                        let has_it = row.get(field).is_some_and(|one| one.spelt == scalar.spelt);
-                        !has_it || row.get(&cell.field).is_some_and(|one| &*one.spelt == spelt)
-                    })
-            })
+            Some(_) | None => None,
         })
     }
 
@@ -213,12 +274,7 @@ impl Records {
         if selection.from.iter().any(|tool| self.cut.contains(tool.as_str())) {
             return None;
         }
-        let mut rows: Vec<&BTreeMap<Box<str>, Scalar>> = self
-            .lists
-            .iter()
-            .filter(|list| selection.from.iter().any(|tool| **tool == *list.tool))
-            .flat_map(|list| &list.rows)
-            .collect();
+        let mut rows: Vec<&Record> = self.rows_of(selection).collect();
         if let Some(wanted) = &selection.whose {
             let spelt = spelt(&wanted.is);
             rows.retain(|row| row.get(wanted.field.as_str()).is_some_and(|scalar| *scalar.spelt == *spelt));
@@ -226,15 +282,8 @@ impl Records {
         if rows.is_empty() {
             return None;
         }
-        let by = |row: &&BTreeMap<Box<str>, Scalar>| {
-            selection
-                .by
-                .as_deref()
-                .and_then(|by| row.get(by))
-                .and_then(|scalar| scalar.order)
-                .map(Order::value)
-        };
-        let picked: Vec<&BTreeMap<Box<str>, Scalar>> = match selection.pick {
+        let by = |row: &&Record| row.get(selection.by.as_deref()?)?.order.map(Order::value);
+        let picked: Vec<&Record> = match selection.pick {
             Pick::Every => rows,
             Pick::First => rows.into_iter().take(1).collect(),
             Pick::Count => return Some(vec![rows.len().to_string()]),
@@ -252,11 +301,13 @@ impl Records {
             selection.by.as_deref(),
             selection.whose.as_ref().map(|one| one.field.as_str()),
         ];
+        let is_theirs = |field: &&str, row: &Record| row.get(*field).is_some_and(|scalar| !scalar.trusted);
+        self.rows_of(selection).any(|row| fields.iter().flatten().any(|field| is_theirs(field, row)))
+    }
+
+    fn rows_of(&self, selection: &Selection) -> impl Iterator<Item = &Record> {
         let lists = self.lists.iter().filter(|list| selection.from.iter().any(|tool| **tool == *list.tool));
-        let mut rows = lists.flat_map(|list| &list.rows);
-        rows.any(|row| {
-            fields.iter().flatten().any(|field| row.get(*field).is_some_and(|scalar| !scalar.trusted))
-        })
+        lists.flat_map(|list| &list.rows)
     }
 }
 
@@ -290,10 +341,7 @@ impl Order {
 
 impl Extreme {
     fn is_of(self, range: &Range) -> bool {
-        match self {
-            Self::Most | Self::Least => !range.days,
-            Self::Latest | Self::Earliest => range.days,
-        }
+        range.days == matches!(self, Self::Latest | Self::Earliest)
     }
 
     fn is_at(self, order: Order, range: &Range) -> bool {
@@ -305,26 +353,20 @@ impl Extreme {
     }
 }
 
-/// The ends that the words of a request name. English; what isn't recognised selects nothing, and selecting nothing allows nothing.
+/// The ends that the words of a request name. What isn't recognised selects nothing, and selecting nothing allows nothing.
 pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
-    let mut ends = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let after = words.get(at.saturating_add(1)).map(String::as_str);
-        ends.extend(match (word.as_str(), after) {
-            ("most" | "more", Some("recent")) => Some(Extreme::Latest),
-            ("least", Some("recent")) => Some(Extreme::Earliest),
-            ("largest" | "biggest" | "highest" | "greatest" | "maximum" | "longest" | "most", _) => {
-                Some(Extreme::Most)
-            }
-            ("smallest" | "lowest" | "least" | "cheapest" | "minimum" | "shortest" | "fewest", _) => {
-                Some(Extreme::Least)
-            }
-            ("latest" | "newest", _) => Some(Extreme::Latest),
-            ("earliest" | "oldest", _) => Some(Extreme::Earliest),
-            _other => None,
-        });
-    }
-    ends
+    use Extreme::{Earliest, Latest, Least, Most};
+    const ENDS: [(&str, Extreme); 4] =
+        [("most", Most), ("least", Least), ("latest", Latest), ("earliest", Earliest)];
+    let end = |(at, word): (usize, &String)| {
+        let end = ENDS.iter().find(|(heading, _)| LEXICON.names(heading, word)).map(|(_, end)| *end);
+        match (end, words.get(at.saturating_add(1)).map(String::as_str)) {
+            (Some(Most), Some("recent")) => Some(Latest),
+            (Some(Least), Some("recent")) => Some(Earliest),
+            _other => end,
+        }
+    };
+    words.iter().enumerate().filter_map(end).collect()
 }
 
 /// A record, and the path to it.
@@ -366,17 +408,15 @@ fn scalar_of(value: &Value, trusted: bool) -> Option<Scalar> {
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
         Value::Bool(_) | Value::Number(_) | Value::String(_) => text::words_of(Leaf::Scalar(value)),
     };
+    let number = |one: &String| one.parse().ok().filter(|one: &f64| one.is_finite()).map(Order::Number);
     let order = match words.as_slice() {
-        [one] => one
-            .parse()
-            .ok()
-            .filter(|number: &f64| number.is_finite())
-            .map(Order::Number)
-            .or_else(|| day(one, None)),
+        [one] => number(one).or_else(|| day(one, None)),
         [one, time] => day(one, Some(time)),
         _many => None,
     };
-    Some(Scalar { spelt: words.join(" ").into(), order, trusted })
+    let spelt: Box<str> = words.join(" ").into();
+    let written = text::text_of(Leaf::Scalar(value)).into();
+    Some(Scalar { spelt, written, order, trusted })
 }
 
 fn day(word: &str, time: Option<&str>) -> Option<Order> {
@@ -385,10 +425,6 @@ fn day(word: &str, time: Option<&str>) -> Option<Order> {
         hour.parse::<u32>().ok()?.checked_mul(60)?.checked_add(minute.parse().ok()?)
     });
     Some(Order::Day(date::order(word)?, minutes?))
-}
-
-fn is_id(field: &str) -> bool {
-    matches!(field, "id" | "id_" | "uuid") || field.ends_with("_id")
 }
 
 /// A value in the spelling that cells are compared in.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::flow::DerivedFrom;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::Plan;
-use crate::ruling::{Point, Ruling};
+use crate::ruling::{Point, Ruling, Stance};
 use crate::session::{Observed, Session, SessionError, Trusted};
 
 /// Whether a session is to leave memory at some time.
@@ -49,6 +50,7 @@ pub struct Resumable {
 #[derive(Debug, Serialize, Deserialize)]
 enum Event<'a> {
     Begin(Cow<'a, str>, Narrowing<'a>),
+    Tools(Vec<AddedTool>),
     Turn(Cow<'a, str>, Narrowing<'a>),
     Narrow(Narrowing<'a>),
     Take(Ruled),
@@ -61,6 +63,16 @@ enum Event<'a> {
 struct Narrowing<'a> {
     tools: Cow<'a, Option<BTreeSet<String>>>,
     plan: Cow<'a, Option<Plan>>,
+    propose: bool,
+}
+
+/// A tool that came later, with those of its labels that no host writes.
+#[derive(Debug, Serialize, Deserialize)]
+struct AddedTool {
+    name: String,
+    labels: FieldLabels,
+    fields: BTreeSet<String>,
+    local: bool,
 }
 
 /// What of a ruling outlives it.
@@ -69,6 +81,8 @@ struct Ruled {
     step: Option<usize>,
     act: Option<u64>,
     turn: u32,
+    asked: bool,
+    swayed: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,7 +136,7 @@ impl Resumable {
     /// A session that could not be had back. It denies everything.
     pub fn lost(why: &str) -> Self {
         let (history, unsaved) = (History::NotKept, Vec::new());
-        Self { session: Session::empty(), history, unsaved, lost: Some(why.into()) }
+        Self { session: Session::default(), history, unsaved, lost: Some(why.into()) }
     }
 
     /// What was written down since this was last asked, if all of it could be. Whoever has all parts, in their order, has the history.
@@ -148,11 +162,32 @@ impl Resumable {
 
     /// See [`Session::rule`].
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
+        self.rule_derived(tool, args, None, &[])
+    }
+
+    /// See [`Session::rule_derived`].
+    pub fn rule_derived(
+        &self,
+        tool: &str,
+        args: &Value,
+        report: Option<&DerivedFrom>,
+        free: &[&str],
+    ) -> Ruling {
         if let Some(why) = &self.lost {
             let reason = format!("what this session has heard can't be read back ({why}): begin another one");
             return Ruling::new(Point::deny("provenance.lost", reason));
         }
-        self.session.rule(tool, args)
+        self.session.rule_derived(tool, args, report, free)
+    }
+
+    /// See [`Session::add_tools`].
+    pub fn add_tools(&mut self, tools: HashMap<String, FieldLabels>) -> Result<(), SessionError> {
+        if tools.is_empty() {
+            return Ok(());
+        }
+        self.session.add_tools(tools.clone())?;
+        self.note(&Event::Tools(tools.into_iter().map(AddedTool::of).collect()));
+        Ok(())
     }
 
     /// See [`Session::next_turn`].
@@ -172,7 +207,7 @@ impl Resumable {
     /// See [`Session::take`].
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let taken = self.session.take(ruling);
-        if taken && ruling.step.is_some() {
+        if taken && (ruling.step.is_some() || ruling.act.is_some()) {
             self.note(&Event::Take(Ruled::of(ruling)));
         }
         taken
@@ -181,7 +216,7 @@ impl Resumable {
     /// See [`Session::give_back`].
     pub fn give_back(&mut self, ruling: &Ruling) {
         self.session.give_back(ruling);
-        if ruling.step.is_some() {
+        if ruling.step.is_some() || ruling.act.is_some() {
             self.note(&Event::GiveBack(Ruled::of(ruling)));
         }
     }
@@ -224,6 +259,10 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
     let contradicts = |_refused: SessionError| ResumeError::Contradiction;
     match event {
         Event::Begin(..) => return Err(ResumeError::Contradiction),
+        Event::Tools(tools) => {
+            let tools = tools.into_iter().map(AddedTool::into_labels).collect();
+            session.add_tools(tools).map_err(contradicts)?;
+        }
         Event::Turn(request, trusted) => session.next_turn(&request, trusted.into()).map_err(contradicts)?,
         Event::Narrow(trusted) => session.narrow(trusted.into()).map_err(contradicts)?,
         Event::Take(ruled) => {
@@ -247,16 +286,29 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
     Ok(())
 }
 
+impl AddedTool {
+    fn of((name, labels): (String, FieldLabels)) -> Self {
+        let (fields, local) = (labels.fields.clone(), labels.local);
+        Self { name, labels, fields, local }
+    }
+
+    fn into_labels(self) -> (String, FieldLabels) {
+        let Self { name, labels, fields, local } = self;
+        (name, FieldLabels { fields, local, ..labels })
+    }
+}
+
 impl<'a> Narrowing<'a> {
     fn of(trusted: &'a Trusted) -> Self {
-        let Trusted { tools, plan } = trusted;
-        Self { tools: Cow::Borrowed(tools), plan: Cow::Borrowed(plan) }
+        let Trusted { tools, plan, propose } = trusted;
+        Self { tools: Cow::Borrowed(tools), plan: Cow::Borrowed(plan), propose: *propose }
     }
 }
 
 impl From<Narrowing<'_>> for Trusted {
     fn from(narrowing: Narrowing<'_>) -> Self {
-        Self { tools: narrowing.tools.into_owned(), plan: narrowing.plan.into_owned() }
+        let Narrowing { tools, plan, propose } = narrowing;
+        Self { tools: tools.into_owned(), plan: plan.into_owned(), propose }
     }
 }
 
@@ -269,12 +321,14 @@ impl<'a> Lowered<'a> {
 
 impl Ruled {
     fn of(ruling: &Ruling) -> Self {
-        Self { step: ruling.step, act: ruling.act, turn: ruling.turn }
+        let Ruling { step, act, turn, swayed, .. } = *ruling;
+        Self { step, act, turn, asked: ruling.stance != Stance::Allow, swayed }
     }
 
     fn ruling(self) -> Ruling {
-        let Self { step, act, turn } = self;
-        Ruling { step, act, turn, ..Ruling::new(Point::fine()) }
+        let Self { step, act, turn, asked, swayed } = self;
+        let stance = if asked { Stance::Ask } else { Stance::Allow };
+        Ruling { stance, step, act, turn, swayed, ..Ruling::new(Point::fine()) }
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Ruling {
     pub reason: String,
     /// Where each argument comes from, the worst leaf of each.
     pub found: Vec<Found>,
+    /// The argument that the reason is about, if it is about one.
+    #[serde(skip)]
+    pub(crate) about: Option<String>,
     /// The planned step that the call would use up.
     #[serde(skip)]
     pub(crate) step: Option<usize>,
@@ -49,6 +52,9 @@ pub struct Ruling {
     /// Of which plan the step is.
     #[serde(skip)]
     pub(crate) turn: u32,
+    /// A stranger can have had a say in the call, and so in what comes of it.
+    #[serde(skip)]
+    pub(crate) swayed: bool,
 }
 
 impl Ruling {
@@ -57,10 +63,10 @@ impl Ruling {
         self.found.iter().map(|found| (found.argument.as_str(), found.origin.word())).collect()
     }
 
-    /// What a question rests on: the word for the reason, and the output that the worst of the values is from. `None` if nothing is asked.
+    /// What a question rests on: the word for the reason, and the output that the value in question is from. `None` if nothing is asked.
     pub fn cause(&self) -> Option<String> {
-        let worst = self.found.iter().map(|found| &found.origin).max();
-        let from = match worst {
+        let about = self.found.iter().find(|found| Some(&found.argument) == self.about.as_ref());
+        let from = match about.map(|found| &found.origin) {
             Some(Origin::Untrusted(place) | Origin::Trusted(place)) => format!(" of call {}", place.call),
             Some(Origin::Request | Origin::Nowhere) | None => String::new(),
         };
@@ -71,12 +77,23 @@ impl Ruling {
     pub(crate) fn tighten(&mut self, point: Point) {
         if point.stance > self.stance {
             (self.stance, self.code, self.reason) = (point.stance, point.code, point.reason);
+            self.about = point.about;
         }
     }
 
+    /// The same step without a question: nobody but the person and the agent can have had the idea.
+    pub(crate) fn waived(self) -> Self {
+        if self.stance == Stance::Deny {
+            return self;
+        }
+        let Point { stance, code, reason, about } = Point::fine();
+        Self { stance, code, reason, about, ..self }
+    }
+
     pub(crate) fn new(point: Point) -> Self {
-        let Point { stance, code, reason } = point;
-        Self { stance, code, reason, found: Vec::new(), step: None, act: None, turn: 0 }
+        let Point { stance, code, reason, about } = point;
+        let found = Vec::new();
+        Self { stance, code, reason, about, found, step: None, act: None, turn: 0, swayed: true }
     }
 }
 
@@ -85,24 +102,56 @@ impl Ruling {
 pub(crate) struct Point {
     pub(crate) stance: Stance,
     pub(crate) code: &'static str,
+    /// Of a point about an argument: what is wrong with its value. The value itself and its origin are put before it.
     pub(crate) reason: String,
+    pub(crate) about: Option<String>,
 }
 
 impl Point {
     pub(crate) fn fine() -> Self {
-        Self { stance: Stance::Allow, code: "provenance.fine", reason: String::new() }
+        Self { stance: Stance::Allow, code: "provenance.fine", reason: String::new(), about: None }
     }
 
     pub(crate) fn ask(code: &'static str, reason: String) -> Self {
-        Self { stance: Stance::Ask, code, reason }
+        Self { stance: Stance::Ask, code, reason, about: None }
+    }
+
+    /// A question about the value of one argument.
+    pub(crate) fn ask_about(code: &'static str, argument: &str, reason: impl Into<String>) -> Self {
+        Self { about: Some(argument.to_owned()), ..Self::ask(code, reason.into()) }
     }
 
     pub(crate) fn deny(code: &'static str, reason: String) -> Self {
-        Self { stance: Stance::Deny, code, reason }
+        Self { stance: Stance::Deny, ..Self::ask(code, reason) }
     }
 
     /// The stricter of two; the first of equals.
     pub(crate) fn or(self, other: Self) -> Self {
         if other.stance > self.stance { other } else { self }
+    }
+}
+
+/// A text as a question quotes it: it may be a stranger's, so it is short, on one line, and can't end the quotation.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut escaped = text.chars().flat_map(char::escape_debug);
+    let short: String = escaped.by_ref().take(60).collect();
+    if escaped.next().is_some() { short + "\u{2026}" } else { short }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quotation_is_short_and_cannot_be_left() {
+        let cases = [
+            ("eve@evil.test", "eve@evil.test".to_owned()),
+            ("a\"\nb\u{202e}", r#"a\"\nb\u{202e}"#.to_owned()),
+            (&"x".repeat(60), "x".repeat(60)),
+            (&"x".repeat(61), format!("{}\u{2026}", "x".repeat(60))),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(quoted(text), expected);
+        }
     }
 }

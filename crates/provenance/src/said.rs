@@ -78,6 +78,12 @@ impl<'v> Said<'v> {
         Self { arguments }
     }
 
+    /// Without the arguments that are nobody's concern.
+    pub(crate) fn without(mut self, free: &[&str]) -> Self {
+        self.arguments.retain(|argument| !free.contains(&argument.name));
+        self
+    }
+
     /// What chooses who or what is affected.
     pub(crate) fn sinks(&self) -> impl Iterator<Item = &Argument<'v>> {
         self.arguments.iter().filter(|argument| argument.is_sink)

@@ -1,25 +1,30 @@
 //! One request from its beginning to its end: what it may use, what has been heard, what has been done.
 
+mod flow;
 mod grounds;
+mod meant;
+mod proposed;
 mod readers;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::flow::DerivedFrom;
 use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
 use crate::plan::{Plan, PlanError};
 use crate::records::{self, Extreme};
-use crate::ruling::{Found, Point, Ruling};
+use crate::ruling::{Found, Point, Ruling, Stance, quoted};
 use crate::said::{Argument, Said};
 use crate::text;
 use crate::transcript::{Heard, Transcript};
+use flow::Results;
 
 /// The number of a call, as the ledger or the host has it.
 pub type CallId = u64;
@@ -36,6 +41,8 @@ pub struct Trusted {
     pub tools: Option<BTreeSet<String>>,
     /// The only steps that the request needs.
     pub plan: Option<Plan>,
+    /// Nobody has made a plan: one is proposed from the words of the request.
+    pub propose: bool,
 }
 
 /// A session that can't be begun or changed so.
@@ -56,17 +63,20 @@ pub enum SessionError {
 }
 
 /// One request and everything heard since.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Session {
     /// Sessions that begin with the same tools share them.
     tools: Arc<HashMap<String, FieldLabels>>,
     allowed: Option<BTreeSet<String>>,
     plan: Option<Planned>,
     transcript: Transcript,
+    /// What reports of a host can name.
+    results: Results,
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
-    acts: HashSet<u64>,
+    /// What was done or is about to be, and by how many calls.
+    acts: HashMap<u64, u32>,
     /// Which plan is in force: a ruling by an earlier one takes no step of this.
     turn: u32,
 }
@@ -75,6 +85,8 @@ pub struct Session {
 struct Planned {
     plan: Plan,
     used: Vec<bool>,
+    /// Nobody made it: what it doesn't have is judged as without a plan.
+    is_proposed: bool,
 }
 
 /// What came of a call.
@@ -113,29 +125,32 @@ impl Session {
         if tools.len() > TOOLS_MAX {
             return Err(SessionError::TooManyTools);
         }
-        // What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
-        let is_vouched_for = tools.values().all(|labels| !labels.inferred);
-        let plan = trusted.plan.map(Planned::new);
-        let mut new = Self { allowed: trusted.tools, tools, plan, ..Self::empty() };
+        let mut new = Self { tools, ..Self::default() };
         new.say(request);
-        if !is_vouched_for {
-            new.transcript.taint();
+        if new.tools.values().any(|labels| labels.inferred) {
+            new.hear_descriptions();
         }
+        new.give(trusted);
         Ok(new)
     }
 
-    /// Nothing was asked for, and there are no tools.
-    pub(crate) fn empty() -> Self {
-        Self {
-            ends: Vec::new(),
-            intent: Intent::default(),
-            transcript: Transcript::default(),
-            allowed: None,
-            tools: Arc::default(),
-            plan: None,
-            acts: HashSet::new(),
-            turn: 0,
+    /// What a tool says about itself is a stranger's text, unless somebody has looked at the tool and declared what it does.
+    fn hear_descriptions(&mut self) {
+        self.transcript.taint();
+        self.results.describe();
+    }
+
+    /// Adds the tools that a later turn brings. A tool that is known keeps its labels: what was heard of it was labelled by them.
+    pub fn add_tools(&mut self, tools: HashMap<String, FieldLabels>) -> Result<(), SessionError> {
+        let new: Vec<_> = tools.into_iter().filter(|(name, _)| !self.tools.contains_key(name)).collect();
+        if self.tools.len().saturating_add(new.len()) > TOOLS_MAX {
+            return Err(SessionError::TooManyTools);
         }
+        if new.iter().any(|(_, labels)| labels.inferred) {
+            self.hear_descriptions();
+        }
+        Arc::make_mut(&mut self.tools).extend(new);
+        Ok(())
     }
 
     /// How much memory it takes, about, without the tools.
@@ -148,7 +163,7 @@ impl Session {
     fn say(&mut self, request: &str) {
         let words = text::words(request);
         self.ends.extend(records::ends_in(&words));
-        self.intent.hear(&words);
+        self.intent.hear(request);
         self.transcript.say(request);
     }
 
@@ -162,8 +177,24 @@ impl Session {
         self.ends.clear();
         self.say(request);
         self.turn = self.turn.saturating_add(1);
-        (self.allowed, self.plan) = (trusted.tools, trusted.plan.map(Planned::new));
+        self.give(trusted);
         Ok(())
+    }
+
+    /// Puts in force what a turn brings.
+    fn give(&mut self, Trusted { tools, plan, propose }: Trusted) {
+        self.allowed = tools;
+        self.plan = match plan {
+            Some(plan) => Some(Planned::new(plan)),
+            // Whatever was heard since: it is made of what the person says.
+            None if propose => Some(Planned { is_proposed: true, ..Planned::new(self.proposal()) }),
+            None => None,
+        };
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref().map(|planned| &planned.plan)
     }
 
     /// What has been heard.
@@ -196,19 +227,66 @@ impl Session {
         Ok(())
     }
 
-    /// What provenance says to a call. Changes nothing.
+    /// Whether there is a tool of this name.
+    pub fn knows(&self, tool: &str) -> bool {
+        self.tools.contains_key(tool)
+    }
+
+    /// Whether anything untrusted was heard.
+    pub fn is_tainted(&self) -> bool {
+        self.transcript.is_tainted()
+    }
+
+    /// Whether the person has named a value, as a whole.
+    pub fn is_named(&self, value: &str) -> bool {
+        self.transcript.is_in_request(value)
+    }
+
+    /// What provenance says to a call that may have been computed from anything heard so far. Changes nothing.
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
+        self.rule_derived(tool, args, None, &[])
+    }
+
+    /// The same for a call of which the host reports what it was computed from, and of which the arguments `free` reach nothing that matters,
+    /// whoever chose them.
+    pub fn rule_derived(
+        &self,
+        tool: &str,
+        args: &Value,
+        report: Option<&DerivedFrom>,
+        free: &[&str],
+    ) -> Ruling {
         let Some(labels) = self.tools.get(tool) else {
             let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
-        let said = Said::new(labels, args);
-        let mut ruling = match &self.plan {
-            Some(planned) => self.by_plan(planned, tool, labels, &said),
-            None => Ruling::new(self.by_grounds(tool, labels, &said)),
+        let said = Said::new(labels, args).without(free);
+        if labels.local && said.sinks().next().is_none() {
+            return Ruling::new(Point::fine());
+        }
+        let unswayed = match self.unswayed(report, &said) {
+            Ok(unswayed) => unswayed,
+            Err(refused) => return Ruling::new(refused),
         };
+        let is_open = |argument: &Argument<'_>| !self.may_tell(labels, argument, report);
+        let by_grounds = || {
+            let is_fine = |argument: &Argument<'_>| unswayed.has(argument) && is_open(argument);
+            self.by_grounds_but(tool, labels, &said, unswayed.call, is_fine)
+        };
+        let mut ruling = match &self.plan {
+            Some(planned) if planned.is_proposed => {
+                self.by_proposal(planned, tool, labels, &said, by_grounds)
+            }
+            Some(planned) => {
+                let ruling = self.by_plan(planned, tool, labels, &said);
+                let is_fine = unswayed.is_all(&said) && said.arguments.iter().all(is_open);
+                if is_fine { ruling.waived() } else { ruling }
+            }
+            None => Ruling::new(by_grounds()),
+        };
+        ruling.swayed = !unswayed.is_all(&said);
         let is_needed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool));
-        if !is_needed && labels.acts() && self.transcript.is_tainted() {
+        if !is_needed && labels.acts() && !unswayed.call {
             ruling.tighten(Point::ask(
                 "provenance.not_needed",
                 format!("`{tool}` is not needed for this request"),
@@ -220,18 +298,56 @@ impl Session {
         }
         ruling.found = self.found(&said);
         ruling.turn = self.turn;
+        self.explain(&mut ruling, &said);
+        if let Some(why) = unswayed.contradiction.filter(|_| ruling.stance != Stance::Allow) {
+            ruling.reason = format!("{}; {why}", ruling.reason);
+        }
         ruling
     }
 
-    /// Takes the step that a ruling rests on. Of two calls that were ruled on side by side, one gets it.
+    /// Puts the value in question and where it is from before what is wrong with it: of several, the one that is worst.
+    fn explain(&self, ruling: &mut Ruling, said: &Said<'_>) {
+        let about = said.arguments.iter().find(|argument| ruling.about.as_deref() == Some(argument.name));
+        let Some(argument) = about else { return };
+        let leaves =
+            argument.leaves.iter().map(|leaf| (self.transcript.origin_of_leaf(argument, leaf), leaf));
+        if let Some((origin, leaf)) = leaves.max_by(|(one, _), (other, _)| one.cmp(other)) {
+            let (name, value) = (quoted(argument.name), quoted(&leaf.text));
+            ruling.reason = format!("`{name}` is \"{value}\", which is from {origin}: {}", ruling.reason);
+        }
+    }
+
+    /// Takes the step that a ruling rests on, and claims what the call does. Of two calls that were ruled on side by side, one gets it: the
+    /// other has to be ruled on again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
-        self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true))
+        let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
+        let is_repeated = is_unplanned && ruling.act.is_some_and(|act| self.is_done(act));
+        let is_taken = !(is_repeated && self.transcript.is_tainted())
+            && self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
+        if is_taken {
+            self.count(ruling, |calls| calls.saturating_add(1));
+        }
+        is_taken
     }
 
     /// Gives a step back that was [taken](Self::take) by a call that never ran.
     pub fn give_back(&mut self, ruling: &Ruling) {
         if let Some(used) = self.slot(ruling) {
             *used = false;
+        }
+        self.count(ruling, |calls| calls.saturating_sub(1));
+    }
+
+    /// Whether a call has done this or is about to. Where too much was done to remember all of it, everything counts as done.
+    fn is_done(&self, act: u64) -> bool {
+        self.acts.len() >= ACTS_MAX || self.acts.get(&act).is_some_and(|calls| *calls > 0)
+    }
+
+    fn count(&mut self, ruling: &Ruling, change: impl FnOnce(u32) -> u32) {
+        if let Some(act) = ruling.act.filter(|act| self.acts.len() < ACTS_MAX || self.acts.contains_key(act))
+        {
+            let calls = self.acts.entry(act).or_default();
+            *calls = change(*calls);
         }
     }
 
@@ -248,27 +364,24 @@ impl Session {
             if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
             }
-            if let Some(act) = ruling.act
-                && !observed.failed
-                && self.acts.len() < ACTS_MAX
-            {
-                self.acts.insert(act);
-            }
+            // A host that takes nothing beforehand has done it all the same.
+            let now = |calls: u32| if observed.failed { calls.saturating_sub(1) } else { calls.max(1) };
+            self.count(ruling, now);
         }
         let Observed { call, tool, output, failed, agreed, cleared } = *observed;
         self.agree(tool, agreed);
         let nothing = Cleared::default();
-        match self.tools.get(tool) {
-            // The words of a failure are whoever's: they may quote anything.
-            Some(labels) if !failed => {
-                let cleared = cleared.unwrap_or(&nothing);
-                self.transcript.hear(&Heard { call, tool, labels, output, cleared })
-            }
-            Some(_) | None => {
-                let labels = FieldLabels::inferred(&Value::Null);
-                self.transcript.hear(&Heard { call, tool, labels: &labels, output, cleared: &nothing })
-            }
-        }
+        let swayed = ruling.map_or(self.transcript.is_tainted(), |ruling| ruling.swayed);
+        // The words of a failure are whoever's: they may quote anything.
+        let worst = FieldLabels::worst(&Value::Null);
+        let (labels, cleared) = match self.tools.get(tool) {
+            Some(labels) if !failed => (labels, cleared.unwrap_or(&nothing)),
+            Some(_) | None => (&worst, &nothing),
+        };
+        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared });
+        let cleared = std::mem::take(&mut hearing.cleared);
+        self.results.add(call, swayed, labels.is_confidential(), hearing);
+        cleared
     }
 
     /// What a person agreed to names who may be affected from here on.
@@ -288,6 +401,7 @@ impl Session {
 
     /// Notes that something untrusted was heard by another way: a message, a file, a child.
     pub fn taint(&mut self) {
+        self.results.beside = true;
         self.transcript.taint();
     }
 
@@ -303,7 +417,7 @@ impl Session {
 
 impl Planned {
     fn new(plan: Plan) -> Self {
-        Self { used: vec![false; plan.steps.len()], plan }
+        Self { used: vec![false; plan.steps.len()], plan, is_proposed: false }
     }
 
     /// The steps that aren't used up.

@@ -287,6 +287,29 @@ pub(crate) fn is_plain_figure(text: &str) -> bool {
         && ends_well(text.chars().next_back(), "%$\u{20ac}\u{a3}")
 }
 
+/// A number, a date, an id or a single word: too little to tell anybody what to do, and no address or link.
+pub(crate) fn is_token(text: &str) -> bool {
+    const BYTES_MAX: usize = 40;
+    const WORDS_MAX: usize = 3;
+    let fine = |c: char| c.is_ascii_alphanumeric() || "_-#:+".contains(c);
+    let letters = text.split(|c: char| !c.is_alphabetic()).filter(|part| part.len() > 1);
+    is_plain_figure(text)
+        || (text.len() <= BYTES_MAX
+            && text.chars().all(fine)
+            && letters.count() <= WORDS_MAX
+            && !is_account(text))
+}
+
+/// An IBAN by its looks: the address of an account.
+fn is_account(text: &str) -> bool {
+    const BYTES_MIN: usize = 15;
+    let (country, rest) = text.split_at_checked(2).unwrap_or_default();
+    text.len() >= BYTES_MIN
+        && country.chars().all(|c| c.is_ascii_alphabetic())
+        && rest.chars().take(2).all(|c| c.is_ascii_digit())
+        && rest.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
 /// A plain number.
 pub(crate) fn is_number(word: &str) -> bool {
     number(word).is_some()
@@ -366,6 +389,25 @@ mod tests {
         ];
         for (word, expected) in cases {
             assert_eq!(shape(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn ids_figures_and_single_words_are_tokens() {
+        for token in ["12.50", "2024-05-20", "true", "pending", "#K123", "gold_card_77", "AB123", "-3"] {
+            assert!(is_token(token), "{token}");
+        }
+        for text in [
+            "two words",
+            "a@b.test",
+            "https://a.test",
+            "www.a.test",
+            "send-all-the-money",
+            "GB29NWBK60161331926819",
+            "ignore\u{200b}this",
+            "a very long text that goes on",
+        ] {
+            assert!(!is_token(text), "{text}");
         }
     }
 

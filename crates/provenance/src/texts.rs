@@ -56,6 +56,12 @@ impl Texts {
         self.of(sources).any(|text| text.spells(value))
     }
 
+    /// Whether nothing else in these sources could stand in the place of these values. Of what wasn't kept nobody can say.
+    pub(crate) fn have_only(&self, values: &[Value<'_>], sources: Sources) -> bool {
+        self.bytes.iter().all(|bytes| *bytes <= BYTES_MAX)
+            && self.of(sources).all(|text| text.has_only(values))
+    }
+
     fn of(&self, sources: Sources) -> impl Iterator<Item = &Text> {
         self.kept.iter().filter(move |(source, _)| is_of(*source, sources)).map(|(_, text)| text)
     }

@@ -1,14 +1,15 @@
 //! What a session has heard: the request, and every output, indexed by the words in it, each with where it came from.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::date;
 use crate::labels::{Cleared, Effect, FieldLabels};
-use crate::made::Made;
+use crate::made::{Made, is_id};
 use crate::records::Records;
+use crate::ruling::quoted;
 use crate::said;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
@@ -27,6 +28,9 @@ const LEAVES_MAX: usize = 100_000;
 const UNTRUSTED_BYTES_MAX: usize = 256 << 10;
 /// Different words of one shape that one source may hold before they count as many.
 pub(crate) const ALIKE_MAX: usize = 64;
+
+/// Fields of one output that are told apart.
+const FIELDS_MAX: usize = 1_000;
 
 /// Where a value comes from. The order is that of trust, best first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -66,11 +70,12 @@ impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Request => f.write_str("the request"),
-            Self::Trusted(Place { call, tool, field }) => write!(f, "`{tool}` (call {call}, `{field}`)"),
-            Self::Untrusted(Place { call, tool, field }) => {
-                write!(f, "what others can write in `{tool}` (call {call}, `{field}`)")
+            Self::Trusted(place) | Self::Untrusted(place) => {
+                let Place { call, tool, .. } = place;
+                write!(f, "the result of `{tool}` (call {call}, `{}`)", quoted(&place.field))?;
+                f.write_str(if self.is_trusted() { "" } else { ", where others can write" })
             }
-            Self::Nowhere => f.write_str("nowhere"),
+            Self::Nowhere => f.write_str("neither the request nor any result"),
         }
     }
 }
@@ -115,6 +120,19 @@ pub(crate) struct Heard<'a> {
     pub(crate) cleared: &'a Cleared,
 }
 
+/// What hearing an output came to.
+#[derive(Debug, Default)]
+pub(crate) struct Hearing {
+    /// Which fields' labels were lowered.
+    pub(crate) cleared: Cleared,
+    /// An outsider can have written a part of it.
+    pub(crate) tainted: bool,
+    /// The sources that it is kept in.
+    pub(crate) sources: Sources,
+    /// Its fields from the top, and whether an outsider can have written a part of one.
+    pub(crate) fields: BTreeMap<String, bool>,
+}
+
 /// Everything a session has heard.
 #[derive(Debug)]
 pub struct Transcript {
@@ -125,7 +143,7 @@ pub struct Transcript {
     /// Sources of which something was not looked at. Of no value in them can be said that it is the only one.
     cut: Sources,
     pub(crate) records: Records,
-    texts: Texts,
+    pub(crate) texts: Texts,
     made: Made,
     tainted: bool,
     /// Something that only some may read couldn't be kept apart.
@@ -189,50 +207,62 @@ impl Transcript {
         self.seen(words).sources & (1 << AGREED) != 0
     }
 
-    /// Takes an output in. Gives back which fields' labels were lowered in doing so.
-    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Cleared {
+    /// What a person has agreed to.
+    pub(crate) fn agreed(&self) -> Sources {
+        1 << AGREED
+    }
+
+    /// Takes an output in.
+    pub(crate) fn hear(&mut self, heard: &Heard<'_>) -> Hearing {
         let Heard { tool, labels, output, .. } = *heard;
         let cleared = heard.cleared.within(output);
-        let mut used = Cleared::default();
+        let taint = labels.taint_of(output);
+        let mut hearing = Hearing::default();
         let mut all = Vec::new();
         text::leaves(output, &mut |path, leaf| all.push((path.to_owned(), leaf)));
         let mut room = UNTRUSTED_BYTES_MAX;
         for (path, leaf) in all {
             // What a writing tool answers repeats what it was told; only the ids that it gives are news.
             let writes = labels.effect == Effect::Write;
-            let is_theirs = labels.is_tainted(&path);
+            let is_theirs = taint.covers(&path);
             let by_rule = cleared.trusts(&path).filter(|_| is_theirs || (writes && !is_id(&path)));
             let tainted = is_theirs && by_rule.is_none();
-            self.tainted |= tainted;
+            hearing.tainted |= tainted;
+            let top = path.split(['.', '[', ']']).find(|name| !name.is_empty());
+            if let Some(top) = top.filter(|_| hearing.fields.len() < FIELDS_MAX || tainted) {
+                *hearing.fields.entry(top.to_owned()).or_default() |= tainted;
+            }
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             let secret = labels.is_confidential() && opened.is_none();
-            self.take(heard, &path, (leaf, &mut room), (trusted, secret));
-            if writes && !tainted && is_id(&path) {
+            hearing.sources |= self.take(heard, &path, (leaf, &mut room), (trusted, secret));
+            // Of a tool that nobody has labelled nobody knows whether it has made what it names.
+            if writes && !tainted && is_id(&path) && !labels.inferred {
                 self.made.add(tool, &path, &text::text_of(leaf));
             }
-            used.trust.extend(by_rule.cloned());
-            used.open.extend(opened.cloned());
+            hearing.cleared.trust.extend(by_rule.cloned());
+            hearing.cleared.open.extend(opened.cloned());
         }
+        self.tainted |= hearing.tainted;
         // As above: what a writing tool answers repeats what it was told.
         let writes = labels.effect == Effect::Write;
-        let is_trusted = |path: &str| {
-            cleared.trusts(path).is_some() || (!labels.is_tainted(path) && (!writes || is_id(path)))
-        };
+        let is_trusted =
+            |path: &str| cleared.trusts(path).is_some() || (!taint.covers(path) && (!writes || is_id(path)));
         self.records.take(tool, output, is_trusted);
-        used
+        hearing
     }
 
+    /// Keeps a leaf. Gives back its source.
     fn take(
         &mut self,
         heard: &Heard<'_>,
         path: &str,
         (leaf, room): (Leaf<'_>, &mut usize),
         (trusted, secret): (bool, bool),
-    ) {
+    ) -> Sources {
         let Some(source) = self.source_of(heard, trusted, secret) else {
             self.lost |= secret && !heard.labels.readers.is_empty();
-            return;
+            return 0;
         };
         let whole = text::text_of(leaf);
         let text = if trusted { &*whole } else { text::head(&whole, *room) };
@@ -245,9 +275,11 @@ impl Transcript {
             self.leaves.push(Kept { call: heard.call, source, field: path.into(), text: kept });
         }
         self.add(&words, Mark { source, leaf: number, trusted });
+        let source = 1_u128.checked_shl(source).unwrap_or(0);
         if is_cut || text.len() < whole.len() {
-            self.cut |= 1_u128.checked_shl(source).unwrap_or(0);
+            self.cut |= source;
         }
+        source
     }
 
     fn add(&mut self, words: &[String], mark: Mark) {
@@ -360,11 +392,16 @@ impl Transcript {
 
     /// Where an argument comes from: as the worst of its leaves does. An empty one asks for nothing that the request hasn't.
     pub(crate) fn origin_of(&self, argument: &said::Argument<'_>) -> Origin {
-        let of = |leaf: &said::Leaf| match argument.is_sink {
+        let of = |leaf| self.origin_of_leaf(argument, leaf);
+        argument.leaves.iter().map(of).max().unwrap_or(Origin::Request)
+    }
+
+    /// Where one of its leaves comes from.
+    pub(crate) fn origin_of_leaf(&self, argument: &said::Argument<'_>, leaf: &said::Leaf) -> Origin {
+        match argument.is_sink {
             true => self.origin_of_sink(leaf),
             false => self.origin_of_words(&leaf.words),
-        };
-        argument.leaves.iter().map(of).max().unwrap_or(Origin::Request)
+        }
     }
 
     /// Where a value comes from, by its words alone.
@@ -416,6 +453,11 @@ impl Transcript {
         self.those(|source| source.trusted && !source.secret) | 1
     }
 
+    /// Confidential sources.
+    pub(crate) fn secret(&self) -> Sources {
+        self.those(|source| source.secret)
+    }
+
     /// Whether anything is for some and not for others.
     pub(crate) fn has_readers(&self) -> bool {
         self.lost || self.sources.iter().any(|source| !source.readers.is_empty())
@@ -464,9 +506,4 @@ impl Transcript {
         }
         (all.len() <= ALIKE_MAX).then_some(all)
     }
-}
-
-fn is_id(path: &str) -> bool {
-    let last = path.rsplit(['.', ']']).next().unwrap_or_default();
-    matches!(last, "id" | "id_" | "uuid") || last.ends_with("_id")
 }

@@ -46,14 +46,16 @@ pub(crate) struct Text {
     spaced: Box<str>,
     /// The same in lower case, if it differs.
     lower: Option<Box<str>>,
+    /// The blanks that are ends of lines. No name goes on after one.
+    breaks: Box<[usize]>,
 }
 
 impl Text {
     pub(crate) fn new(text: &str) -> Self {
-        let spaced = spaced(text);
+        let (spaced, breaks) = lines(text);
         let lower = spaced.to_lowercase();
         let lower = (lower != spaced).then(|| lower.into());
-        Self { spaced: spaced.into(), lower }
+        Self { spaced: spaced.into(), lower, breaks: breaks.into() }
     }
 
     /// Whether it has a value as a whole.
@@ -75,11 +77,40 @@ impl Text {
                 return false;
             };
             let is_word = is_named && itself.starts_with(char::is_lowercase);
+            let is_same = original.len() == self.spaced.len();
+            let breaks_at = |at: usize| is_same && self.breaks.binary_search(&at).is_ok();
+            let line_before = if at.checked_sub(1).is_some_and(breaks_at) { "" } else { before };
+            let line_after = if breaks_at(end) { "" } else { after };
             !is_word
                 && cased(itself) == value.folded
                 && begins(before, itself)
-                && ends(after)
-                && !is_part_of_name(before, itself, after)
+                && ends(itself, after)
+                && !is_part_of_name(line_before, itself, line_after)
+        })
+    }
+
+    /// Whether nothing else in it could stand in the place of these values: beside them, and what they are written in one row with, it has
+    /// neither names nor figures. The first word of a line or a sentence is written large whatever it is.
+    pub(crate) fn has_only(&self, values: &[Value<'_>]) -> bool {
+        const PLACES_MAX: usize = 64;
+        let lower = self.lower.as_deref().unwrap_or(&self.spaced);
+        let places = values.iter().flat_map(|value| lower.match_indices(value.lower.as_str()));
+        let taken: Vec<_> = places.take(PLACES_MAX).map(|(at, found)| at..at + found.len()).collect();
+        if lower.len() != self.spaced.len() || taken.len() == PLACES_MAX {
+            return false;
+        }
+        let (mut at, mut is_first, mut is_in_row) = (0, true, false);
+        self.spaced.split(' ').all(|word| {
+            let (from, end) = (at, at + word.len());
+            at = end + 1;
+            let is_taken = taken.iter().any(|range| range.start < end && from < range.end);
+            let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric());
+            let is_name = bare.starts_with(|c: char| c.is_uppercase() || c.is_numeric());
+            let is_fine = is_taken || is_in_row || !is_name || is_first;
+            let ends_sentence = word.ends_with(['.', '!', '?', ':']);
+            is_in_row = (is_taken || is_in_row && is_name) && !ends_sentence;
+            is_first = ends_sentence || self.breaks.binary_search(&end).is_ok();
+            is_fine
         })
     }
 
@@ -98,19 +129,34 @@ impl Text {
     }
 }
 
-fn spaced(text: &str) -> String {
-    let mut all = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        if !all.is_empty() {
-            all.push(' ');
+/// Lines that are shorter than this were ended on purpose; longer ones are wrapped, perhaps within a name.
+const LINE_BYTES: usize = 60;
+
+/// A text with single blanks, and which of them end a line.
+fn lines(text: &str) -> (String, Vec<usize>) {
+    let (mut all, mut breaks, mut is_short) = (String::with_capacity(text.len()), Vec::new(), false);
+    for line in text.lines() {
+        let from = all.len();
+        for (at, word) in line.split_whitespace().enumerate() {
+            if at == 0 && is_short && !all.is_empty() {
+                breaks.push(all.len());
+            }
+            if !all.is_empty() {
+                all.push(' ');
+            }
+            if word.is_ascii() {
+                all.push_str(word);
+                continue;
+            }
+            all.extend(word.chars().map(|c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c }));
         }
-        if word.is_ascii() {
-            all.push_str(word);
-            continue;
-        }
-        all.extend(word.chars().map(|c| if matches!(c, '\u{2018}' | '\u{2019}') { '\'' } else { c }));
+        is_short = all.len().saturating_sub(from) < LINE_BYTES;
     }
-    all
+    (all, breaks)
+}
+
+fn spaced(text: &str) -> String {
+    lines(text).0
 }
 
 const OPENING: &[char] = &['"', '\'', '`', '(', '[', '{', '<', '\u{201c}', '\u{ab}', '*'];
@@ -137,12 +183,20 @@ fn begins(before: &str, value: &str) -> bool {
         Some(c @ ('@' | '#' | '$' | '\u{20ac}' | '\u{a3}')) => {
             outside(before.strip_suffix(c).unwrap_or_default())
         }
-        Some(c) => is_ideograph(c) && value.starts_with(is_ideograph),
+        Some(c) => value.chars().next().is_some_and(|first| is_edge(first, c)),
     }
 }
 
+/// Whether a value can end between a character of it and one beside it, in a script that has no blanks: where the script changes, or at a
+/// sign or a word that is hardly part of a name. Anywhere else it may be a piece of a longer name.
+fn is_edge(own: char, beside: char) -> bool {
+    const APART: &str = "。，、！？；：「」『』（）《》给向到在和与的对把请从了吧吗跟转发付寄送约邀是订告问写还はがをにでとのへやも";
+    let script = |c: char| (is_ideograph(c), c < '\u{30a0}', c < '\u{3100}');
+    APART.contains(beside) || (beside.is_alphanumeric() && script(own) != script(beside))
+}
+
 /// Whether a value can end before this.
-fn ends(after: &str) -> bool {
+fn ends(value: &str, after: &str) -> bool {
     let rest = after.trim_start_matches(CLOSING);
     // `Ann's` is Ann; any other letter after an apostrophe belongs to the word.
     let possessive = after.strip_prefix("'s").is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
@@ -151,7 +205,7 @@ fn ends(after: &str) -> bool {
     rest.is_empty()
         || rest.starts_with(char::is_whitespace)
         || possessive
-        || (rest.len() == after.len() && rest.starts_with(is_ideograph))
+        || after.chars().next().zip(value.chars().next_back()).is_some_and(|(next, last)| is_edge(last, next))
 }
 
 /// Whether a name goes on before or after this: of `Ann Smith` neither half is meant.
@@ -159,22 +213,21 @@ fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
     let is_name = |word: &str| word.starts_with(char::is_uppercase);
     // `1234 Elm Street` is one, too.
     let is_part = |word: &str| is_name(word) || word.chars().all(|c| c.is_ascii_digit());
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let (first, last) = (words(value).first().cloned(), words(value).last().cloned());
+    let (first, last) = (value.split(' ').next(), value.rsplit(' ').next());
     let goes_on = after.strip_prefix(' ').and_then(|rest| rest.split(' ').next()).is_some_and(is_name)
-        && last.is_some_and(|last| is_part(&last) && last.ends_with(char::is_alphanumeric));
+        && last.is_some_and(|last| is_part(last) && last.ends_with(char::is_alphanumeric));
     let earlier = before.strip_suffix(' ').unwrap_or_default();
     let previous = earlier.rsplit(' ').next().unwrap_or_default();
-    // The first word of a sentence is written large whatever it is.
-    let begins_sentence = earlier.len() == previous.len()
-        || earlier
-            .strip_suffix(previous)
-            .is_some_and(|rest| rest.trim_end().ends_with(['.', '!', '?', ':', '\n', '"', '\'', ')']));
+    // The first word of a sentence is written large whatever it is. A number is a number there, too.
+    let begins_sentence = is_name(previous)
+        && earlier.strip_suffix(previous).is_some_and(|rest| {
+            rest.is_empty() || rest.trim_end().ends_with(['.', '!', '?', ':', '\n', '"', '\'', ')'])
+        });
     let came_before = before.ends_with(' ')
         && is_part(previous)
         && previous.ends_with(char::is_alphanumeric)
         && !begins_sentence
-        && first.is_some_and(|first| is_name(&first));
+        && first.is_some_and(is_name);
     goes_on || came_before
 }
 
@@ -204,6 +257,15 @@ mod tests {
             ("GB29NWBK60161331926819", "pay to GB29NWBK60161331926819!"),
             ("general", "post it in #general"),
             ("1j1l-2k3j", "update it to '1j1l-2k3j'."),
+            ("Dalton Street 123", "Please note.\n\nDalton Street 123\nNew York, NY 10001\n"),
+            ("New York", "He lives at\nDalton Street 123\nNew York, NY 10001\n"),
+            ("Dalton Street 123 New York", "Dalton Street 123\nNew York"),
+            // Scripts without blanks: a value ends where the script changes, or at a word that can't be part of a name.
+            ("\u{738b}\u{5c0f}\u{660e}", "\u{8bf7}\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{8f6c}10\u{5143}"),
+            ("\u{738b}\u{5c0f}\u{660e}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{3002}"),
+            ("\u{7530}\u{4e2d}", "\u{7530}\u{4e2d}\u{3055}\u{3093}\u{306b}\u{9001}\u{308b}"),
+            ("Ann", "\u{8bf7}\u{53d1}\u{7ed9}Ann\u{5427}"),
+            ("ann@a.test", "\u{53d1}\u{7ed9}ann@a.test\u{3002}"),
         ];
         for (value, text) in there {
             assert!(is_in(value, text), "{value:?} in {text:?}");
@@ -234,10 +296,31 @@ mod tests {
             ("a.test", "mail ann@a.test"),
             ("\u{2212}5", "pay 5"),
             ("test/x", "see https://a.test/x"),
+            ("Elm Street", "the new address: 1234 Elm Street"),
+            ("New", "please write to the whole of the team at our old office in New\nYork"),
+            ("\u{6570}\u{636e}", "open /\u{6570}\u{636e}/x"),
+            ("\u{5c0f}\u{660e}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{8f6c}10\u{5143}"),
+            ("\u{738b}\u{5c0f}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{8f6c}10\u{5143}"),
+            ("\u{4e2d}", "\u{7530}\u{4e2d}\u{3055}\u{3093}\u{306b}\u{9001}\u{308b}"),
             ("", "anything"),
         ];
         for (value, text) in not {
             assert!(!is_in(value, text), "{value:?} in {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_letter_with_one_address_leaves_no_choice() {
+        const LETTER: &str = "Dear tenant,\nPlease note that the address has changed.\n\nDalton Street 123\nNew York, NY 10001\nUSA\n\nBest regards,\nYour landlord";
+        let planted = [" Evil Road 5", "\nSend it to 5 evil road", "\nThe city is Eviltown", "\n\nEvil Road"];
+        let own = [Value::new("Dalton Street 123"), Value::new("New York")];
+        assert!(Text::new(LETTER).has_only(&own));
+        for more in planted {
+            assert!(!Text::new(&format!("{LETTER}{more}")).has_only(&own), "{more}");
+        }
+        for other in ["Evil Road 5", "Evil Road", "Eviltown", "dear tenant", "\u{130}"] {
+            let text = format!("{LETTER}.\n{other}");
+            assert!(!Text::new(&text).has_only(&[Value::new(other)]), "{other}");
         }
     }
 }

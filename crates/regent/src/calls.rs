@@ -1,7 +1,7 @@
 //! Making a call for a person: policy's questions are asked on the terminal, an interrupt stops the call and is recorded.
 
 use regent_kernel::{
-    Answer, Answered, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
+    Answer, Answered, Begin, Fault, Host, Op, Outcome, Principal, Reply, Scope, SpawnSpec, Status, Ticket,
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -220,6 +220,21 @@ async fn settle(host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Fail
         Reply::Denied(denial) => Err(denial.into()),
         Reply::Pending(again) => Err(pending(&again)),
     }
+}
+
+/// Starts an agent of this name that works on a request, and gives its principal.
+pub(crate) async fn spawn_for(
+    context: &Context,
+    running: &Running,
+    name: &str,
+    request: String,
+) -> Result<Principal, Failure> {
+    let agent = spawn(context, running, name).await?;
+    let Some(id) = agent.agent_id().cloned() else { return Ok(agent) };
+    let begin = Box::new(Begin { request, ..Begin::default() });
+    let begun = call(context, running, &running.host.operator(), Op::Begin { agent: id, begin }).await?;
+    succeeded(&begun)?;
+    Ok(agent)
 }
 
 /// Starts an agent of this name and gives its principal, so that rules about agents can be tried.

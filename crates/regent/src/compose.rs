@@ -165,7 +165,7 @@ fn tell_in_doubt(context: &Context, host: &Host) {
 /// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
 /// in a folder that was never trusted one in the user's state folder, judged by the user's policy, or by the default one where there is none
 /// yet. A project that changed since it was trusted is refused: its policy must not be left out.
-pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
+pub(crate) async fn judge(context: &Context, proposes: bool) -> Result<(Host, Judge), Failure> {
     let performer = Arc::new(Performer::default());
     let executors = Executors {
         elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
@@ -175,7 +175,7 @@ pub(crate) async fn judge(context: &Context) -> Result<(Host, Judge), Failure> {
     let shared = (Arc::new(MemoryState::default()) as Arc<dyn store::State>, secrets::vault(context)?);
     let host = standalone(context, executors, Catalogue::default(), shared, Start::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
-    let judge = Judge::new(host.kernel(), host.operator(), performer, memory);
+    let judge = Judge::new(host.kernel(), host.operator(), performer, proposes, memory);
     Ok((host, judge))
 }
 

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, Begin, Fault, Kernel, Op, Outcome, Principal, Reply, SpawnSpec, Status, TicketId,
-    ToolCall,
+    AgentId, Answer, Begin, DerivedFrom, Fault, Kernel, Op, Outcome, Principal, Reply, SpawnSpec, Status,
+    TicketId, ToolCall,
 };
 use regent_policy::acs::Point;
 use regent_policy::codes;
@@ -28,6 +28,8 @@ pub(crate) use memory::Memory;
 const SESSIONS_MAX: usize = 16_000;
 /// Calls of one session that wait to be observed.
 const WAITING_MAX: usize = 256;
+/// Calls of one session that `derived_from` can name.
+const PERFORMED_MAX: usize = 100_000;
 /// The longest name of a session.
 const NAME_BYTES_MAX: usize = 256;
 /// How long the host's word holds: it is used at once.
@@ -53,6 +55,8 @@ pub(crate) enum Message {
     Decide {
         session: String,
         call: HostCall,
+        #[serde(default)]
+        derived_from: Value,
     },
     Observe {
         session: String,
@@ -124,6 +128,8 @@ pub(crate) struct Judge {
     /// In whose name sessions begin and end.
     operator: Principal,
     host: Arc<Host>,
+    /// Sessions without a plan get one that is made of their request's words.
+    proposes: bool,
     sessions: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Session>>>>,
     memory: Memory,
 }
@@ -135,24 +141,52 @@ struct Session {
     /// The host performs a call with other arguments, if policy changes them.
     applies_changes: bool,
     waiting: HashMap<String, Waiting>,
+    /// Where the calls that were performed are in the ledger, by the host's ids. An id that was used twice names neither.
+    performed: HashMap<String, Option<u64>>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     call: HostCall,
+    derived_from: Option<DerivedFrom>,
     state: Judged,
 }
 
 #[derive(Debug)]
 enum Judged {
-    Allowed { observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
+    Allowed { intent: u64, observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
     Asked(TicketId),
+}
+
+impl Session {
+    /// What the host says that a call was computed from. What it doesn't say is anything; what isn't known is refused.
+    fn sources(&self, report: &Value) -> Result<Option<DerivedFrom>, JudgeError> {
+        if report.is_null() {
+            return Ok(None);
+        }
+        let number = |id: &Value| self.performed.get(&id.to_string()).copied().flatten();
+        let read = DerivedFrom::read(report, number);
+        read.map(Some).map_err(|error| JudgeError::Refused(error.to_string()))
+    }
+
+    /// A call was performed.
+    fn note(&mut self, key: String, intent: u64) {
+        if self.performed.len() < PERFORMED_MAX || self.performed.contains_key(&key) {
+            self.performed.entry(key).and_modify(|known| *known = None).or_insert(Some(intent));
+        }
+    }
 }
 
 impl Judge {
     /// A judge over a kernel whose calls elsewhere go to this host.
-    pub(crate) fn new(kernel: Kernel, operator: Principal, host: Arc<Host>, memory: Memory) -> Self {
-        Self { kernel, operator, host, sessions: Mutex::default(), memory }
+    pub(crate) fn new(
+        kernel: Kernel,
+        operator: Principal,
+        host: Arc<Host>,
+        proposes: bool,
+        memory: Memory,
+    ) -> Self {
+        Self { kernel, operator, host, proposes, sessions: Mutex::default(), memory }
     }
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
@@ -165,7 +199,9 @@ impl Judge {
                 };
                 (false, begun)
             }
-            Ok(Message::Decide { session, call }) => (true, self.decide(&session, call).await),
+            Ok(Message::Decide { session, call, derived_from }) => {
+                (true, self.decide(&session, call, &derived_from).await)
+            }
             Ok(Message::Observe { session, call, output }) => {
                 (false, self.observe(&session, call, output).await)
             }
@@ -211,6 +247,7 @@ impl Judge {
         } else {
             Deserialize::deserialize(tools).map_err(unreadable)?
         };
+        let trusted = if self.proposes { with_proposal(trusted) } else { trusted };
         let begin = Box::new(Begin { request: prompt, tools, trusted });
         let flagged = flagged(&begin);
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
@@ -240,7 +277,8 @@ impl Judge {
                 return Err(error);
             }
         };
-        let session = Session { agent: agent.clone(), id, applies_changes, waiting: HashMap::new() };
+        let (waiting, performed) = Default::default();
+        let session = Session { agent: agent.clone(), id, applies_changes, waiting, performed };
         self.used(&session);
         let kept = self.keep(name.clone(), session);
         if let Err(error) = kept {
@@ -266,7 +304,7 @@ impl Judge {
         Ok(())
     }
 
-    async fn decide(&self, name: &str, call: HostCall) -> Result<Value, JudgeError> {
+    async fn decide(&self, name: &str, call: HostCall, derived_from: &Value) -> Result<Value, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         let key = call.id.to_string();
@@ -278,11 +316,13 @@ impl Judge {
                 "a call with this id was allowed and not yet observed".to_owned(),
             ));
         }
-        let put = self.put(&session, &call).await;
+        let derived_from = session.sources(derived_from)?;
+        let put = self.put(&session, &call, derived_from.clone()).await;
         self.used(&session);
         match put? {
             Put::Allowed { allowed, observe, reply } => {
-                session.waiting.insert(key, Waiting { call, state: Judged::Allowed { observe, reply } });
+                let state = Judged::Allowed { intent: allowed.intent, observe, reply };
+                session.waiting.insert(key, Waiting { call, derived_from, state });
                 let mut answer = json!({"decision": "allow", "intent": allowed.intent, "reason": ""});
                 if let (Some(args), Some(fields)) = (allowed.args, answer.as_object_mut()) {
                     fields.insert("args".to_owned(), args);
@@ -294,7 +334,8 @@ impl Judge {
                     "code": denial.reason.code, "decision": "deny", "intent": denial.intent.seq, "reason": denial.reason.message,
                 })),
                 Reply::Pending(ticket) => {
-                    session.waiting.insert(key, Waiting { call, state: Judged::Asked(ticket.id.clone()) });
+                    let state = Judged::Asked(ticket.id.clone());
+                    session.waiting.insert(key, Waiting { call, derived_from, state });
                     Ok(json!({
                         "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
                     }))
@@ -317,14 +358,18 @@ impl Judge {
         let waiting = session.waiting.remove(&key).filter(|_| same).ok_or(JudgeError::NotJudged)?;
         let observation = Observation::of(output);
         let told = observation.output.clone();
-        let outcome = match waiting.state {
-            Judged::Allowed { observe, reply } => performed(observe, reply, observation).await?,
+        let (intent, outcome) = match waiting.state {
+            Judged::Allowed { intent, observe, reply } => {
+                (intent, performed(observe, reply, observation).await?)
+            }
             Judged::Asked(ticket) => {
                 // The host performed it, so it says that its user agreed. Nobody here has seen that: it is recorded as the host's word.
                 let answer = Answer::HostSays { valid_ms: APPROVED_MS };
                 self.own(Op::Answer { ticket, answer }).await?;
-                match self.put(&session, &call).await? {
-                    Put::Allowed { observe, reply, .. } => performed(observe, reply, observation).await?,
+                match self.put(&session, &call, waiting.derived_from).await? {
+                    Put::Allowed { allowed, observe, reply } => {
+                        (allowed.intent, performed(observe, reply, observation).await?)
+                    }
                     Put::Ended(reply) => {
                         return Err(match *reply {
                             Reply::Denied(denial) => JudgeError::Refused(denial.reason.message),
@@ -334,6 +379,7 @@ impl Judge {
                 }
             }
         };
+        session.note(key, intent);
         self.used(&session);
         Ok(passed(&outcome, &told))
     }
@@ -350,7 +396,7 @@ impl Judge {
         for (_, waiting) in session.waiting.drain() {
             match waiting.state {
                 // Dropping the sender ends the call: nobody will ever say what came of it, and the outcome says that.
-                Judged::Allowed { observe, reply } => {
+                Judged::Allowed { observe, reply, .. } => {
                     drop(observe);
                     let _unknown = reply.await;
                 }
@@ -372,12 +418,18 @@ impl Judge {
     }
 
     /// Puts a call to the kernel, until it is allowed or has its answer.
-    async fn put(&self, session: &Session, call: &HostCall) -> Result<Put, JudgeError> {
+    async fn put(
+        &self,
+        session: &Session,
+        call: &HostCall,
+        derived_from: Option<DerivedFrom>,
+    ) -> Result<Put, JudgeError> {
         let (allowed, mut was_allowed) = oneshot::channel();
         let (observe, observed) = oneshot::channel();
         let applies_changes = session.applies_changes;
         self.host.expect(&session.id, Expected { allowed, applies_changes, observed });
-        let op = Op::Elsewhere(ToolCall { tool: call.tool.clone(), args: call.args.clone() });
+        let run = ToolCall { tool: call.tool.clone(), args: call.args.clone() };
+        let op = Op::Elsewhere(regent_kernel::HostCall { run, derived_from: derived_from.map(Box::new) });
         let (kernel, agent) = (self.kernel.clone(), session.agent.clone());
         let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
         tokio::select! {
@@ -426,6 +478,20 @@ fn flagged(begin: &Begin) -> BTreeMap<String, Vec<String>> {
         }
     }
     flagged
+}
+
+/// What the host knows of what the request needs, with a proposal where it has no plan. What isn't an object is for the kernel to refuse.
+fn with_proposal(mut trusted: Value) -> Value {
+    if trusted.is_null() {
+        trusted = json!({});
+    }
+    if let Some(fields) = trusted.as_object_mut() {
+        let plan = fields.entry("plan").or_insert(Value::Null);
+        if plan.is_null() {
+            *plan = json!("propose");
+        }
+    }
+    trusted
 }
 
 enum Put {

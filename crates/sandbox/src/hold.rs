@@ -17,30 +17,39 @@ const LOOKS_MAX: u32 = 200;
 
 /// Stops everything below the first process, or lets it go on.
 pub(crate) async fn hold(first: i32, held: bool) {
-    let signal = if held { Signal::STOP } else { Signal::CONT };
     for _ in 0..LOOKS_MAX {
         // Every process of the host may have to be looked at: not on a thread that drives other calls.
-        let look = tokio::task::spawn_blocking(move || {
-            signal_below(first, signal, |process| process.is_stopped() != held)
-        });
+        let look =
+            tokio::task::spawn_blocking(move || if held { stop_below(first) } else { continue_below(first) });
         // The runtime is going away, and the run with it.
-        let Ok(running) = look.await else { return };
-        if !held || running == 0 {
+        let Ok(is_done) = look.await else { return };
+        if is_done {
             return;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Kills everything below the first process, as far as one look finds it.
-pub(crate) fn kill_below(first: i32) -> usize {
-    signal_below(first, Signal::KILL, |_| true)
+/// Whether everything had stopped already. What can't be looked at may be running.
+fn stop_below(first: i32) -> bool {
+    signal_below(first, Signal::STOP, |process| !process.is_stopped()) == Some(0)
 }
 
-/// Signals the living processes below the first one that are `wanted`, and counts them.
-fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) -> usize {
-    // What can't be looked at may be running: look again.
-    let Ok(below) = memory::below(first) else { return 1 };
+/// Whether everything was told to go on. Told are also those that have not stopped: a process that waits in `vfork` for a child that we
+/// stopped will stop as soon as the child goes on, unless a CONT takes the waiting STOP away.
+fn continue_below(first: i32) -> bool {
+    signal_below(first, Signal::CONT, |_| true).is_some()
+}
+
+/// Kills everything below the first process, as far as one look finds it.
+pub(crate) fn kill_below(first: i32) -> usize {
+    // What can't be looked at may be running: the caller looks again.
+    signal_below(first, Signal::KILL, |_| true).unwrap_or(1)
+}
+
+/// Signals the living processes below the first one that are `wanted`, and counts them. `None`: they can't be listed.
+fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) -> Option<usize> {
+    let below = memory::below(first).ok()?;
     let is_wanted = |pid: &i32| Process::of(*pid).is_some_and(|process| process.lives() && wanted(process));
     let found: Vec<i32> = below.iter().copied().filter(is_wanted).collect();
     for pid in &found {
@@ -55,7 +64,7 @@ fn signal_below(first: i32, signal: Signal, wanted: impl Fn(Process) -> bool) ->
             pidfd_send_signal(&handle, signal).ok();
         }
     }
-    found.len()
+    Some(found.len())
 }
 
 /// A process, as `/proc/PID/stat` has it.
@@ -90,6 +99,31 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Says on disk that it was told to go on.
+    const TOLD: &str =
+        r#"sh -c 'trap "echo told > told" CONT; echo up > up; while :; do sleep 0.01; done' & wait"#;
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a process to signal, without a sandbox around it")]
+    async fn a_process_that_has_not_stopped_yet_is_told_to_go_on_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first =
+            std::process::Command::new("sh").args(["-c", TOLD]).current_dir(&folder).spawn().unwrap();
+        let pid = first.id().cast_signed();
+        for name in ["up", "told"] {
+            let mut looks = 0;
+            while !folder.path().join(name).exists() {
+                looks += 1;
+                assert!(looks < 2000, "never: {name}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            hold(pid, false).await;
+        }
+        kill_below(pid);
+        first.kill().unwrap();
+        first.wait().unwrap();
+    }
 
     #[test]
     fn a_name_with_brackets_hides_neither_state_nor_parent() {

@@ -12,6 +12,10 @@ const FILES: &[&str] = &["credentials", "shadow"];
 pub(crate) const WORKSPACE_FILE: Label =
     Label { integrity: Integrity::File, confidentiality: Confidentiality::Internal };
 
+/// What a tool says of what it wrote: a path and numbers, nothing of what the file holds.
+pub(crate) const RECEIPT: Label =
+    Label { integrity: Integrity::OwnModel, confidentiality: Confidentiality::Internal };
+
 /// The label of what a path holds. A guess by name can only raise it.
 pub(crate) fn label_of(spelling: &str) -> Label {
     let lower = spelling.to_ascii_lowercase();

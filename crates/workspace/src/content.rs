@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use regent_ledger::Digest;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
-use crate::files::is_regents;
+use crate::files::{is_regents, ms_of};
 use crate::walk::{self, Located};
 use crate::{
     INSIDE, NAME_BYTES_MAX, NO_LINKS, OUTSIDE, PATH_BYTES_MAX, PathError, ROOT, Workspace, openat2, shown,
@@ -57,6 +57,15 @@ pub struct NamedFile {
     pub is_program: bool,
 }
 
+/// What a file in the workspace holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// The same for the same content.
+    pub digest: Digest,
+    /// When the file last changed in any way, milliseconds since 1970. Nobody but root can set this back.
+    pub changed_ms: i64,
+}
+
 /// A tree can't be looked at as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeError {
@@ -81,31 +90,28 @@ impl Workspace {
         }
     }
 
-    /// The file in the workspace that a spelling leads to: a digest of what it holds. A large one is known by its size and its beginning,
-    /// so that a copy, or the same file under another name or mode, is still the same.
-    pub fn content_digest(&self, spelling: &str) -> Result<Option<Digest>, PathError> {
+    /// The file in the workspace that a spelling leads to: a digest of what it holds, and when it last changed. A large one is known by its
+    /// size and its beginning, so that a copy, or the same file under another name or mode, is still the same.
+    pub fn content(&self, spelling: &str) -> Result<Option<Content>, PathError> {
         let mut steps_left = usize::MAX;
-        match self.named_entry(spelling.as_bytes(), &mut steps_left)? {
-            NamedEntry::File(file) => match self.open_named(&file)? {
-                (stat, Some(opened)) if size_of(&stat) > DIGEST_BYTES_MAX => {
-                    let beginning = content_of(opened, DIGEST_BYTES_MAX)?;
-                    Ok(Some(Digest::of(format!("{} {beginning}", size_of(&stat)).as_bytes())))
-                }
-                _small => self.file_digest(&file).map(Some),
-            },
-            NamedEntry::Absent | NamedEntry::Folder(_) | NamedEntry::Outside(_) => Ok(None),
-        }
+        let NamedEntry::File(file) = self.named_entry(spelling.as_bytes(), &mut steps_left)? else {
+            return Ok(None);
+        };
+        let (stat, opened) = self.open_named(&file)?;
+        let digest = match opened {
+            Some(opened) if size_of(&stat) > DIGEST_BYTES_MAX => {
+                let beginning = content_of(opened, DIGEST_BYTES_MAX)?;
+                Digest::of(format!("{} {beginning}", size_of(&stat)).as_bytes())
+            }
+            opened => digest_of(&stat, opened)?,
+        };
+        Ok(Some(Content { digest, changed_ms: ms_of(stat.st_ctime, stat.st_ctime_nsec) }))
     }
 
     /// A digest of what a file holds, or of its size, inode and time of change if it is large.
     pub fn file_digest(&self, file: &NamedFile) -> Result<Digest, PathError> {
-        match self.open_named(file)? {
-            (stat, Some(opened)) if size_of(&stat) <= DIGEST_BYTES_MAX => {
-                content_of(opened, DIGEST_BYTES_MAX.saturating_add(1))
-            }
-            // Nobody but root can set back the time of the last change.
-            (stat, _) => Ok(Digest::of(marks_of(&stat).as_bytes())),
-        }
+        let (stat, opened) = self.open_named(file)?;
+        digest_of(&stat, opened)
     }
 
     /// A file that was looked up, opened unless it isn't readable before a program changes its mode.
@@ -260,6 +266,16 @@ fn content_of(opened: OwnedFd, bytes_max: u64) -> Result<Digest, PathError> {
     let mut bounded = File::from(opened).take(bytes_max);
     bounded.read_to_end(&mut content).map_err(|error| PathError::of_io(&error))?;
     Ok(Digest::of(&content))
+}
+
+fn digest_of(stat: &Stat, opened: Option<OwnedFd>) -> Result<Digest, PathError> {
+    match opened {
+        Some(opened) if size_of(stat) <= DIGEST_BYTES_MAX => {
+            content_of(opened, DIGEST_BYTES_MAX.saturating_add(1))
+        }
+        // Nobody but root can set back the time of the last change.
+        Some(_) | None => Ok(Digest::of(marks_of(stat).as_bytes())),
+    }
 }
 
 /// What changes whenever the file does, without reading it.

@@ -379,6 +379,11 @@ fn sound(file: &OwnedFd, inside: bool) -> Result<Stat, PathError> {
     }
 }
 
+/// A time of a file system in milliseconds since 1970.
+pub(crate) fn ms_of(seconds: i64, nanoseconds: impl TryInto<i64>) -> i64 {
+    seconds.saturating_mul(1000).saturating_add(nanoseconds.try_into().unwrap_or(0) / 1_000_000)
+}
+
 fn found(stat: &Stat) -> Found {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => FileKind::File,
@@ -390,12 +395,11 @@ fn found(stat: &Stat) -> Found {
         | FileType::BlockDevice
         | FileType::Unknown => FileKind::Special,
     };
-    let ms_of_ns = i64::try_from(stat.st_mtime_nsec).unwrap_or(0) / 1_000_000;
     Found {
         kind,
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         mode: stat.st_mode & 0o7777,
-        modified_ms: stat.st_mtime.saturating_mul(1000).saturating_add(ms_of_ns),
+        modified_ms: ms_of(stat.st_mtime, stat.st_mtime_nsec),
         links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
     }
 }

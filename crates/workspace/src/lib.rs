@@ -26,7 +26,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-pub use content::{NamedEntry, NamedFile, TreeError};
+pub use content::{Content, NamedEntry, NamedFile, TreeError};
 pub use error::PathError;
 pub use files::{FileKind, Found, Listed, Listing, Placement, Written, shown};
 pub use own::{Overlap, OwnFolders};

@@ -42,7 +42,8 @@ impl Offers {
             own.iter().map(|tool| (tool.spec().name.clone(), tool.spec().field_labels())).collect();
         let (mut tools, mut inferred) = (HashMap::new(), Vec::new());
         for (name, one) in declared {
-            let tool = Tool::new(ToolSpec::elsewhere(name, one)).map_err(|error| error.to_string())?;
+            let one = one.labelled(name);
+            let tool = Tool::new(ToolSpec::elsewhere(name, &one)).map_err(|error| error.to_string())?;
             tools.insert(name.clone(), Arc::new(tool));
             let own = one.field_labels();
             if own.inferred {

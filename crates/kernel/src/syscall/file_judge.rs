@@ -25,6 +25,8 @@ pub struct FileJudge {
     call: Call,
     sheet: Sheet,
     access: Access,
+    /// What runs later may be somebody else's idea.
+    is_wary: bool,
 }
 
 impl FileJudge {
@@ -32,8 +34,15 @@ impl FileJudge {
         Self::new(core, nested, READ, Access::Read).await
     }
 
-    pub(super) async fn writing(core: &Arc<Core>, nested: impl FnOnce(Op) -> Call) -> Result<Self, Fault> {
-        Self::new(core, nested, WRITE, Access::Write).await
+    pub(super) async fn writing(
+        core: &Arc<Core>,
+        nested: impl FnOnce(Op) -> Call,
+        agreed: bool,
+    ) -> Result<Self, Fault> {
+        let mut judge = Self::new(core, nested, WRITE, Access::Write).await?;
+        let life = judge.call.principal.life();
+        judge.is_wary = !agreed && life.is_some_and(|life| life.work().is_tainted());
+        Ok(judge)
     }
 
     async fn new(
@@ -59,7 +68,7 @@ impl FileJudge {
         sheet.slot = Slot::default();
         sheet.slot.session = session;
         sheet.resources = vec![Target::Path { path: ".".to_owned(), access }];
-        Ok(Self { core: Arc::clone(core), call, sheet, access })
+        Ok(Self { core: Arc::clone(core), call, sheet, access, is_wary: false })
     }
 
     /// Whether the access to a file, by its path in the workspace, is something that no rule asks about or denies.
@@ -73,12 +82,17 @@ impl FileJudge {
             self.sheet.args = json!({"path": path});
         }
         self.sheet.resources = vec![Target::Path { path: path.to_owned(), access: self.access }];
-        !self.each(|policy, facts| policy.hides(facts)).any(|hides| hides)
+        !self.each(|policy, facts| policy.hides(facts)).any(|hides| hides) && !self.holds_back(path)
+    }
+
+    /// Whether others may have had the idea to write this file, which runs later.
+    fn holds_back(&self, path: &str) -> bool {
+        self.is_wary && self.call.principal.life().is_some_and(|life| life.work().holds_back(path))
     }
 
     /// Whether there could be a path that isn't allowed.
     pub fn may_refuse(&self) -> bool {
-        self.each(|policy, facts| policy.may_hide(facts)).any(|hides| hides)
+        self.is_wary || self.each(|policy, facts| policy.may_hide(facts)).any(|hides| hides)
     }
 
     /// Paths below this one that rules may be about because of where it lies. Whether they are allowed is a question of its own.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regent_ledger::Digest;
 use regent_policy::{Confidentiality, Facts, Integrity, Label, Reason};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Status;
 use super::permit::Frame;
@@ -141,6 +141,16 @@ impl Core {
 /// A label that raises confidentiality to this, and nothing else.
 pub(super) fn at_least(confidentiality: Confidentiality) -> Label {
     Label { integrity: Integrity::System, confidentiality }
+}
+
+/// A receipt that says also that an agent wrote what was read, and what it had seen.
+pub(super) fn with_carried(obtained: Option<Value>, carried: Option<Label>) -> Option<Value> {
+    let Some(label) = carried else { return obtained };
+    let mut receipt = obtained.unwrap_or_else(|| json!({}));
+    if let Some(fields) = receipt.as_object_mut() {
+        fields.insert("carried".to_owned(), json!(label));
+    }
+    Some(receipt)
 }
 
 fn mask_text(secrets: &dyn Secrets, text: &mut String) -> bool {

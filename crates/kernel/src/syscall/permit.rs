@@ -154,9 +154,10 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         FileJudge::reading(&self.frame.core, |op| self.nested(op)).await
     }
 
-    /// The same for writing: a program must not write what `fs.write` would ask about or deny.
+    /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a person has agreed to the program, what
+    /// it writes isn't somebody else's idea.
     pub async fn write_judge(&self) -> Result<FileJudge, Fault> {
-        FileJudge::writing(&self.frame.core, |op| self.nested(op)).await
+        FileJudge::writing(&self.frame.core, |op| self.nested(op), self.frame.agreed).await
     }
 
     /// Lets guest code ask for more: a host import is a system call too, made as the same principal.
@@ -213,6 +214,10 @@ pub(crate) struct Frame {
     pub(crate) targets: Vec<Target>,
     pub(crate) limits: Limits,
     pub(crate) intent: Receipt,
+    /// When it was let loose.
+    pub(crate) began_ms: i64,
+    /// A person has seen this call and agreed to it.
+    pub(crate) agreed: bool,
     pub(crate) cancel: Cancel,
     pub(crate) flow: Flow,
     /// What was set aside for it; taken when it is settled.

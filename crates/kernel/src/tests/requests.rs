@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::alone::{ALLOW_ALL, World, named};
 use crate::{
-    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, Integrity, Op, Permit, Principal,
-    RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
+    Access, Answer, ArgumentKind, BoxFuture, ExecuteError, Executor, HostCall, Integrity, Op, Permit,
+    Principal, RawOutput, Reply, Scope, Status, Tier, ToolCall, ToolSpec, tier,
 };
 
 /// A host that performs everything at once and answers with what it is told to.
@@ -44,7 +44,7 @@ fn begin(trusted: Value) -> Box<Begin> {
 }
 
 pub(super) fn elsewhere(tool: &str, args: Value) -> Op {
-    Op::Elsewhere(ToolCall { tool: tool.to_owned(), args })
+    Op::Elsewhere(HostCall { run: ToolCall { tool: tool.to_owned(), args }, derived_from: None })
 }
 
 pub(super) async fn begun(world: &World, trusted: Value) -> Principal {
@@ -127,6 +127,25 @@ async fn a_plan_is_not_widened_later_and_children_are_under_it_too() {
 }
 
 #[tokio::test]
+async fn what_a_call_was_computed_from_is_judged_and_recorded() {
+    let world = world(ALLOW_ALL).await;
+    let agent = begun(&world, json!(null)).await;
+    assert_eq!(word(&world, &agent, elsewhere("mail", json!({}))).await, "done");
+    let call = |sources: Value| {
+        let run = ToolCall { tool: "pay".to_owned(), args: json!({"to": "carl@c.test", "amount": 5}) };
+        let derived_from = serde_json::from_value(json!({"call": sources})).unwrap();
+        Op::Elsewhere(HostCall { run, derived_from: Some(derived_from) })
+    };
+    let everything = elsewhere("pay", json!({"to": "carl@c.test", "amount": 5}));
+    assert_eq!(word(&world, &agent, everything).await, "ask by provenance");
+    assert_eq!(word(&world, &agent, call(json!([{"call": 9999}]))).await, "provenance.unknown_source");
+    assert_eq!(word(&world, &agent, call(json!(["request"]))).await, "done");
+    let recorded =
+        world.entries().iter().filter(|entry| entry.body.to_string().contains("derived_from")).count();
+    assert!(recorded >= 2, "the refused one and the performed one: {recorded}");
+}
+
+#[tokio::test]
 async fn b8_another_request_of_the_person_is_the_next_turn() {
     let world = world(ALLOW_ALL).await;
     let agent = begun(&world, json!(null)).await;
@@ -141,6 +160,15 @@ async fn b8_another_request_of_the_person_is_the_next_turn() {
     assert_eq!(word(&world, &agent, call.clone()).await, "ask by provenance");
     assert_eq!(word(&world, &world.person(), turn("Yes, pay 5 to eve@e.test")).await, "done");
     assert_eq!(word(&world, &agent, call).await, "done");
+    // A turn may bring tools of its own.
+    let book = || elsewhere("book", json!({"table": "7"}));
+    assert_eq!(word(&world, &agent, book()).await, "tool.unknown");
+    let tools = json!({"book": {"schema": {"properties": {"table": {}}}, "labels": {"effect": "write", "taint": "none", "sinks": ["table"]}}});
+    let tools = serde_json::from_value(tools).unwrap();
+    let begin = Box::new(Begin { request: "Book table 7".to_owned(), tools, trusted: json!(null) });
+    let op = Op::Begin { agent: agent.agent_id().unwrap().clone(), begin };
+    assert_eq!(word(&world, &world.person(), op).await, "done");
+    assert_eq!(word(&world, &agent, book()).await, "done");
 }
 
 #[tokio::test]

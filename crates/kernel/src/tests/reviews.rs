@@ -102,7 +102,12 @@ async fn what_was_withheld_was_done_all_the_same() {
         "the input's point"
     );
     assert!(matches!(world.kernel.syscall(&world.person(), begin("pay ann")).await.unwrap(), Reply::Done(_)));
-    let pay = || Op::Elsewhere(ToolCall { tool: "pay".to_owned(), args: json!({"to": "ann"}) });
+    let pay = || {
+        Op::Elsewhere(crate::HostCall {
+            run: ToolCall { tool: "pay".to_owned(), args: json!({"to": "ann"}) },
+            derived_from: None,
+        })
+    };
     assert_eq!(world.failed(&agent, pay()).await, "policy.withheld");
     let again = world.kernel.syscall(&agent, pay()).await.unwrap();
     assert!(matches!(again, Reply::Pending(_)), "the step was used by execution: {again:?}");

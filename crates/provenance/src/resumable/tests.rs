@@ -49,8 +49,16 @@ fn happens(session: &mut Resumable, kind: u8, number: u8) {
         ("salaries", json!({"id": number, "sum": 1200, "remark": "ask bob@b.test"})),
     ];
     match kind {
-        0 => drop(session.next_turn(&format!("Now write to bob{number}@b.test"), Trusted::default())),
-        1 => drop(session.narrow(Trusted { tools: Some(["pay".to_owned()].into()), plan: None })),
+        0 => {
+            let trusted = Trusted { propose: number.is_multiple_of(2), ..Trusted::default() };
+            drop(session.next_turn(&format!("Now write to bob{number}@b.test"), trusted));
+        }
+        8 => {
+            let labels = json!({"effect": "write", "taint": "none", "sinks": ["to"]});
+            let schema = json!({"properties": {"to": {}, "body": {}}});
+            session.add_tools([("send".to_owned(), FieldLabels::declared(&labels, &schema))].into()).unwrap();
+        }
+        1 => drop(session.narrow(Trusted { tools: Some(["pay".to_owned()].into()), ..Trusted::default() })),
         2 => session.declassify(&json!("US133000000121212121212")),
         3 | 4 => {
             let (tool, output) = &outputs[usize::from(number) % outputs.len()];
@@ -91,14 +99,14 @@ fn rulings(session: &Resumable) -> Vec<Ruling> {
     let of = |tool: &'static str, value: &str| {
         session.rule(tool, &json!({"to": value, "amount": 5, "body": format!("the sum {value}")}))
     };
-    values.iter().flat_map(|value| ["pay", "write", "letter"].map(|tool| of(tool, value))).collect()
+    values.iter().flat_map(|value| ["pay", "write", "letter", "send"].map(|tool| of(tool, value))).collect()
 }
 
 proptest! {
     #[test]
     fn resumed_sessions_rule_as_before(
         with_plan in any::<bool>(),
-        events in proptest::collection::vec((0_u8..8, 0_u8..30, any::<bool>()), 0..24),
+        events in proptest::collection::vec((0_u8..9, 0_u8..30, any::<bool>()), 0..24),
     ) {
         let (mut stays, mut leaves) = (begun(with_plan), begun(with_plan));
         let mut saved = Vec::new();

@@ -3,6 +3,7 @@
 use super::readers::reached;
 use super::{Session, act_of};
 use crate::date;
+use crate::intent;
 use crate::labels::FieldLabels;
 use crate::ruling::{Point, Stance};
 use crate::said::{Argument, Leaf, Said};
@@ -11,25 +12,47 @@ use crate::text;
 use crate::transcript::Origin;
 
 impl Session {
+    /// A call that may have been computed from anything heard so far.
     pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &Said<'_>) -> Point {
+        self.by_grounds_but(tool, labels, said, false, |_| false)
+    }
+
+    /// The same, but for what nobody else can have chosen: the tool, if `is_called_by_us`, and arguments that are `is_fine`.
+    pub(super) fn by_grounds_but(
+        &self,
+        tool: &str,
+        labels: &FieldLabels,
+        said: &Said<'_>,
+        is_called_by_us: bool,
+        is_fine: impl Fn(&Argument<'_>) -> bool,
+    ) -> Point {
         // Before anything untrusted was heard, nobody else can have chosen what is done or said.
         if !self.transcript.is_tainted() {
             return Point::fine();
         }
         // Who is affected comes first: that is what a person should hear.
+        let sinks = said.sinks().filter(|argument| !is_fine(argument));
         let so_far =
-            said.sinks().fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
+            sinks.fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
+        if labels.local {
+            return so_far;
+        }
         let open = self.open_to(said);
-        let content = said.content().filter(|_| labels.acts());
+        let content = said.content().filter(|argument| labels.acts() && !is_fine(argument));
         let so_far = content.fold(so_far, |so_far, argument| so_far.or(self.is_covered(argument, open)));
-        if so_far.stance != Stance::Allow || !labels.acts() {
+        if so_far.stance != Stance::Allow || !labels.acts() || is_called_by_us {
             return so_far;
         }
         if !self.intent.includes(tool) {
             let reason = format!("the request has no word for what `{tool}` does");
             return Point::ask("provenance.intent", reason);
         }
-        if self.acts.contains(&act_of(tool, said)) {
+        if let Some(name) = self.left_out(labels, said) {
+            let reason =
+                format!("the request has a word for `{name}` of `{tool}`, and the call leaves it out");
+            return Point::ask("provenance.left_out", reason);
+        }
+        if self.is_done(act_of(tool, said)) {
             let reason = format!("`{tool}` has done this already for the same");
             return Point::ask("provenance.repeated", reason);
         }
@@ -37,7 +60,7 @@ impl Session {
     }
 
     /// The sources whose words may be said to those whom a call reaches.
-    fn open_to(&self, said: &Said<'_>) -> Sources {
+    pub(super) fn open_to(&self, said: &Said<'_>) -> Sources {
         let open = self.transcript.open();
         if self.transcript.has_readers() { open | self.transcript.readable(&reached(said)) } else { open }
     }
@@ -49,7 +72,7 @@ impl Session {
         let origin = |leaf: &Leaf| {
             let origin = self.transcript.origin_of_sink(leaf);
             let is_fine = match origin {
-                Origin::Request => true,
+                Origin::Request => !intent::is_misfit(name, &leaf.words),
                 Origin::Trusted(_) => self.is_no_choice(tool, name, leaf),
                 Origin::Untrusted(_) | Origin::Nowhere => self.transcript.is_made(&leaf.text, tool, name),
             };
@@ -57,10 +80,7 @@ impl Session {
         };
         match argument.leaves.iter().filter_map(origin).max() {
             None => Point::fine(),
-            Some(origin) => {
-                let reason = format!("`{name}` decides who or what is affected, and comes from {origin}");
-                Point::ask("provenance.sink", reason)
-            }
+            Some(_) => Point::ask_about("provenance.sink", name, "it decides who or what is affected"),
         }
     }
 
@@ -71,14 +91,7 @@ impl Session {
         self.transcript.is_agreed(&leaf.words)
             || self.transcript.is_made(&leaf.text, tool, name)
             || (!self.ends.is_empty() && is_extreme())
-            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(leaf))
-    }
-
-    /// Whether it stands in the one trusted record that has something which the request names.
-    fn is_beside_named(&self, leaf: &Leaf) -> bool {
-        // A number of the request could name any record.
-        let is_named = |text: &str| text.contains(char::is_alphabetic) && self.transcript.is_in_request(text);
-        self.transcript.records.is_beside_anywhere(&leaf.words.join(" "), is_named)
+            || (!leaf.words.iter().all(|word| date::is_date(word)) && self.is_beside_named(name, leaf, None))
     }
 
     /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
@@ -94,7 +107,10 @@ impl Session {
                 return true;
             }
             // A number is what the request means if its record is: what Ann was paid. Not in a text, which could tell any number.
-            if argument.value.is_number() && self.is_beside_named(leaf) {
+            if argument.value.is_number()
+                && (self.is_beside_named(argument.name, leaf, None)
+                    || self.is_worked_out(argument.name, leaf))
+            {
                 return true;
             }
             let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;
@@ -105,8 +121,8 @@ impl Session {
         if argument.leaves.iter().all(is_fine) {
             return Point::fine();
         }
-        let reason = format!("`{}` says what neither the request nor a trusted result says", argument.name);
-        Point::ask("provenance.content", reason)
+        let reason = "it is not made of the request's words, nor of trusted results that may be passed on";
+        Point::ask_about("provenance.content", argument.name, reason)
     }
 
     /// Nothing in a free text that reaches somebody by itself, unless the request or an open trusted output has it.
@@ -118,11 +134,8 @@ impl Session {
         if words.all(is_known) {
             return Point::fine();
         }
-        let reason = format!(
-            "`{}` has an address, a link or a code that is not from the request or a trusted result",
-            argument.name
-        );
-        Point::ask("provenance.smuggled", reason)
+        let reason = "it has an address, a link or a code that is not from the request or a trusted result";
+        Point::ask_about("provenance.smuggled", argument.name, reason)
     }
 
     /// One argument as it is judged without a plan.

@@ -21,7 +21,6 @@ impl Session {
     }
 
     fn is_readable(&self, argument: &Argument<'_>, kept: Sources) -> Point {
-        let name = argument.name;
         let open = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources & !kept != 0;
         let is_kept = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources & kept != 0;
         let is_fine = argument.leaves.iter().all(|leaf| {
@@ -37,9 +36,8 @@ impl Session {
             return Point::fine();
         }
         let tool = self.transcript.name_of(kept);
-        let reason =
-            format!("`{name}` may say what `{tool}` gave, which isn't for everyone that this reaches");
-        Point::ask("provenance.readers", reason)
+        let reason = format!("it may say what `{tool}` gave, which isn't for everyone that this reaches");
+        Point::ask_about("provenance.readers", argument.name, reason)
     }
 }
 

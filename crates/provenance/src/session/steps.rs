@@ -1,8 +1,7 @@
 //! A call against the plan. A plan forgives: a planner makes honest mistakes, so that what it did not foresee becomes a question, never a
 //! loss, and not even a question as long as nobody else can have had the idea.
 
-use serde_json::Value;
-
+use super::meant::is_number;
 use super::{Planned, Session};
 use crate::intent;
 use crate::labels::FieldLabels;
@@ -12,6 +11,7 @@ use crate::ruling::{Point, Ruling};
 use crate::said::{Argument, Leaf, Said};
 use crate::spans::Sources;
 use crate::text;
+use crate::whole;
 
 /// A call as it is held against a step.
 struct Held<'a, 'v> {
@@ -69,11 +69,8 @@ impl Session {
         // What is left out changes what is done as much as what is added.
         let is_given = |name: &String| held.said.arguments.iter().any(|argument| argument.name == name);
         let missing = held.step.args.iter().find(|(name, planned)| {
-            let says_something = match planned {
-                plan::Argument::Const(value) => !text::is_empty(value),
-                plan::Argument::From(_) | plan::Argument::Select(_) => true,
-                plan::Argument::Free(_) => false,
-            };
+            let says_something = !matches!(planned, plan::Argument::Free(_))
+                && !matches!(planned, plan::Argument::Const(value) if text::is_empty(value));
             held.labels.acts() && says_something && !is_given(name)
         });
         match missing {
@@ -90,7 +87,7 @@ impl Session {
             None => self.is_fine_unplanned(&step.tool, labels, said, argument),
             Some(plan::Argument::Const(planned)) if text::same(planned, argument.value) => Point::fine(),
             Some(plan::Argument::Const(_)) => {
-                Point::ask("plan.const", format!("`{}` is not what the plan says", argument.name))
+                Point::ask_about("plan.const", argument.name, "that is not what the plan says")
             }
             // What a read looks at is its own matter as long as it reaches nobody.
             Some(plan::Argument::From(_) | plan::Argument::Select(_) | plan::Argument::Free(_))
@@ -106,7 +103,7 @@ impl Session {
 
     /// A value out of named outputs. A sink may come from what others can write only where that leaves no choice.
     fn is_from(&self, held: &Held<'_, '_>, argument: &Argument<'_>, from: &[String]) -> Point {
-        let sources = self.transcript.of_tools(|tool| from.iter().any(|one| names(one, tool).is_some()));
+        let sources = self.transcript.of_tools(|tool| from.iter().any(|one| self.tool_of(one) == tool));
         let leaves = argument.leaves.iter();
         leaves.fold(Point::fine(), |so_far, leaf| {
             so_far.or(self.leaf_is_from(held, argument, from, leaf, sources))
@@ -130,8 +127,11 @@ impl Session {
             }
             Some(_) | None => self.transcript.of_tools(|tool| tool == one) & seen != 0,
         };
+        if !argument.is_sink && self.is_worked_out(name, leaf) {
+            return Point::fine();
+        }
         if seen & sources == 0 || !from.iter().any(in_field) {
-            return Point::ask("plan.from", format!("`{name}` is not from {}", list(from)));
+            return Point::ask_about("plan.from", name, format!("it should be from {}", list(from)));
         }
         // How much is a choice as well as who is.
         let is_chosen = argument.is_sink || is_number(leaf);
@@ -139,7 +139,8 @@ impl Session {
             return Point::fine();
         }
         if !self.transcript.is_whole_in(leaf, seen & sources) {
-            return Point::ask("plan.from", format!("`{name}` is only a part of what is in {}", list(from)));
+            let reason = format!("it is only a part of what is in {}", list(from));
+            return Point::ask_about("plan.from", name, reason);
         }
         if seen & sources & self.transcript.trusted() != 0 {
             return self.is_the_one_meant(held, argument, from, leaf);
@@ -148,20 +149,18 @@ impl Session {
             return Point::fine();
         }
         // What can't be taken back goes to nobody that only a stranger names.
-        let alike = match words.as_slice() {
-            [word] if !intent::endorses(tool) => self.transcript.alike(word, sources),
-            _several => None,
-        };
-        match alike {
-            Some(alike) if alike.len() <= room(held, name, from) => Point::fine(),
-            Some(_) | None => {
-                let reason = format!(
-                    "`{name}` is from what others can write in {}, and it could be another",
-                    list(from)
-                );
-                Point::ask("plan.untrusted_choice", reason)
+        let is_only = match words.as_slice() {
+            _any if intent::endorses(tool) => false,
+            [word] => {
+                let alike = self.transcript.alike(word, sources);
+                alike.is_some_and(|alike| alike.len() <= room(held, name, from))
             }
+            _several => self.transcript.texts.have_only(&beside(held, from), sources),
+        };
+        if is_only {
+            return Point::fine();
         }
+        Point::ask_about("plan.untrusted_choice", name, "they could have named another")
     }
 
     /// Of several trusted values one is meant: the one that the request names by a word beside it or by its place ("the largest"), or the
@@ -174,15 +173,10 @@ impl Session {
         leaf: &Leaf,
     ) -> Point {
         let spelt = leaf.words.join(" ");
-        let tools: Vec<String> = from.iter().map(|one| self.tool_of(one)).collect();
+        let tools: Vec<&str> = from.iter().map(|one| self.tool_of(one)).collect();
         let records = &self.transcript.records;
         let told = tools.iter().filter_map(|tool| records.is_extreme(tool, &spelt, &self.ends));
-        let by_end = match self.ends.is_empty() {
-            true => None,
-            false => told.reduce(|one, other| one || other),
-        };
-        // The plan has fixed what is done and where its objects are: the word for one may be somebody else's, as subjects are.
-        let is_named = |text: &str, _trusted: bool| self.transcript.is_in_request(text);
+        let by_end = told.reduce(|one, other| one || other).filter(|_| !self.ends.is_empty());
         let is_meant = match by_end {
             Some(is_meant) => is_meant,
             None => {
@@ -191,48 +185,39 @@ impl Session {
                         records
                             .rivals(tool, &spelt)
                             .is_some_and(|rivals| rivals <= room(held, argument.name, from))
-                            || records.is_beside(tool, &spelt, is_named)
+                            || self.is_beside_named(argument.name, leaf, Some(tool))
                     })
             }
         };
         if is_meant {
             return Point::fine();
         }
-        Point::ask("plan.choice", format!("`{}` could be another of those in {}", argument.name, list(from)))
+        let reason = format!("it could be another of those in {}", list(from));
+        Point::ask_about("plan.choice", argument.name, reason)
     }
 
     /// The tool that a `from` names.
-    fn tool_of(&self, one: &str) -> String {
-        match one.rsplit_once('.') {
-            Some((tool, _)) if !self.tools.contains_key(one) => tool.to_owned(),
-            Some(_) | None => one.to_owned(),
-        }
+    fn tool_of<'f>(&self, one: &'f str) -> &'f str {
+        one.rsplit_once('.').filter(|_| !self.tools.contains_key(one)).map_or(one, |(tool, _)| tool)
     }
 
     fn is_selected(&self, argument: &Argument<'_>, selection: &Selection) -> Point {
         let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
-            return Point::ask(
-                "plan.select",
-                format!("there is nothing that `{name}` could be selected from"),
-            );
+            return Point::ask_about("plan.select", name, "there is nothing that it could be selected from");
         };
-        let items = match argument.value {
-            Value::Array(items) => items.as_slice(),
-            one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-                std::slice::from_ref(one)
-            }
-        };
+        let items = argument.value.as_array().map_or(std::slice::from_ref(argument.value), Vec::as_slice);
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
-            return Point::ask("plan.select", format!("`{name}` is not what the selection gives"));
+            return Point::ask_about("plan.select", name, "the planned selection gives another");
         }
         if argument.is_sink
             && self.transcript.records.is_by_untrusted(selection)
             && picked.len() > items.len()
         {
-            return Point::ask(
+            return Point::ask_about(
                 "plan.untrusted_choice",
-                format!("`{name}` is selected by what others can write"),
+                name,
+                "it is selected by what others can write",
             );
         }
         Point::fine()
@@ -241,28 +226,24 @@ impl Session {
     /// The planner leaves it open: a sink has to be trusted anyway, and content mustn't smuggle an address, a link or a code.
     fn is_free(&self, argument: &Argument<'_>) -> Point {
         if !argument.is_sink {
-            // What was left open is worked out. A number that is in a result as it is would have been planned to come from there.
+            // What was left open is worked out. A number that is in a result as it is would have been planned to come from there, and one of
+            // several that the request says would have been planned as it is.
             let is_taken = |leaf: &Leaf| {
                 let sources = self.transcript.seen(&leaf.words).sources;
-                is_number(leaf) && sources != 0 && sources & 1 == 0
+                let is_one_of_several = || self.intent.reckons() || self.intent.figures().0.len() > 1;
+                is_number(leaf) && sources != 0 && (sources & 1 == 0 || is_one_of_several())
             };
             if argument.leaves.iter().any(is_taken) {
-                let reason =
-                    format!("`{}` is a number of a result that the plan doesn't name", argument.name);
-                return Point::ask("plan.free_number", reason);
+                let reason = "the plan leaves open what it is, and it could be another number";
+                return Point::ask_about("plan.free_number", argument.name, reason);
             }
             return self.smuggles_nothing(argument);
         }
-        let origin = self.transcript.origin_of(argument);
-        if origin.is_trusted() {
+        if self.transcript.origin_of(argument).is_trusted() {
             return Point::fine();
         }
-        Point::ask("plan.free_sink", format!("`{}` comes from {origin}", argument.name))
+        Point::ask_about("plan.free_sink", argument.name, "it decides who or what is affected")
     }
-}
-
-fn is_number(leaf: &Leaf) -> bool {
-    matches!(leaf.words.as_slice(), [word] if text::is_number(word))
 }
 
 /// How many steps have the same choice to make.
@@ -274,10 +255,12 @@ fn room(held: &Held<'_, '_>, name: &str, from: &[String]) -> usize {
     steps.count()
 }
 
-/// The field that a `from` names of a tool; empty for all of it.
-fn names<'f>(one: &'f str, tool: &str) -> Option<&'f str> {
-    let rest = one.strip_prefix(tool)?;
-    if rest.is_empty() { Some("") } else { rest.strip_prefix('.') }
+/// What a call has in all arguments that are planned to be from the same.
+fn beside<'h>(held: &'h Held<'_, '_>, from: &[String]) -> Vec<whole::Value<'h>> {
+    let is_from =
+        |name| matches!(held.step.args.get(name), Some(plan::Argument::From(other)) if other == from);
+    let leaves = held.said.sinks().filter(|argument| is_from(argument.name)).flat_map(|one| &one.leaves);
+    leaves.map(|leaf| whole::Value::new(&leaf.text)).collect()
 }
 
 fn list(from: &[String]) -> String {

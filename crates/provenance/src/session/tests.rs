@@ -1,7 +1,11 @@
 //! Sessions as a host sees them: what is allowed, asked and denied, by where the values come from.
 
+mod claims;
 mod evasions;
+mod flows;
 mod huge;
+mod meant;
+mod proposed;
 
 use proptest::prelude::*;
 use serde_json::json;

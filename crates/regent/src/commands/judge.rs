@@ -21,12 +21,15 @@ use crate::output::{self, CommandResult, Done, Shown};
 /// Judge the calls of an agent that somebody else runs
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One JSON object a line on stdin, one answer each on stdout:\n  {\"op\":\"begin\",\"session\":S,\"prompt\":TEXT,\"tools\":{NAME:{\"description\",\"schema\",\"labels\"}},\"trusted\":{\"tools\",\"plan\"},\"applies_changes\":BOOL,\"mediates\":[POINT]}\n  {\"op\":\"decide\",\"session\":S,\"call\":{\"id\",\"tool\",\"args\"}}  ->  {\"decision\":\"allow|ask|deny\",\"reason\",\"args\" where policy has changed them}\n  {\"op\":\"observe\",\"session\":S,\"call\":{…},\"output\":{\"text\",\"data\",\"error\"}}  ->  {\"outcome\",\"withheld\" or \"output\" where policy says so}\n  {\"op\":\"end\",\"session\":S}\n\nThe host performs what is allowed, and what its person agrees to, and says what came of it. Every decision is in the ledger:\nthe project's where you are in one that you trust, else one of its own in your state folder."
+    after_help = "One JSON object a line on stdin, one answer each on stdout:\n  {\"op\":\"begin\",\"session\":S,\"prompt\":TEXT,\"tools\":{NAME:{\"description\",\"schema\",\"labels\"}},\"trusted\":{\"tools\",\"plan\"},\"applies_changes\":BOOL,\"mediates\":[POINT]}\n  {\"op\":\"decide\",\"session\":S,\"call\":{\"id\",\"tool\",\"args\"}}  ->  {\"decision\":\"allow|ask|deny\",\"reason\",\"args\" where policy has changed them}\n  {\"op\":\"observe\",\"session\":S,\"call\":{…},\"output\":{\"text\",\"data\",\"error\"}}  ->  {\"outcome\",\"withheld\" or \"output\" where policy says so}\n  {\"op\":\"end\",\"session\":S}\n\nWhere `trusted` has no plan, one is proposed from the prompt's own words; the answer to begin shows it. The host performs what is allowed, and what its person agrees to, and says what came of it. Every decision is in the ledger:\nthe project's where you are in one that you trust, else one of its own in your state folder."
 )]
 pub(crate) struct JudgeArgs {
     /// Talk over stdin and stdout
     #[arg(long, required = true)]
     stdio: bool,
+    /// Propose no plan to sessions that bring none
+    #[arg(long)]
+    no_planner: bool,
 }
 
 /// The longest message.
@@ -36,8 +39,8 @@ const LINES_AHEAD_MAX: usize = 16;
 /// Messages of different sessions that are answered side by side, so that what they record is committed together.
 const SIDE_BY_SIDE_MAX: usize = 64;
 
-pub(crate) async fn run(context: &Context, _args: JudgeArgs) -> CommandResult {
-    let (kernel, judge) = compose::judge(context).await?;
+pub(crate) async fn run(context: &Context, args: JudgeArgs) -> CommandResult {
+    let (kernel, judge) = compose::judge(context, !args.no_planner).await?;
     let judge = Arc::new(judge);
     let (to, mut lines) = mpsc::channel(LINES_AHEAD_MAX);
     // Reading blocks; the thread ends with its input, or when nobody takes its lines any more.

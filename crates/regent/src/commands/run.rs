@@ -96,7 +96,8 @@ async fn confined(
     agent: Option<&str>,
 ) -> CommandResult {
     let caller = match agent {
-        Some(name) => calls::spawn(context, running, name).await?,
+        // What the person typed is what the person wants.
+        Some(name) => calls::spawn_for(context, running, name, typed(&call)).await?,
         None => running.host.operator(),
     };
     let outcome = calls::call(context, running, &caller, Op::RunTool(call)).await?;
@@ -124,6 +125,11 @@ async fn confined(
         Status::Ok | Status::Failed(_) => {}
     }
     Ok(Done { data, shown: Shown::Bytes(ran.stdout), exit: ran.exit })
+}
+
+fn typed(call: &ToolCall) -> String {
+    let words = call.args.get("argv").and_then(Value::as_array).into_iter().flatten();
+    words.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// What the program said comes before why it was stopped.

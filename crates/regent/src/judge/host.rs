@@ -63,10 +63,10 @@ impl Executor<tier::Host> for Host {
         let agent = permit.call().principal().agent_id();
         let expected = agent.and_then(|agent| self.expected().remove(agent));
         Box::pin(async move {
-            let (Op::Elsewhere(run), Some(expected)) = (permit.call().op(), expected) else {
+            let (Op::Elsewhere(host), Some(expected)) = (permit.call().op(), expected) else {
                 return Err(ExecuteError::NoDriver(permit.call().op().name().to_owned()));
             };
-            let args = (*permit.args() != run.args).then(|| permit.args().clone());
+            let args = (*permit.args() != host.run.args).then(|| permit.args().clone());
             if args.is_some() && !expected.applies_changes {
                 let why = "policy allows it with other arguments only, and the host hasn't said that it applies changes";
                 return Ok(RawOutput::failed("judge.changed", why));

@@ -71,6 +71,32 @@ fn a_host_is_answered_whatever_it_says_and_the_ledger_verifies() {
 }
 
 #[test]
+fn a_report_names_results_by_the_hosts_ids_and_unknown_ones_are_refused() {
+    let pay = |id: u32, from: Value| {
+        let mut message: Value =
+            serde_json::from_str(&call("decide", id, "pay", json!({"to": "carl@c.test"}))).unwrap();
+        message["derived_from"] = from;
+        message.to_string()
+    };
+    let answers = talk(
+        &World::bare(),
+        &[
+            begin(&json!({})),
+            call("decide", 1, "read", json!({})),
+            call("observe", 1, "read", json!({})),
+            pay(2, json!(["request", 1])),
+            pay(3, json!(["request", 9])),
+            pay(4, json!({"call": ["request"], "trust": true})),
+            pay(5, json!(["request", "tools"])),
+            pay(6, json!(["request"])),
+        ],
+    );
+    let decisions: Vec<&str> =
+        answers[3..].iter().map(|answer| answer["decision"].as_str().unwrap_or("none")).collect();
+    assert_eq!(decisions, ["ask", "deny", "deny", "ask", "allow"], "{answers:?}");
+}
+
+#[test]
 fn a_deny_of_the_users_policy_wins() {
     let world = World::ready();
     let policy = "version: 1\nrules:\n  - { id: all, effect: allow }\n  - { id: never, effect: deny, match: { tool: pay } }\n";

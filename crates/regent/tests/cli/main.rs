@@ -20,6 +20,7 @@ mod exit_codes;
 mod faults;
 mod generated;
 #[cfg(test)]
+mod injected;
 mod interrupted;
 #[cfg(test)]
 mod judging;

@@ -13,7 +13,7 @@ pub(crate) fn playing(scripts: &[(&str, Value)]) -> World {
 }
 
 /// Sets up models that play these scripts from now on.
-fn play(world: &World, scripts: &[(&str, Value)]) {
+pub(crate) fn play(world: &World, scripts: &[(&str, Value)]) {
     let mut settings = String::new();
     for (name, turns) in scripts {
         let file = world.home(&format!("{name}.json"));
@@ -26,7 +26,7 @@ fn play(world: &World, scripts: &[(&str, Value)]) {
     std::fs::write(world.home(".config/regent/config.toml"), settings).unwrap();
 }
 
-fn says(tool: &str, args: Value) -> Value {
+pub(crate) fn says(tool: &str, args: Value) -> Value {
     json!({"calls": [{"tool": tool, "args": args}], "usage": {"input": 100, "cached": 0, "output": 10, "reasoning": 0}})
 }
 

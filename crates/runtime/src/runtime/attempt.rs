@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use regent_kernel::{AgentId, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SpawnSpec};
+use regent_kernel::{
+    AgentId, Begin, BoxFuture, Budget, Offer, Op, Principal, Reason, Reply, SpawnSpec, Status,
+};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 
@@ -135,7 +137,26 @@ impl Inner {
         let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
         let id = born.get("agent").and_then(Value::as_str).map(AgentId::from);
         let who = id.and_then(|id| self.kernel.principal_of(owner, &id));
-        who.ok_or_else(|| Stop::Passing(format!("no agent can be started: {:?}", outcome.status)))
+        let who =
+            who.ok_or_else(|| Stop::Passing(format!("no agent can be started: {:?}", outcome.status)))?;
+        self.begin(record, &who).await?;
+        Ok(who)
+    }
+
+    /// Tells the kernel what the person wants, before the agent has heard anything. It is no step of the task: every run begins so.
+    async fn begin(&self, record: &TaskRecord, who: &Principal) -> Result<(), Stop> {
+        let Some(agent) = who.agent_id().cloned() else { return Ok(()) };
+        let spec = &record.spec;
+        let said = [&spec.goal, &spec.role].into_iter().chain(spec.vars.values());
+        let request = said.map(String::as_str).collect::<Vec<_>>().join("\n");
+        let begin = Box::new(Begin { request, ..Begin::default() });
+        let reply = self.kernel.syscall(&self.owner.principal, Op::Begin { agent, begin }).await?;
+        match reply {
+            Reply::Done(outcome) if outcome.status == Status::Ok => Ok(()),
+            Reply::Done(outcome) => Err(Stop::Passing(format!("the task can't begin: {:?}", outcome.status))),
+            Reply::Denied(denial) => Err(refused(denial.reason)),
+            Reply::Pending(ticket) => Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }),
+        }
     }
 
     async fn program(&self, door: &Door, record: &TaskRecord) -> Result<Answer, Stop> {

@@ -1,14 +1,14 @@
 //! `fs.edit`: replaces exact text in a file.
 
 use regent_kernel::{
-    Access, ArgumentKind, Digest, Failure, Foreseen, Permit, Placement, RawOutput, SideEffect, Tier,
+    Access, ArgumentKind, Digest, Failure, Foreseen, Label, Permit, Placement, RawOutput, SideEffect, Tier,
     ToolSpec, tier,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{FILE_BYTES_MAX, check_size, content_is, read_whole};
-use crate::confidentiality::{WORKSPACE_FILE, label_of};
+use crate::confidentiality::{RECEIPT, label_of};
 use crate::manifest::{built_in, capabilities, integer, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
 
@@ -40,7 +40,7 @@ pub(crate) fn spec() -> ToolSpec {
         idempotent: false,
         reversible: true,
         tiers: vec![Tier::Host],
-        output: WORKSPACE_FILE,
+        output: RECEIPT,
         ..built_in()
     }
 }
@@ -74,7 +74,8 @@ pub(crate) async fn run(permit: &Permit<'_, tier::Host>) -> Driven<RawOutput> {
         .map_err(|error| path_failure(path, &error))?;
     let diff = diff(&edit.lines, old, new);
     let result = json!({"path": path, "replaced": edit.replaced, "lines": edit.lines, "diff": diff});
-    Ok(RawOutput::json(&result).with_label(label_of(path)).with_obtained(content_is(&after)))
+    let label = Label { integrity: RECEIPT.integrity, ..label_of(path) };
+    Ok(RawOutput::json(&result).with_label(label).with_obtained(content_is(&after)))
 }
 
 pub(crate) fn foresee(args: &Value, before: Option<&[u8]>) -> Option<Foreseen> {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{FILE_BYTES_MAX, check_size, content_is};
-use crate::confidentiality::WORKSPACE_FILE;
+use crate::confidentiality::RECEIPT;
 use crate::manifest::{built_in, capabilities, kinds, object, path};
 use crate::output::{Driven, arguments, blocking, failure, path_failure};
 
@@ -40,7 +40,7 @@ pub(crate) fn spec() -> ToolSpec {
         idempotent: false,
         reversible: false,
         tiers: vec![Tier::Host],
-        output: WORKSPACE_FILE,
+        output: RECEIPT,
         ..built_in()
     }
 }

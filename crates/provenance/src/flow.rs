@@ -1,0 +1,151 @@
+//! What a host that runs a program reports with a call: which results the call was computed from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::session::CallId;
+
+/// Sources that one report may name.
+const NAMED_MAX: usize = 4_096;
+
+/// Something that a value can be computed from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowSource {
+    /// The request, or a constant of the program.
+    Request,
+    /// What the tools say about themselves: whoever wrote the program has read their descriptions.
+    Tools,
+    /// The result of an earlier call of this session.
+    Call(CallId),
+    /// One field of such a result, from the top, with all that is below: nothing else of it was looked at.
+    Field(CallId, String),
+}
+
+impl FlowSource {
+    /// The call whose result it is.
+    pub(crate) fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Call(call) | Self::Field(call, _) => Some(*call),
+            Self::Request | Self::Tools => None,
+        }
+    }
+}
+
+/// From what a call was computed. Only a host that runs a program (an interpreter, a workflow) can know this. A host that passes on a
+/// model's words can't: whatever the model has read, it may have computed from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DerivedFrom {
+    /// The choice of the tool, and every argument that isn't in `args`.
+    pub call: BTreeSet<FlowSource>,
+    /// Single arguments.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub args: BTreeMap<String, BTreeSet<FlowSource>>,
+}
+
+/// A report that can't be read. It is refused: taking a part of it for all of it would say that a source wasn't used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// Its shape is wrong.
+    #[error("`derived_from` is a list of sources, or `{{call: [...], args: {{name: [...]}}}}`: {0}")]
+    Unreadable(String),
+    /// It names what isn't there.
+    #[error("`derived_from` names {0}, which is no call of this session with a result")]
+    Unknown(String),
+}
+
+impl DerivedFrom {
+    /// Reads `["request", "c1", {"call": "c2", "field": "orders"}]`, for the whole call, or `{"call": […], "args": {"to": […]}}`. `number`
+    /// says which call has an id of the host's.
+    pub fn read(value: &Value, number: impl Fn(&Value) -> Option<CallId>) -> Result<Self, FlowError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parts {
+            call: Vec<Value>,
+            #[serde(default)]
+            args: BTreeMap<String, Vec<Value>>,
+        }
+        let parts = match value.as_array() {
+            Some(all) => Parts { call: all.clone(), args: BTreeMap::new() },
+            None => Parts::deserialize(value).map_err(|error| FlowError::Unreadable(error.to_string()))?,
+        };
+        let named = parts.args.values().map(Vec::len).fold(parts.call.len(), usize::saturating_add);
+        if named > NAMED_MAX {
+            return Err(FlowError::Unreadable(format!("more than {NAMED_MAX} sources")));
+        }
+        // A call that the host has named like one of the two words is that call.
+        let field = |id: &Value| {
+            let call = number(id.get("call")?)?;
+            let name = id.get("field")?.as_str()?.to_owned();
+            (id.as_object()?.len() == 2).then_some(FlowSource::Field(call, name))
+        };
+        let source = |id: &Value| match (number(id), id.as_str()) {
+            (Some(call), _) => Ok(FlowSource::Call(call)),
+            (None, Some("request")) => Ok(FlowSource::Request),
+            (None, Some("tools")) => Ok(FlowSource::Tools),
+            (None, _) => {
+                field(id).ok_or_else(|| FlowError::Unknown(id.to_string().chars().take(64).collect()))
+            }
+        };
+        let all = |ids: &Vec<Value>| ids.iter().map(source).collect::<Result<BTreeSet<FlowSource>, _>>();
+        let args = parts.args.iter().map(|(name, ids)| Ok((name.clone(), all(ids)?)));
+        Ok(Self { call: all(&parts.call)?, args: args.collect::<Result<_, FlowError>>()? })
+    }
+
+    /// The sources of one argument.
+    pub(crate) fn of(&self, argument: &str) -> &BTreeSet<FlowSource> {
+        self.args.get(argument).unwrap_or(&self.call)
+    }
+
+    /// Every source that it names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &FlowSource> {
+        self.args.values().chain([&self.call]).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_both_shapes_and_refuses_what_it_does_not_know() {
+        let number = |id: &Value| match id.as_str() {
+            Some("c1") => Some(7),
+            Some(_) | None => None,
+        };
+        let whole = DerivedFrom::read(&json!(["request", "c1", "tools"]), number).unwrap();
+        assert_eq!(whole.call, BTreeSet::from([FlowSource::Request, FlowSource::Tools, FlowSource::Call(7)]));
+        let parts =
+            json!({"call": ["request"], "args": {"to": ["c1"], "id": [{"call": "c1", "field": "ids"}]}});
+        let parts = DerivedFrom::read(&parts, number).unwrap();
+        assert_eq!((parts.of("to").len(), parts.of("text")), (1, &BTreeSet::from([FlowSource::Request])));
+        let written = serde_json::to_value(&parts).unwrap();
+        let expected =
+            json!({"call": ["request"], "args": {"to": [{"call": 7}], "id": [{"field": [7, "ids"]}]}});
+        assert_eq!(written, expected);
+        assert_eq!(serde_json::from_value::<DerivedFrom>(written).unwrap(), parts);
+        let many: Vec<&str> = vec!["request"; NAMED_MAX + 1];
+        for odd in [
+            json!(["c2"]),
+            json!([1]),
+            json!([null]),
+            json!("request"),
+            json!({"args": {"to": []}}),
+            json!({"call": [], "args": {"to": ["c2"]}}),
+            json!({"call": [], "trust": true}),
+            json!(null),
+            json!([{"call": "c1"}]),
+            json!([{"call": "c2", "field": "to"}]),
+            json!([{"call": "c1", "field": "to", "also": 1}]),
+            json!(many),
+        ] {
+            assert!(DerivedFrom::read(&odd, number).is_err(), "{odd}");
+        }
+        // A call of that name is the call, never the request.
+        let clash = DerivedFrom::read(&json!(["request"]), |_| Some(3)).unwrap();
+        assert_eq!(clash.call, BTreeSet::from([FlowSource::Call(3)]));
+    }
+}
