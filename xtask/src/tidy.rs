@@ -85,7 +85,7 @@ const TRUSTED_BASE: &[&str] = &[
     "kernel",
 ];
 /// How much code that may be, without tests. It grows only with a decision that says why (ADR 0052).
-const TRUSTED_LINES_MAX: usize = 35_000;
+const TRUSTED_LINES_MAX: usize = 36_500;
 /// Spelt apart, so that this file passes its own exam.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimpl", "emented!(")];
 const IGNORED: &str = concat!("#[ign", "ore");

@@ -165,7 +165,7 @@ mod tests {
             "cd sub && cargo test --workspace 2>&1 | tail -5",
             "python3 -m pytest -q tests/test_a.py",
             "grep -rn \"fn main\" src",
-            "grep -n TODO *.py",
+            "grep -n main *.py",
             "sed -n 10,20p src/lib.rs",
             "find . -name '*.rs'",
             "git status && git diff",

@@ -2,9 +2,9 @@
 //! crash leaves nothing behind. What it holds is encrypted with a key that is in memory only, part by part: what was altered isn't read
 //! back.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,6 +73,7 @@ impl Shelf {
         let mut key = Zeroizing::new([0_u8; 32]);
         getrandom::fill(&mut *key).map_err(io::Error::other)?;
         let file = tempfile::tempfile_in(&self.folder)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
         let new = Arc::new(Open { file, key, numbers: AtomicU64::new(0), used: Mutex::default() });
         *open = Some(Arc::clone(&new));
         Ok(new)
