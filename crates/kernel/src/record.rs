@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::approval::{Approved, Asked};
 use crate::budget::Settled;
-use crate::call::Call;
+use crate::call::{Call, HostCall, Op};
 use crate::executor::Failure;
 use crate::facts::{Sheet, Target};
 use crate::journal::TaskId;
@@ -36,6 +36,9 @@ struct IntentBody<'a> {
     args: Option<PayloadRef>,
     caller: CallerBody<'a>,
     depth: u8,
+    /// What the host says that the call was computed from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    derived_from: Option<PayloadRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<PayloadRef>,
     idempotent: bool,
@@ -150,6 +153,12 @@ pub(crate) fn intent(
         }),
         None => None,
     };
+    let report = match &call.op {
+        Op::Elsewhere(HostCall { derived_from: Some(report), .. }) => {
+            Some(Payload::new(CanonicalJson::of(report)?.as_str().as_bytes().to_vec()))
+        }
+        _without => None,
+    };
     let body = IntentBody {
         approved: sheet.approved.as_ref(),
         args: args.as_ref().map(Payload::reference),
@@ -160,6 +169,7 @@ pub(crate) fn intent(
             name: call.principal.name(),
         },
         depth: call.depth,
+        derived_from: report.as_ref().map(Payload::reference),
         evidence: sheet.evidence.as_ref().map(Payload::reference),
         idempotent: sheet.is_idempotent(&call.op),
         op: call.op.name(),
@@ -184,7 +194,7 @@ pub(crate) fn intent(
         kind: Kind::Intent,
         at_ms: stamp.at_ms,
         body: CanonicalJson::of(&body)?,
-        payloads: args.iter().chain(&sheet.evidence).cloned().collect(),
+        payloads: args.iter().chain(&sheet.evidence).chain(&report).cloned().collect(),
     })
 }
 

@@ -293,7 +293,8 @@ impl Session {
             ));
         }
         ruling.tighten(self.is_for_readers(labels, &said));
-        if labels.acts() {
+        // What is done to files may be done again.
+        if labels.acts() && !labels.local {
             ruling.act = Some(act_of(tool, &said));
         }
         ruling.found = self.found(&said);

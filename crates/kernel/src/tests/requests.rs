@@ -356,7 +356,12 @@ async fn the_question_says_where_each_value_came_from() {
         .collect();
     assert_eq!(told, [("to", true, "untrusted"), ("amount", false, "request")]);
     let from = &ticket.question.origins[0].from;
-    assert!(from.starts_with("what others can write in `mail` (call ") && from.contains("`body`"), "{from}");
+    assert!(
+        from.starts_with("the result of `mail` (call ")
+            && from.ends_with("where others can write")
+            && from.contains("`body`"),
+        "{from}"
+    );
     assert_eq!(
         (ticket.question.rule_at.clone(), ticket.question.cover.clone()),
         (None, None),
