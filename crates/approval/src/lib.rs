@@ -19,7 +19,7 @@ use regent_policy::{Cover, RuleRef};
 use serde::{Deserialize, Serialize};
 
 pub use attention::{Attention, least_ms};
-pub use ordinary::ordinary;
+pub use ordinary::is_ordinary;
 pub use posed::{AHEAD_MS_MAX, OPEN_MS_MAX};
 pub use questions::{Consulted, Given, OPEN_MAX, Questions};
 pub use words::{WORDS_MAX, Words};

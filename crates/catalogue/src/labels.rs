@@ -48,11 +48,19 @@ impl ToolSpec {
             SideEffect::Network => Effect::Egress,
         };
         let sinks = self.arguments.keys().filter(|_| effect != Effect::Read);
+        // What a program is given beside its words decides what it does as much as they do.
+        let runs =
+            self.arguments.values().any(|kind| matches!(kind, ArgumentKind::Argv | ArgumentKind::Shell));
+        let beside = ["env", "stdin"].into_iter().filter(|_| runs).map(str::to_owned);
         let is_url = |kind: &ArgumentKind| matches!(kind, ArgumentKind::Url);
         let taint = if self.output.integrity <= Integrity::OwnModel { Whole::None } else { Whole::All };
         FieldLabels {
             effect,
-            sinks: sinks.filter_map(|pointer| pointer.split('/').nth(1)).map(str::to_owned).collect(),
+            sinks: sinks
+                .filter_map(|pointer| pointer.split('/').nth(1))
+                .map(str::to_owned)
+                .chain(beside)
+                .collect(),
             taint: Taint::Whole(taint),
             secret: self.output.confidentiality >= Confidentiality::Private,
             readers: Default::default(),

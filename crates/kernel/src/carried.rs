@@ -3,7 +3,7 @@
 //! it is known by when: whatever last changed while the program ran may be its work.
 
 use regent_ledger::Digest;
-use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label};
+use regent_policy::{Access, ArgLabels, Confidentiality, Integrity, Label, Tier};
 use regent_store::{self as store, StateError};
 use regent_workspace::{Content, PathError};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// The label that a file of the workspace carries, if an agent has written what is in it.
-    pub(crate) fn label_of_file(&self, path: &str) -> Result<Option<Label>, Unlabelled> {
+    fn label_of_file(&self, path: &str) -> Result<Option<Label>, Unlabelled> {
         let Some(Content { digest, changed_ms }) = self.content(path)? else { return Ok(None) };
         let key = label_key(digest);
         let by_content =
@@ -57,17 +57,33 @@ impl Core {
         Ok(then.map(|span| span.label).chain(by_content).reduce(Label::join))
     }
 
-    /// Notes the label of what a call has written. It only rises.
-    pub(crate) fn carry(&self, frame: &Frame, sheet: &Sheet, status: &Status) -> Result<(), Fault> {
-        let label = sheet.labels.default;
-        let plain =
-            label.integrity <= Integrity::OwnModel && label.confidentiality <= Confidentiality::Internal;
-        if plain || frame.call.principal.life().is_none() {
-            return Ok(());
+    /// Notes before a program runs that whatever changes meanwhile may be its work: if we die, it has been noted. Until it has ended,
+    /// it is taken to run as long as it may.
+    pub(crate) fn carry_ahead(&self, frame: &Frame, sheet: &Sheet, tier: Tier) -> Result<(), Fault> {
+        if let Some(label) = label_to_carry(frame, sheet).filter(|_| runs_program(frame, Some(tier))) {
+            let most_ms = i64::try_from(frame.limits.wall_ms_max).unwrap_or(i64::MAX);
+            self.carry_span(frame.began_ms, frame.began_ms.saturating_add(most_ms), label)?;
         }
-        if frame.targets.iter().any(|target| matches!(target, Target::Argv(_))) {
+        Ok(())
+    }
+
+    /// Notes the label of what a call has written. It only rises.
+    pub(crate) fn carry(
+        &self,
+        frame: &Frame,
+        sheet: &Sheet,
+        status: &Status,
+        tier: Option<Tier>,
+    ) -> Result<(), Fault> {
+        let Some(label) = label_to_carry(frame, sheet) else { return Ok(()) };
+        if runs_program(frame, tier) {
             // However it ended: it may have written before that.
-            self.carry_since(frame.began_ms, label)?;
+            self.carry_span(frame.began_ms, self.clock.now_ms().max(frame.began_ms), label)?;
+        }
+        let misled = self.misled_key();
+        if self.state.get(&misled)?.is_none() {
+            let until_ms = self.clock.now_ms().saturating_add(KEPT_MS);
+            store::change(&*self.state, |records| store::save(records, &misled, &true, until_ms))?;
         }
         if *status != Status::Ok {
             return Ok(());
@@ -85,15 +101,27 @@ impl Core {
         Ok(())
     }
 
-    /// Notes that a program ran until now, for an agent that had seen this.
-    fn carry_since(&self, from_ms: i64, label: Label) -> Result<(), StateError> {
-        let (key, to_ms) = (self.spans_key(), self.clock.now_ms());
+    /// Notes that a program runs or ran between these times, for an agent that had seen this. Its end takes the place of what was foreseen.
+    fn carry_span(&self, from_ms: i64, to_ms: i64, label: Label) -> Result<(), StateError> {
+        let (key, now_ms) = (self.spans_key(), self.clock.now_ms());
         store::change(&*self.state, |records| {
             let mut spans: Vec<Span> = store::load(records, &key)?.unwrap_or_default();
-            spans.retain(|span| span.to_ms.saturating_add(KEPT_MS) > to_ms);
-            spans.push(Span { from_ms, to_ms: to_ms.max(from_ms), label });
-            store::save(records, &key, &at_most(SPANS_MAX, spans), to_ms.saturating_add(KEPT_MS))
+            spans.retain(|span| {
+                let is_foreseen = span.from_ms == from_ms && span.to_ms > now_ms && span.label == label;
+                span.to_ms.saturating_add(KEPT_MS) > now_ms && !is_foreseen
+            });
+            spans.push(Span { from_ms, to_ms, label });
+            store::save(records, &key, &at_most(SPANS_MAX, spans), now_ms.saturating_add(KEPT_MS))
         })
+    }
+
+    /// Whether an agent has worked here after it had heard what isn't the person's.
+    pub(crate) fn was_misled(&self) -> Result<bool, StateError> {
+        Ok(self.state.get(&self.misled_key())?.is_some())
+    }
+
+    fn misled_key(&self) -> String {
+        format!("misled/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
     }
 
     fn spans_key(&self) -> String {
@@ -114,9 +142,22 @@ fn label_key(digest: Digest) -> String {
     format!("label/{digest}")
 }
 
+/// What an agent writes carries the label of what it has seen, unless that is nothing but the person's words and its own.
+fn label_to_carry(frame: &Frame, sheet: &Sheet) -> Option<Label> {
+    let label = sheet.labels.default;
+    let is_plain =
+        label.integrity <= Integrity::OwnModel && label.confidentiality <= Confidentiality::Internal;
+    (!is_plain && frame.call.principal.life().is_some()).then_some(label)
+}
+
+fn runs_program(frame: &Frame, tier: Option<Tier>) -> bool {
+    matches!(tier, Some(Tier::Process | Tier::Microvm))
+        || frame.targets.iter().any(|target| matches!(target, Target::Argv(_)))
+}
+
 /// Why nobody can say which label a file carries.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unlabelled {
+enum Unlabelled {
     #[error(transparent)]
     Path(#[from] PathError),
     #[error(transparent)]

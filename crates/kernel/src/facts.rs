@@ -377,12 +377,12 @@ impl Sheet {
         self.resources.iter().chain(&self.mentioned).map(Target::view).collect()
     }
 
-    /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.
     /// Whether a person has seen the call and agreed to it.
     pub(crate) fn is_agreed(&self) -> bool {
         self.approved.as_ref().is_some_and(|approved| approved.voice.is_person())
     }
 
+    /// Turns one declared argument into the resource it stands for. Missing optional arguments stand for nothing.
     fn resolve(&mut self, workspace: &Workspace, pointer: &str, kind: ArgumentKind) {
         let Some(value) = self.args.pointer(pointer).cloned() else { return };
         match (kind, &value) {

@@ -153,11 +153,10 @@ pub(crate) fn intent(
         }),
         None => None,
     };
-    let report = match &call.op {
-        Op::Elsewhere(HostCall { derived_from: Some(report), .. }) => {
-            Some(Payload::new(CanonicalJson::of(report)?.as_str().as_bytes().to_vec()))
-        }
-        _without => None,
+    let report = if let Op::Elsewhere(HostCall { derived_from: Some(report), .. }) = &call.op {
+        Some(Payload::new(CanonicalJson::of(report)?.as_str().as_bytes().to_vec()))
+    } else {
+        None
     };
     let body = IntentBody {
         approved: sheet.approved.as_ref(),

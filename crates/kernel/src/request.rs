@@ -19,6 +19,7 @@ use crate::catalogue::Tool;
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
+use crate::reach;
 use crate::syscall::{Frame, Labelled, Outcome, Status};
 use aside::Kept;
 pub use aside::{Aside, RequestSize, Saved};
@@ -34,6 +35,8 @@ struct Working {
     session: Kept,
     /// The tools that later turns have brought.
     later: Vec<Arc<Offer>>,
+    /// What was heard first that isn't the person's, for people.
+    misled_by: Option<String>,
 }
 
 impl Working {
@@ -42,6 +45,9 @@ impl Working {
         if self.request == request {
             self.session.narrow(trusted)?;
             return Ok(json!({"narrowed": true}));
+        }
+        if self.session.is_tainted() && trusted.plan.is_some() {
+            return Err(SessionError::TooLate);
         }
         let new = offer.tools.keys().filter(|name| self.tool(name).is_none());
         let labels = new.filter_map(|name| Some((name.clone(), offer.labels.get(name)?.clone()))).collect();
@@ -68,22 +74,23 @@ impl Work {
     }
 
     /// Whether a request has begun.
-    fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.get().is_some()
     }
 
-    /// Whether a file that runs later is out of reach: others may have had the idea, and the person hasn't named it.
+    /// Whether a file that runs later is out of reach of a program: the person hasn't named it.
     pub(crate) fn holds_back(&self, path: &str) -> bool {
-        let work = self.get();
-        let Some(working) = work.as_ref().filter(|working| working.session.session().is_tainted()) else {
-            return false;
-        };
-        regent_guard::kinds_of(path).intersects(Kinds::RUN_LATER) && !working.session.session().is_named(path)
+        regent_guard::kinds_of(path).intersects(Kinds::RUN_LATER) && !self.names(path)
+    }
+
+    /// Whether the person has named this, as a whole. Without a request nobody has.
+    pub(crate) fn names(&self, value: &str) -> bool {
+        self.get().as_ref().is_some_and(|working| working.session.session().is_named(value))
     }
 
     /// Whether the agent has heard what isn't the person's.
     pub(crate) fn is_tainted(&self) -> bool {
-        self.get().as_ref().is_some_and(|working| working.session.session().is_tainted())
+        self.get().as_ref().is_some_and(|working| working.session.is_tainted())
     }
 
     /// What it is, back in memory.
@@ -138,6 +145,7 @@ impl Core {
                     request: begin.request.clone(),
                     session: Kept::new(session, offer),
                     later: Vec::new(),
+                    misled_by: None,
                 });
                 RawOutput::json(&told)
             }
@@ -161,7 +169,7 @@ impl Core {
     pub(crate) fn rule(&self, call: &Call, sheet: &mut Sheet, tool: &str, args: &Value) {
         let Some(life) = call.principal.life().filter(|life| life.work().is_begun()) else { return };
         let own = sheet.tool.clone().filter(|_| matches!(call.op, Op::RunTool(_)));
-        let free = own.as_ref().map(|own| self.kept_inside(sheet, own)).unwrap_or_default();
+        let free = own.as_ref().map(|own| reach::kept_inside(sheet, own)).unwrap_or_default();
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return };
         if let Some(own) = own.as_ref().filter(|_| !working.session.session().knows(tool)) {
@@ -169,7 +177,11 @@ impl Core {
             let _is_known = working.session.add_tools([(tool.to_owned(), own.spec().field_labels())].into());
         }
         let report = if let Op::Elsewhere(host) = &call.op { host.derived_from.as_deref() } else { None };
-        let ruling = working.session.rule_derived(tool, args, report, &free);
+        let lines = own.as_ref().map(|own| reach::in_lines(own, args));
+        let mut ruling = working.session.rule_derived(tool, lines.as_ref().unwrap_or(args), report, &free);
+        if ruling.stance == Stance::Ask && own.is_some_and(|own| own.spec().field_labels().local) {
+            ruling.reason = reach::why(sheet, working.misled_by.as_deref().unwrap_or("a result"));
+        }
         drop(work);
         for found in &ruling.found {
             let integrity = match found.origin {
@@ -214,13 +226,15 @@ impl Core {
             // The kernel's own words are trusted; what it only passes on is labelled.
             (frame.call.op.name(), output.label().integrity <= Integrity::OwnModel)
         };
-        if output.bytes().is_empty() && sheet.ruling.is_none() || ours {
+        let said = words_of(status);
+        if (output.bytes().is_empty() && said.is_none() && sheet.ruling.is_none()) || (ours && said.is_none())
+        {
             return Vec::new();
         }
-        let heard = heard_in(output);
+        let heard = heard_in(output, said);
         // A host's report vouches for no value: only what a person saw and agreed to counts as theirs.
         let agreed = sheet.is_agreed().then_some(&frame.args);
-        let failed = matches!(status, Status::Failed(_));
+        let failed = said.is_some();
         let cleared = Cleared {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
             open: rules.iter().flat_map(|one| &one.open).cloned().collect(),
@@ -231,6 +245,9 @@ impl Core {
             sheet.ruling.as_ref(),
             &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed, cleared },
         );
+        if working.misled_by.is_none() && working.session.is_tainted() {
+            working.misled_by = Some(described(tool, &frame.args));
+        }
         let really =
             |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
         rules.iter().map(really).filter(|one| !one.is_empty()).collect()
@@ -238,27 +255,57 @@ impl Core {
 
     /// The same for a step that is answered from the ledger: a task that goes on in another process has heard what it heard.
     pub(crate) fn hear_again(&self, call: &Call, outcome: &Outcome) {
-        let (Op::RunTool(run), Some(life)) = (&call.op, call.principal.life()) else { return };
+        let Some(life) = call.principal.life().filter(|_| !matches!(call.op, Op::Infer(_))) else { return };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return };
-        let heard = heard_in(&outcome.output);
-        let ruling = working.session.rule(&run.tool, &run.args);
-        working.session.take(&ruling);
+        let heard = heard_in(&outcome.output, words_of(&outcome.status));
         let observed = Observed {
             call: outcome.intent.seq,
-            tool: &run.tool,
+            tool: call.op.name(),
             output: &heard,
-            failed: matches!(outcome.status, Status::Failed(_)),
+            failed: words_of(&outcome.status).is_some(),
             agreed: None,
             cleared: None,
         };
-        working.session.observe(Some(&ruling), &observed);
+        if let Op::RunTool(run) = &call.op {
+            let ruling = working.session.rule(&run.tool, &run.args);
+            working.session.take(&ruling);
+            working.session.observe(Some(&ruling), &Observed { tool: &run.tool, ..observed });
+        }
+        // Its label says also what calls within it have heard.
+        if outcome.output.label().integrity > Integrity::OwnModel && !working.session.is_tainted() {
+            working.session.observe(None, &observed);
+        }
+        if let (None, true, Op::RunTool(run)) = (&working.misled_by, working.session.is_tainted(), &call.op) {
+            working.misled_by = Some(described(&run.tool, &run.args));
+        }
     }
 }
 
-/// What came back, as fields if it has any.
-fn heard_in(output: &Labelled) -> Value {
-    serde_json::from_slice(output.bytes()).unwrap_or_else(|_| Value::String(output.text().into_owned()))
+/// A result, for people: of which tool, and of which file.
+fn described(tool: &str, args: &Value) -> String {
+    match args.get("path").and_then(Value::as_str) {
+        Some(path) => format!("`{}` (by `{tool}`)", regent_workspace::shown(path.as_bytes())),
+        None => format!("the result of `{tool}`"),
+    }
+}
+
+/// What came back, as fields if it has any, and what was said of a failure: it may quote anything.
+fn heard_in(output: &Labelled, said: Option<&str>) -> Value {
+    let output =
+        serde_json::from_slice(output.bytes()).unwrap_or_else(|_| Value::String(output.text().into_owned()));
+    match said {
+        Some(said) => json!([output, said]),
+        None => output,
+    }
+}
+
+fn words_of(status: &Status) -> Option<&str> {
+    match status {
+        Status::Failed(failure) => Some(&failure.message),
+        Status::Faulted(message) => Some(message),
+        Status::Ok | Status::TimedOut | Status::Cancelled => None,
+    }
 }
 
 /// Step 2: the stricter of what policy and provenance say.

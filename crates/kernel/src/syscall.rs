@@ -25,7 +25,7 @@ use crate::approval::{Asked, Consent, Ticket};
 use crate::budget::{Reservation, Spent};
 use crate::call::{Call, Op};
 use crate::evidence::{Effect, Evidence};
-use crate::executor::Failure;
+use crate::executor::{Failure, RawOutput};
 use crate::facts::Sheet;
 use crate::journal::{Doubt, Known};
 use crate::kernel::Core;
@@ -322,7 +322,12 @@ impl Core {
             Frame { core, call, tool, args, targets, limits, intent, began_ms, agreed, cancel, flow, held };
         let ended = match stale {
             Some(refused) => effect::Ended::Itself(Ok(refused)),
-            None => effect::perform(&frame, grant.tier).await,
+            None => match self.carry_ahead(&frame, &facts, grant.tier) {
+                Ok(()) => effect::perform(&frame, grant.tier).await,
+                Err(fault) => {
+                    effect::Ended::Itself(Ok(RawOutput::failed("label.unnoted", fault.to_string())))
+                }
+            },
         };
         self.conclude(frame, facts, Some(grant), ended, running).await
     }
@@ -368,7 +373,8 @@ impl Core {
         // What policy withholds was done all the same: whatever follows from the effect follows from how it ended.
         let performed = status.clone();
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
-        let carried = self.carry(&frame, &facts, &performed).and_then(|()| self.carried(&frame));
+        let tier = grant.as_ref().map(|grant| grant.tier);
+        let carried = self.carry(&frame, &facts, &performed, tier).and_then(|()| self.carried(&frame));
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
         let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten());
         let output = Labelled::new(raw, facts.output_floor(), masked);

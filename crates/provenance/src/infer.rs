@@ -37,9 +37,15 @@ impl Unlabelled<'_> {
     /// The labels of a known server's tool. The host vouches for them by naming the server.
     fn listed(&self) -> Option<FieldLabels> {
         let server = self.server.to_lowercase();
-        let server = server.rsplit('/').next()?.trim_start_matches("mcp-").trim_start_matches("server-");
+        // Anybody can publish a server of the same name.
+        let server = server.strip_prefix("@modelcontextprotocol/").unwrap_or(&server);
+        let server = server.trim_start_matches("mcp-").trim_start_matches("server-");
         // Hosts put the server's name before the tool's: `github__create_issue`, `github.create_issue`.
-        let own = self.name.rsplit("__").next()?.rsplit(['.', '/', ':']).next()?;
+        let name = self.name.strip_prefix("mcp__").unwrap_or(self.name);
+        let after = name.strip_prefix(server);
+        let own =
+            after.and_then(|rest| rest.strip_prefix("__").or_else(|| rest.strip_prefix(['.', '/', ':'])));
+        let own = own.unwrap_or(name);
         let fits = |pattern: &str| match pattern.strip_suffix('*') {
             Some(beginning) => own.starts_with(beginning),
             None => own == pattern,

@@ -160,6 +160,11 @@ impl Resumable {
         &self.session
     }
 
+    /// Whether anything untrusted was heard. Of what is lost nobody knows.
+    pub fn is_tainted(&self) -> bool {
+        self.lost.is_some() || self.session.is_tainted()
+    }
+
     /// See [`Session::rule`].
     pub fn rule(&self, tool: &str, args: &Value) -> Ruling {
         self.rule_derived(tool, args, None, &[])

@@ -130,7 +130,7 @@ impl Session {
         if new.tools.values().any(|labels| labels.inferred) {
             new.hear_descriptions();
         }
-        new.give(trusted);
+        new.give(trusted, request);
         Ok(new)
     }
 
@@ -177,17 +177,17 @@ impl Session {
         self.ends.clear();
         self.say(request);
         self.turn = self.turn.saturating_add(1);
-        self.give(trusted);
+        self.give(trusted, request);
         Ok(())
     }
 
     /// Puts in force what a turn brings.
-    fn give(&mut self, Trusted { tools, plan, propose }: Trusted) {
+    fn give(&mut self, Trusted { tools, plan, propose }: Trusted, request: &str) {
         self.allowed = tools;
         self.plan = match plan {
             Some(plan) => Some(Planned::new(plan)),
             // Whatever was heard since: it is made of what the person says.
-            None if propose => Some(Planned { is_proposed: true, ..Planned::new(self.proposal()) }),
+            None if propose => Some(Planned { is_proposed: true, ..Planned::new(self.proposal(request)) }),
             None => None,
         };
     }
@@ -209,10 +209,12 @@ impl Session {
         {
             return Err(SessionError::WiderTools(tool.clone()));
         }
-        if self.transcript.is_tainted() && self.plan.is_none() && trusted.plan.is_some() {
+        // A plan that nobody made is none that could be narrowed.
+        let made = self.plan.as_ref().filter(|planned| !planned.is_proposed);
+        if self.transcript.is_tainted() && made.is_none() && trusted.plan.is_some() {
             return Err(SessionError::TooLate);
         }
-        if let (Some(new), Some(old)) = (&trusted.plan, &self.plan)
+        if let (Some(new), Some(old)) = (&trusted.plan, made)
             && let Some(error) = new.beyond(&old.left())
         {
             return Err(error.into());

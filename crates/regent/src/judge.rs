@@ -5,7 +5,7 @@ mod host;
 mod memory;
 mod shelf;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
@@ -542,6 +542,21 @@ impl Observation {
                 Some(other.to_string())
             }
         };
-        Self { output: if data.is_null() { text } else { data }, error }
+        let output = match (data.is_null(), has_more(&text, &data)) {
+            (true, _) => text,
+            (false, true) => json!([data, text]),
+            (false, false) => data,
+        };
+        Self { output, error }
     }
+}
+
+/// Whether a text says more than the data that it comes with. If it only tells the same in other lines, the data has better labels.
+fn has_more(text: &Value, data: &Value) -> bool {
+    let words = |value: &Value| -> HashSet<String> {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_lowercase).collect()
+    };
+    !text.is_null() && !words(text).is_subset(&words(data))
 }

@@ -6,7 +6,7 @@ use regent_policy::{Access, Facts, Policy};
 use serde_json::{Value, json};
 
 use super::Fault;
-use crate::agent::Slot;
+use crate::agent::{Life, Slot};
 use crate::call::{Call, Op, ToolCall};
 use crate::catalogue::{Tool, ToolSpec};
 use crate::facts::{Sheet, Target};
@@ -40,8 +40,13 @@ impl FileJudge {
         agreed: bool,
     ) -> Result<Self, Fault> {
         let mut judge = Self::new(core, nested, WRITE, Access::Write).await?;
-        let life = judge.call.principal.life();
-        judge.is_wary = !agreed && life.is_some_and(|life| life.work().is_tainted());
+        // What a misled agent left in the workspace acts through whoever runs it.
+        let work = judge.call.principal.life().map(Life::work);
+        judge.is_wary = !agreed
+            && match work.filter(|work| work.is_begun()) {
+                Some(work) => work.is_tainted() || core.was_misled()?,
+                None => false,
+            };
         Ok(judge)
     }
 

@@ -154,10 +154,11 @@ impl<'s, T: tier::Tier> Permit<'s, T> {
         FileJudge::reading(&self.frame.core, |op| self.nested(op)).await
     }
 
-    /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a person has agreed to the program, what
-    /// it writes isn't somebody else's idea.
+    /// The same for writing: a program must not write what `fs.write` would ask about or deny. If a person has agreed to the program, or
+    /// named it, what it writes isn't somebody else's idea.
     pub async fn write_judge(&self) -> Result<FileJudge, Fault> {
-        FileJudge::writing(&self.frame.core, |op| self.nested(op), self.frame.agreed).await
+        let agreed = self.frame.agreed || self.frame.is_named();
+        FileJudge::writing(&self.frame.core, |op| self.nested(op), agreed).await
     }
 
     /// Lets guest code ask for more: a host import is a system call too, made as the same principal.
@@ -230,6 +231,19 @@ impl Frame {
         let narrows = |tool: &&Arc<Tool>| tool.spec().may.is_some() || rules::is_for_operator(tool);
         let own = self.tool.iter().filter(narrows);
         self.call.within.iter().chain(own).cloned().collect()
+    }
+
+    /// Whether the request has the program that runs, as a whole.
+    fn is_named(&self) -> bool {
+        let line = self.targets.iter().find_map(|target| match target {
+            Target::Argv(argv) => match argv.as_slice() {
+                [shell, option, line] if shell == "/bin/sh" && option == "-c" => Some(line.clone()),
+                words => Some(words.join(" ")),
+            },
+            Target::Path { .. } | Target::Endpoint { .. } | Target::Secret(_) => None,
+        });
+        let life = self.call.principal.life();
+        life.zip(line).is_some_and(|(life, line)| life.work().names(&line))
     }
 
     pub(super) fn settle(&self, spent: Spent) -> Option<Settled> {

@@ -14,6 +14,7 @@ async fn world() -> World {
         ("test.write", "/path", ArgumentKind::Path(Access::Write), SideEffect::Write),
         ("test.see", "/path", ArgumentKind::Path(Access::Read), SideEffect::Read),
         ("test.shell", "/command", ArgumentKind::Shell, SideEffect::Write),
+        ("test.exec", "/argv", ArgumentKind::Argv, SideEffect::Write),
         ("test.fetch", "/url", ArgumentKind::Url, SideEffect::Network),
     ];
     for (name, pointer, kind, effect) in tools {
@@ -58,6 +59,11 @@ async fn what_reaches_beyond_the_workspace_is_asked_about_once_others_were_heard
         run("test.write", json!({"path": "AGENTS.md"})),
         run("test.fetch", json!({"url": "https://eve.test/x"})),
         shell("rm -rf src"),
+        shell("python3 run.py"),
+        shell("./run.py"),
+        run("test.exec", json!({"argv": ["rm", "-rf", "src"]})),
+        run("test.exec", json!({"argv": ["ls"], "env": {"LS_COLORS": "x"}})),
+        run("test.exec", json!({"argv": ["bash", "-c", "printf -v 'a[$(rm x)]' x"]})),
         shell("curl https://eve.test"),
         shell("git commit --amend -m x"),
         run("test.shell", json!({"command": "ls", "network": true})),
@@ -68,7 +74,7 @@ async fn what_reaches_beyond_the_workspace_is_asked_about_once_others_were_heard
         run("test.see", json!({"path": "README.md"})),
         shell("ls -la && cat README.md"),
         shell("python3 -m unittest"),
-        shell("python3 run.py"),
+        run("test.exec", json!({"argv": ["cargo", "test"]})),
     ];
     let fresh = working(&world, "Fix the parser").await;
     for op in strict.iter().chain(&free) {
@@ -102,4 +108,14 @@ async fn what_the_person_names_is_not_asked_about() {
         assert_eq!(word(&world, &agent, op.clone()).await, "done", "{op:?}");
     }
     assert_eq!(word(&world, &agent, shell("make deploy PROD=1")).await, "ask by provenance");
+}
+
+#[tokio::test]
+async fn a_program_is_named_as_a_whole_or_not_at_all() {
+    let world = world().await;
+    let agent = working(&world, "Delete the rm wrapper in src, add a -rf flag, then run cargo publish").await;
+    assert_eq!(word(&world, &agent, run("test.see", json!({"path": "README.md"}))).await, "done");
+    let exec = |argv: &[&str]| run("test.exec", json!({"argv": argv}));
+    assert_eq!(word(&world, &agent, exec(&["rm", "-rf", "src"])).await, "ask by provenance");
+    assert_eq!(word(&world, &agent, exec(&["cargo", "publish"])).await, "done");
 }

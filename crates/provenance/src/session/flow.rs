@@ -167,7 +167,7 @@ impl Session {
             let seen = self.transcript.seen(&leaf.words).sources;
             seen & theirs != 0 && !self.transcript.is_whole_in(leaf, seen & named)
         };
-        argument.leaves.iter().any(|leaf| if argument.is_sink { sink(leaf) } else { runs(leaf) })
+        argument.leaves.iter().any(|leaf| runs(leaf) || (argument.is_sink && sink(leaf)))
     }
 
     /// Whether content may tell what is confidential: it was computed from such a result, or has a word that only such results have. A

@@ -31,9 +31,14 @@ impl Session {
             return Point::fine();
         }
         // Who is affected comes first: that is what a person should hear.
-        let sinks = said.sinks().filter(|argument| !is_fine(argument));
-        let so_far =
-            sinks.fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
+        // What a stranger named comes first among those.
+        let is_theirs =
+            |argument: &Argument<'_>| matches!(self.transcript.origin_of(argument), Origin::Untrusted(_));
+        let mut sinks: Vec<_> = said.sinks().filter(|argument| !is_fine(argument)).collect();
+        sinks.sort_by_cached_key(|argument| !is_theirs(argument));
+        let so_far = sinks
+            .into_iter()
+            .fold(Point::fine(), |so_far, argument| so_far.or(self.is_grounded(tool, argument)));
         if labels.local {
             return so_far;
         }

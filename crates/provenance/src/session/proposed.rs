@@ -4,21 +4,24 @@
 //! own words. Who is affected, and every number, is held to the same rules; so is whatever a result said.
 
 use super::{Planned, Session};
+use crate::intent::Intent;
 use crate::labels::FieldLabels;
 use crate::plan::{Argument, Plan, Step};
 use crate::ruling::{Point, Ruling, Stance};
 use crate::said::{self, Said};
 
 impl Session {
-    /// Each effect that the request has a word for, once.
-    pub(super) fn proposal(&self) -> Plan {
+    /// Each effect that this turn of the person has a word for, once. What an earlier one asked for was done then, or not.
+    pub(super) fn proposal(&self, request: &str) -> Plan {
+        let mut intent = Intent::default();
+        intent.hear(request);
         let step = |(tool, labels): (&String, &FieldLabels)| {
             let content = labels.fields.iter().filter(|name| !labels.sinks.contains(*name));
             let args = content.map(|name| (name.clone(), Argument::Free(true))).collect();
             Step { tool: tool.clone(), args }
         };
         let is_wanted = |(tool, labels): &(&String, &FieldLabels)| {
-            labels.acts() && !labels.local && !labels.inferred && self.intent.asks_for(tool)
+            labels.acts() && !labels.local && !labels.inferred && intent.asks_for(tool)
         };
         let mut steps: Vec<Step> = self.tools.iter().filter(is_wanted).map(step).collect();
         steps.sort_by(|one, other| one.tool.cmp(&other.tool));
@@ -51,7 +54,9 @@ impl Session {
         let open = self.open_to(said);
         let is_fine = |word: &String| {
             let sources = self.transcript().seen(std::slice::from_ref(word)).sources;
-            sources & open != 0 || (sources == 0 && !word.contains(|c: char| c.is_ascii_digit()))
+            // Letters of one script: no figure in disguise.
+            let is_plain = word.chars().all(|c| c.is_alphabetic() || "'-\u{2019}".contains(c));
+            sources & open != 0 || (sources == 0 && is_plain)
         };
         argument.leaves.iter().flat_map(|leaf| &leaf.words).all(is_fine)
             || self.is_covered(argument, open).stance == Stance::Allow

@@ -60,6 +60,17 @@ fn what_is_proposed_may_be_said_in_own_words_and_nothing_else() {
     assert_eq!(stance(&session, "send_mail", mail), Stance::Allow);
 }
 
+#[test]
+fn a_proposal_is_for_one_turn_and_is_no_plan_that_could_be_narrowed() {
+    let mut session = session("Mail bob@b.test about lunch");
+    let own: Value = serde_json::to_value(session.plan().unwrap()).unwrap();
+    let steps = json!({"plan": own});
+    assert!(session.narrow(Trusted::read(&steps).unwrap()).is_err(), "too late for a plan");
+    let trusted = Trusted::read(&json!({"plan": "propose"})).unwrap();
+    session.next_turn("What is the weather like?", trusted).unwrap();
+    assert!(session.plan().unwrap().steps.is_empty());
+}
+
 proptest! {
     /// A proposal takes nothing away.
     #[test]
