@@ -456,6 +456,11 @@ pub(super) const OTHERS: &[Code] = &[
     ),
     code("host.failed", exit::ERROR, "The host application says that a call it performed did not work."),
     code("plan.used_up", exit::DENIED, "Every planned step with this tool has been taken."),
+    code(
+        "label.unnoted",
+        exit::ERROR,
+        "It could not be noted whose words the program's files will carry, so the program was not started. `regent doctor` says what is wrong with the shared state.",
+    ),
     code("provenance.unknown_tool", exit::DENIED, "The session knows no tool of this name."),
     code(
         "request.invalid",
