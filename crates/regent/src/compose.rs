@@ -24,7 +24,7 @@ use regent_sandbox::microvm::{self, MicrovmTier};
 use regent_sandbox::wasm::{WasmConfig, WasmTier};
 use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec};
 use regent_skills::{Guarded, Skills};
-use regent_store::{self as store, MemoryState, SqliteState};
+use regent_store::{self as store, SqliteState};
 use regent_tools::generated::{Checking, Generated};
 use regent_tools::{HostTool, HostTools};
 use regent_vault::Vault;
@@ -39,7 +39,7 @@ use crate::past;
 use crate::paths::Project;
 use crate::reload::{Reloading, Seen};
 use crate::secrets;
-use crate::state::Sealed;
+use crate::state::{Apart, Sealed};
 use crate::trust::Trust;
 use crate::user_namespace;
 use crate::way_out::WayOut;
@@ -171,8 +171,10 @@ pub(crate) async fn judge(context: &Context, proposes: bool) -> Result<(Host, Ju
         elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
         ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
     };
+    context.paths.make()?;
     // What it asks is for the host's person, who is told at once: nobody else should find it.
-    let shared = (Arc::new(MemoryState::default()) as Arc<dyn store::State>, secrets::vault(context)?);
+    let state = Apart::new(crate::state::open(&context.paths)?);
+    let shared = (Arc::new(state) as Arc<dyn store::State>, secrets::vault(context)?);
     let host = standalone(context, executors, Catalogue::default(), shared, Start::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
     let judge = Judge::new(host.kernel(), host.operator(), performer, proposes, memory);

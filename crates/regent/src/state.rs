@@ -1,5 +1,6 @@
 //! The database of approvals, rates and budgets: opened, or refused in words that lead on.
 
+mod apart;
 mod sealed;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use crate::codes;
 use crate::failure::Failure;
 use crate::paths::{self, Paths};
 
+pub(crate) use apart::Apart;
 pub(crate) use sealed::Sealed;
 
 /// A file system with less room than this is full: SQLite needs a page of each of its files.
