@@ -7,7 +7,7 @@ mod offer;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_guard::Kinds;
-use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Verdict};
+use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Tier, Verdict};
 use regent_provenance::{
     Begin, Cleared, History, Observed, Origin, Resumable, Ruling, SessionError, Stance, Trusted,
 };
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::agent::AgentId;
 use crate::call::{Call, HostCall, Op};
-use crate::catalogue::Tool;
+use crate::catalogue::{SideEffect, Tool, ToolSpec};
 use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
@@ -226,7 +226,7 @@ impl Core {
             // The kernel's own words are trusted; what it only passes on is labelled.
             (frame.call.op.name(), output.label().integrity <= Integrity::OwnModel)
         };
-        let said = words_of(status);
+        let said = self.words_of(&frame.call, status);
         if (output.bytes().is_empty() && said.is_none() && sheet.ruling.is_none()) || (ours && said.is_none())
         {
             return Vec::new();
@@ -234,7 +234,7 @@ impl Core {
         let heard = heard_in(output, said);
         // A host's report vouches for no value: only what a person saw and agreed to counts as theirs.
         let agreed = sheet.is_agreed().then_some(&frame.args);
-        let failed = said.is_some();
+        let failed = matches!(status, Status::Failed(_));
         let cleared = Cleared {
             trust: rules.iter().flat_map(|one| &one.trust).cloned().collect(),
             open: rules.iter().flat_map(|one| &one.open).cloned().collect(),
@@ -253,17 +253,35 @@ impl Core {
         rules.iter().map(really).filter(|one| !one.is_empty()).collect()
     }
 
+    /// What was said of a failure. A tool of ours that runs here says it in our words; what it quotes may be somebody else's, such as
+    /// the name that a link leads to.
+    fn words_of<'s>(&self, call: &Call, status: &'s Status) -> Option<&'s str> {
+        let said = match status {
+            Status::Failed(failure) => &failure.message,
+            Status::Faulted(message) => message,
+            Status::Ok | Status::TimedOut | Status::Cancelled => return None,
+        };
+        let is_ours = |tool: &ToolSpec| tool.tiers == [Tier::Host] && tool.effect != SideEffect::Network;
+        if let Op::RunTool(run) = &call.op
+            && quotes_only(said, &run.args)
+            && self.catalogue.get(&run.tool).is_some_and(|tool| is_ours(tool.spec()))
+        {
+            return None;
+        }
+        Some(said)
+    }
+
     /// The same for a step that is answered from the ledger: a task that goes on in another process has heard what it heard.
     pub(crate) fn hear_again(&self, call: &Call, outcome: &Outcome) {
         let Some(life) = call.principal.life().filter(|_| !matches!(call.op, Op::Infer(_))) else { return };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return };
-        let heard = heard_in(&outcome.output, words_of(&outcome.status));
+        let heard = heard_in(&outcome.output, self.words_of(call, &outcome.status));
         let observed = Observed {
             call: outcome.intent.seq,
             tool: call.op.name(),
             output: &heard,
-            failed: words_of(&outcome.status).is_some(),
+            failed: matches!(outcome.status, Status::Failed(_)),
             agreed: None,
             cleared: None,
         };
@@ -300,12 +318,11 @@ fn heard_in(output: &Labelled, said: Option<&str>) -> Value {
     }
 }
 
-fn words_of(status: &Status) -> Option<&str> {
-    match status {
-        Status::Failed(failure) => Some(&failure.message),
-        Status::Faulted(message) => Some(message),
-        Status::Ok | Status::TimedOut | Status::Cancelled => None,
-    }
+/// Whether a message quotes nothing but what the arguments have as a whole.
+pub(crate) fn quotes_only(message: &str, args: &Value) -> bool {
+    let given: Vec<&str> =
+        args.as_object().into_iter().flat_map(|all| all.values()).filter_map(Value::as_str).collect();
+    message.split('`').skip(1).step_by(2).all(|quoted| given.contains(&quoted))
 }
 
 /// Step 2: the stricter of what policy and provenance say.
