@@ -1,4 +1,4 @@
-//! Labels that files carry. What an agent wrote is as tainted as the agent was, whoever reads it, under whatever name: laundering through
+//! Labels that files carry. What an agent wrote is as tainted as the agent was, for every reader and under every name: laundering through
 //! a scratch file cleans nothing. What a tool of ours writes is known by its content. What a program writes isn't seen as it happens, so
 //! it is known by when: whatever last changed while the program ran may be its work.
 

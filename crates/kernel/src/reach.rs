@@ -1,5 +1,5 @@
-//! How far a call of a tool of ours reaches. What it does to the content of the workspace is its agent's work, whoever had the idea: it is
-//! recorded, and pictures of the workspace bring it back. What runs later, lies outside, or is no command of ordinary work is another
+//! How far a call of a tool of ours reaches. What it does to the content of the workspace is its agent's work, no matter who had the idea: it is
+//! recorded, and snapshots bring the files back. What runs later, lies outside, or is no command of ordinary work is another
 //! matter, once the agent has heard what isn't the person's.
 
 use regent_approval::is_ordinary;

@@ -16,7 +16,7 @@ const NAMED_MAX: usize = 4_096;
 pub enum FlowSource {
     /// The request, or a constant of the program.
     Request,
-    /// What the tools say about themselves: whoever wrote the program has read their descriptions.
+    /// What the tools say about themselves: the author of the program has read their descriptions.
     Tools,
     /// The result of an earlier call of this session.
     Call(CallId),

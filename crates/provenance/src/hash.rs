@@ -1,5 +1,5 @@
 //! Hashing of words and of numbers of words. An index looks each word of a text up several times, and the standard hash takes most of
-//! that time. Whoever writes the text must not be able to make words collide, so the hash is keyed with random numbers.
+//! that time. The author of a text must not be able to make words collide, so the hash is keyed with random numbers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -1,6 +1,6 @@
 //! Labels of tools that nobody has labelled: from a list of common servers where the host names the server, or else from names.
 //!
-//! Whoever writes a tool writes its name, its schema and its annotations, so that none of them is proof. A guess is therefore
+//! The author of a tool writes its name, its schema and its annotations, so that none of them is proof. A guess is therefore
 //! marked as one: the tool stays unvouched for, what its name doesn't settle is the worst, and an annotation alone lowers nothing.
 
 use serde_json::{Value, json};

@@ -139,7 +139,7 @@ impl Resumable {
         Self { session: Session::default(), history, unsaved, lost: Some(why.into()) }
     }
 
-    /// What was written down since this was last asked, if all of it could be. Whoever has all parts, in their order, has the history.
+    /// What was written down since this was last asked, if all of it could be. All parts, in their order, are the history.
     pub fn take_history(&mut self) -> Option<Vec<u8>> {
         (self.history == History::Kept).then(|| std::mem::take(&mut self.unsaved))
     }

@@ -1,4 +1,4 @@
-//! Requests that nobody works on at the moment leave memory. Whoever runs the kernel saves what was heard; it is read back before the
+//! Requests that nobody works on at the moment leave memory. The process that runs the kernel saves what was heard; it is read back before the
 //! request is looked at again. A request that can't be read back denies everything.
 
 use std::io;
@@ -12,7 +12,7 @@ use crate::agent::AgentId;
 use crate::principal::Principal;
 use crate::syscall::Kernel;
 
-/// Reads back what was saved. Whoever saved it may give it up once this is dropped.
+/// Reads back what was saved. Once this is dropped, the saved bytes can be discarded.
 pub type Saved = Box<dyn Fn() -> io::Result<Vec<u8>> + Send + Sync>;
 
 /// What of a request leaves memory.
@@ -89,7 +89,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Nobody needs it any more. Whoever still asks is denied.
+    /// Nobody needs it any more. A call that still comes is denied.
     fn give_up(&mut self) {
         (self.session, self.is_aside) = (Resumable::lost("its agent has ended"), false);
         self.saved.clear();
@@ -122,14 +122,14 @@ impl std::fmt::Debug for Kept {
 }
 
 impl Kernel {
-    /// How much memory the request of an agent takes, for whoever started the agent.
+    /// How much memory the request of an agent takes, for the principal that started the agent.
     pub fn request_size(&self, caller: &Principal, agent: &AgentId) -> RequestSize {
         let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         let size = agent.and_then(|agent| agent.life.work().lock().as_ref().map(|one| one.session.size()));
         size.unwrap_or_default()
     }
 
-    /// Forgets the request of an agent that has ended, for whoever started the agent: nobody can make a call for it any more.
+    /// Forgets the request of an agent that has ended, for the principal that started it: nobody can make a call for it any more.
     pub fn forget_request(&self, caller: &Principal, agent: &AgentId) {
         let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         if let Some(agent) = agent.filter(|agent| agent.life.stage().is_over()) {
@@ -137,7 +137,7 @@ impl Kernel {
         }
     }
 
-    /// Takes the request of an agent out of memory, or its history, for whoever started the agent. `save` keeps a part of the history.
+    /// Takes the request of an agent out of memory, or its history, for the principal that started the agent. `save` keeps a part of the history.
     /// The request comes back by itself with the next call that it is needed for.
     pub fn put_aside(
         &self,

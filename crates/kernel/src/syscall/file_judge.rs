@@ -40,7 +40,7 @@ impl FileJudge {
         agreed: bool,
     ) -> Result<Self, Fault> {
         let mut judge = Self::new(core, nested, WRITE, Access::Write).await?;
-        // What a misled agent left in the workspace acts through whoever runs it.
+        // What a misled agent left in the workspace acts through every agent that runs it.
         let work = judge.call.principal.life().map(Life::work);
         judge.is_wary = !agreed
             && match work.filter(|work| work.is_begun()) {
