@@ -121,11 +121,15 @@ impl Core {
     }
 
     fn misled_key(&self) -> String {
-        format!("misled/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
+        self.workspace_key("misled")
     }
 
     fn spans_key(&self) -> String {
-        format!("wrote/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
+        self.workspace_key("wrote")
+    }
+
+    fn workspace_key(&self, what: &str) -> String {
+        format!("{what}/{}", Digest::of(self.workspace.root().as_os_str().as_encoded_bytes()))
     }
 
     fn content(&self, path: &str) -> Result<Option<Content>, PathError> {
