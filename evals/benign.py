@@ -2,8 +2,8 @@
 
 Data: the airline and retail domains of tau2 (in the package `inspect-evals`) and the multi-turn base set of BFCL v4 (in `bfcl-eval`). The
 reference actions are executed in the packages' own environments, with the look-ups that an agent makes before it acts. Each set runs with
-labels as an integrator would declare them and with none, and in four variants: nothing of a stranger was read (`alone`); a stranger's text
-was read first (`stranger`); the same, and the host reports what each call was computed from (`derived_from`), naming whole results
+labels as an integrator would declare them and with none, and in five variants: nothing of a stranger was read (`alone`); a stranger's text
+was read first (`stranger`); the host kept that text from its agent (`kept`, quarantined, and no value was read out of it); the agent read it, and the host reports what each call was computed from (`derived_from`), naming whole results
 (`results`) or single fields (`fields`).
 
 The reports are simulated, since the data sets have calls and no programs: a value that is in no earlier result counts as a constant of the
@@ -26,7 +26,7 @@ import types
 from pathlib import Path
 
 HALVES = ("tuned on", "set aside")
-VARIANTS = ("alone", "stranger", "results", "fields")
+VARIANTS = ("alone", "stranger", "kept", "results", "fields")
 REPORTED = ("results", "fields")
 ASKED_MAX = {"declared": 20.0, "inferred": 35.0}
 STRANGER = {"id": "s0", "tool": "read_review", "args": {}}
@@ -318,7 +318,7 @@ class Judge:
 
 class Tally:
     def __init__(self):
-        self.calls = self.denied = self.writes = self.asked = self.looks_asked = self.sessions = self.quiet = 0
+        self.calls = self.denied = self.writes = self.asked = self.looks_asked = self.sessions = self.quiet = self.unfit = 0
         self.codes = collections.Counter()
 
 
@@ -372,7 +372,8 @@ def play(judge, trace, declared, variant, tally, why):
     for turn, (prompt, calls) in enumerate(trace.turns):
         judge.send("begin", session, prompt=prompt, tools=tools)
         if turn == 0 and variant != "alone":
-            judge.send("decide", session, call=STRANGER, **({"derived_from": ["request"]} if variant in REPORTED else {}))
+            flow = {"derived_from": ["request"]} if variant in REPORTED else {"quarantined": variant == "kept"}
+            judge.send("decide", session, call=STRANGER, **flow)
             judge.send("observe", session, call=STRANGER, output={"text": STRANGERS_WORDS})
         for name, args, output, error in calls:
             number += 1
@@ -383,7 +384,10 @@ def play(judge, trace, declared, variant, tally, why):
             is_write = trace.labels[name]["effect"] != "read"
             tally.calls += 1
             tally.writes += is_write
-            tally.denied += answer["decision"] == "deny"
+            # A reference action that doesn't fit its own tool's schema: any framework returns it to the agent. It is reported apart.
+            is_unfit = answer.get("code") == "args.invalid"
+            tally.unfit += is_unfit
+            tally.denied += answer["decision"] == "deny" and not is_unfit
             if answer["decision"] == "ask":
                 asked += 1
                 tally.asked += is_write
@@ -431,6 +435,8 @@ def main():
                           f"{share:6.1f}% {tally.looks_asked:11} {100 * tally.quiet / max(1, tally.sessions):10.1f}%", flush=True)
                     pooled[declared, variant, half][0] += tally.asked
                     pooled[declared, variant, half][1] += tally.writes
+                    if tally.unfit:
+                        print(f"{'':8} {tally.unfit} more call(s) don't fit the schema of their tool and were returned to the agent")
                     if tally.denied:
                         missed.append(f"{name} {declared} {variant} {half}: {tally.denied} denied")
                     if variant != "alone" and share > ASKED_MAX[declared]:

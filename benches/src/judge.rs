@@ -20,6 +20,7 @@ const STARTS: usize = 5;
 const PAIRS: usize = 6_000;
 const PAIRS_ALONE: usize = 1_000;
 const SIDE_BY_SIDE: usize = 32;
+const SYNCS: usize = 200;
 /// Decisions that a median is taken of.
 const DECISIONS: usize = 101;
 const MANY: usize = 10_000;
@@ -30,11 +31,26 @@ const AGAIN: usize = 201;
 pub fn measure(report: &mut Report) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("rg").tempdir()?;
     let home = Home::create(folder.path())?;
+    syncs(report, &home)?;
     pairs(report, &home)?;
     decide(report, &home)?;
     observe(report, &home)?;
     many(report, &home)?;
     start(report)
+}
+
+/// How often the disk syncs a file that grows, in the same run. A commit with payloads takes two such syncs.
+fn syncs(report: &mut Report, home: &Home) -> Result<()> {
+    let mut file = std::fs::File::create(home.path().join("syncs"))?;
+    let (took_s, done) = once(|| {
+        (0..SYNCS).try_for_each(|_| {
+            file.write_all(&[b'x'; 8_000])?;
+            file.sync_data()
+        })
+    });
+    done?;
+    report.figure("judge.disk.syncs", SYNCS as f64 / took_s, "syncs/s");
+    Ok(())
 }
 
 /// Decide and observe, from one session and from many: what those record at the same time is committed together.
@@ -280,7 +296,11 @@ fn sending(op: &str) -> String {
     let args = json!({"to": "ann@example.test", "body": "a summary"});
     let call = json!({"id": "send", "tool": "mail.send", "args": args});
     let output = json!({"text": "", "data": null, "error": "no connection"});
-    line(&json!({"op": op, "session": "s0", "call": call, "output": output}))
+    let mut message = json!({"op": op, "session": "s0", "call": call});
+    if op == "observe" {
+        message["output"] = output;
+    }
+    line(&message)
 }
 
 /// Prose of so many bytes: common words, and now and then one that stands nowhere else.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
-use regent_provenance::{FieldLabels, Observed, Session, Stance, Trusted};
+use regent_provenance::{FieldLabels, Observed, Reading, Session, Stance, Trusted};
 use serde_json::{Value, json};
 
 use crate::measure::nanos;
@@ -45,6 +45,7 @@ fn decide(results: usize) -> Result<f64> {
                 failed: false,
                 agreed: None,
                 cleared: None,
+                reading: Reading::Whole,
             },
         );
     }

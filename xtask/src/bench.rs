@@ -10,9 +10,9 @@ const PEERS: &[&str] = &["langgraph", "langgraph-checkpoint-sqlite"];
 
 /// `cargo xtask bench [TOPIC] [--json]`
 pub(crate) fn run(rest: &[String]) -> Result<()> {
-    cargo(&["build", "--quiet", "--release", "-p", "regent"])?;
+    cargo(&["build", "--quiet", "--profile", "dist", "-p", "regent"])?;
     let folder = target().join("bench").display().to_string();
-    let program = target().join("release/regent").display().to_string();
+    let program = target().join("dist/regent").display().to_string();
     let run =
         ["run", "--quiet", "--release", "--manifest-path", "benches/Cargo.toml", "--target-dir", &folder];
     let features = features(rest);

@@ -88,8 +88,25 @@ fn judge(rest: &[String]) -> Result<(PathBuf, String)> {
     let selected: &[&str] = if is_debug { &["--workspace", "--bins"] } else { &["-p", "regent"] };
     cargo(&[&["build", "--quiet", "--profile", profile], selected].concat())?;
     let home = tempfile_home()?;
-    let judge = format!("env HOME={} {} judge --stdio", home.display(), target().join(built).display());
+    let program = target().join(built);
+    let judge = match option(rest, "--model") {
+        // A home of its own, with the weights of the user's.
+        Some(model) => format!(
+            "env HOME={} XDG_DATA_HOME={} {} judge --stdio --model {model}",
+            home.display(),
+            weights()?.display(),
+            program.display()
+        ),
+        None => format!("env HOME={} {} judge --stdio", home.display(), program.display()),
+    };
     Ok((home, judge))
+}
+
+/// Where the user's weights are.
+fn weights() -> Result<PathBuf> {
+    let set = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    set.or_else(home).context("neither XDG_DATA_HOME nor HOME is set")
 }
 
 /// `cargo xtask eval adaptive [--why]`, `forgiveness`, `undeclared`: scripts of ours that drive the same harness.
@@ -126,11 +143,13 @@ fn run_script(rest: &[String], python: &Path, home: &Path, set: &[(&str, OsStrin
     Ok(())
 }
 
-/// `cargo xtask eval injection [--dojo FOLDER] [--suites A,B] [--debug]`
+/// `cargo xtask eval injection [--dojo FOLDER] [--suites A,B] [--model NAME] [--debug]`. With a model it measures what the model plans.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
     let Stand { dojo, python, home, judge } = Stand::new(rest)?;
     let mut missed = Vec::new();
-    for bar in BARS {
+    let is_by_model = option(rest, "--model").is_some();
+    let bars = BARS.iter().filter(|bar| !is_by_model || (bar.track == "static" && bar.proposes));
+    for bar in bars {
         for payload in ["plain", "encoded"] {
             let mut run = command(&python.display().to_string());
             run.current_dir(&dojo).env("PYTHONDONTWRITEBYTECODE", "1");

@@ -3,6 +3,7 @@
 //! A question is a record in the shared state, so that any terminal can answer it. A yes is for one digest of a call; finding it and
 //! using it up is one step, so of two callers that race for it one gets it. Attention is a budget too: whoever says yes faster than anyone
 //! can read, or yes after yes, is slowed down ([`Attention`]). No clock in here: the kernel says what time it is.
+#![forbid(unsafe_code)]
 
 mod attention;
 mod ordinary;
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use attention::{Attention, least_ms};
 pub use ordinary::is_ordinary;
 pub use posed::{AHEAD_MS_MAX, OPEN_MS_MAX};
-pub use questions::{Consulted, Given, OPEN_MAX, Questions};
+pub use questions::{Consulted, Given, OPEN_MAX, Questions, SkipReason, Skipped};
 pub use words::{WORDS_MAX, Words};
 
 /// A question's id: short enough to type, random enough not to be guessed.
@@ -193,6 +194,18 @@ pub struct OpenQuestion {
     pub summary_cut: bool,
     /// Why a person is asked.
     pub reason: String,
+    /// The text of others behind it, quoted. None if there is none, or if it is confidential.
+    #[serde(default)]
+    pub quote: Option<String>,
+    /// Questions with the same cause can be answered together: one caller, one rule, one source. None if the question stands alone.
+    #[serde(default)]
+    pub cause: Option<String>,
+    /// Its place among the open questions of that cause, from 1. Later questions have higher numbers.
+    #[serde(default)]
+    pub number: u32,
+    /// The first open question of that cause, if this isn't it.
+    #[serde(default)]
+    pub asked_with: Option<TicketId>,
     /// The rule that asks.
     pub rule: String,
     /// Where that rule is written; none if it is the kernel's own.
@@ -243,6 +256,10 @@ pub struct Draft {
     pub summary: (String, bool),
     /// Why a person is asked.
     pub reason: String,
+    /// The text of others behind it, quoted.
+    pub quote: Option<String>,
+    /// What it is asked for, if it can be answered together with others.
+    pub cause: Option<String>,
     /// The rule that asks.
     pub rule: RuleRef,
     /// Where the arguments come from.

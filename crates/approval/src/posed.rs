@@ -6,7 +6,8 @@ use regent_ledger::Digest;
 use regent_store::{self as store, Record, Records, StateError};
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, Answered, Approved, OpenQuestion, Scope, TicketId, UNIDENTIFIED, Voice};
+use crate::attention;
+use crate::{Answer, Answered, Approved, Given, OpenQuestion, Scope, TicketId, UNIDENTIFIED, Voice};
 
 /// How long a question waits for its answer.
 pub const OPEN_MS_MAX: i64 = 24 * 60 * 60 * 1000;
@@ -40,6 +41,50 @@ pub(crate) struct Said {
 }
 
 impl Posed {
+    /// The same as it stands among the open questions: those of one cause are numbered, and their cause is read once.
+    pub(crate) fn joining(mut self, open: &[OpenQuestion]) -> Self {
+        let question = &mut self.question;
+        let is_with = |one: &&OpenQuestion| question.cause.is_some() && one.cause == question.cause;
+        let with: Vec<&OpenQuestion> = open.iter().filter(is_with).collect();
+        question.number = with.iter().map(|one| one.number).max().unwrap_or(0).saturating_add(1);
+        let first = with.iter().min_by_key(|one| one.number);
+        question.asked_with = first.map(|one| one.id.clone());
+        let mut texts: Vec<&str> = question.origins.iter().map(|one| one.from.as_str()).collect();
+        texts.push(&question.summary);
+        // What the first of them says already takes no time to read again.
+        if first.is_none_or(|one| one.reason != question.reason) {
+            texts.push(&question.reason);
+        }
+        if first.is_none_or(|one| one.quote != question.quote) {
+            texts.extend(question.quote.as_deref());
+        }
+        question.read_ms = attention::read_ms(&texts);
+        self
+    }
+
+    /// Whether one answer can be for both.
+    pub(crate) fn is_of_cause(&self, other: &Self) -> bool {
+        let (own, others) = (&self.question, &other.question);
+        own.cause.is_some()
+            && (&own.cause, &own.project) == (&others.cause, &others.project)
+            && self.elsewhere == other.elsewhere
+    }
+
+    /// Why this answer can't be given to it, whoever reads how fast.
+    pub(crate) fn refuses(&self, answer: &Answer, by: &str) -> Option<Given> {
+        let is_host = matches!(answer, Answer::HostSays { .. });
+        let goes_further = matches!(answer, Answer::Approve { scope, .. } if *scope > Scope::Once);
+        let is_approval = matches!(answer, Answer::Approve { .. });
+        if is_host && !self.elsewhere {
+            return Some(Given::NotHosts);
+        }
+        if self.question.open_names && goes_further {
+            return Some(Given::OpenNames);
+        }
+        let is_nobody = is_approval && by == UNIDENTIFIED && self.question.approvers > 1;
+        is_nobody.then_some(Given::Unidentified)
+    }
+
     /// Any no is a no; else it takes as many people as the rule says.
     pub(crate) fn standing(&self, now_ms: i64) -> Answered {
         for said in self.said.values() {

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use regent_ledger::Digest;
 use regent_store::{self as store, Records, State, StateError};
+use serde::{Deserialize, Serialize};
 
 use crate::attention::{self, Record};
 use crate::posed::{OPEN_MS_MAX, Posed, Said, fresh_id, index_of, key_of, load, open_of};
-use crate::{
-    Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId, UNIDENTIFIED,
-};
+use crate::{Answer, Answered, Approved, Asker, Attention, Draft, OpenQuestion, Place, Scope, TicketId};
 
 /// How many questions may wait at once. More is not asking, it is wearing down.
 pub const OPEN_MAX: usize = 50;
@@ -39,6 +38,25 @@ pub enum Consulted {
     Full(usize),
 }
 
+/// A question that an answer names and that doesn't get it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Which.
+    pub id: TicketId,
+    /// Why not.
+    pub why: SkipReason,
+}
+
+/// Why a question doesn't get an answer that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// It was denied before. A denial is final: a prompt that is still open elsewhere must not turn it around.
+    Denied,
+    /// It was used up, has expired or never was.
+    Over,
+}
+
 /// What came of giving an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given {
@@ -46,6 +64,10 @@ pub enum Given {
     Taken {
         /// Where the question stands now.
         standing: Answered,
+        /// The questions that got it.
+        questions: Vec<TicketId>,
+        /// Those that it names and that didn't get it.
+        skipped: Vec<Skipped>,
         /// When it was put.
         asked_at_ms: i64,
         /// How worn down the person is, this answer included.
@@ -73,6 +95,8 @@ pub enum Given {
     Unidentified,
     /// A host reported on a question that it wasn't given. It doesn't count.
     NotHosts,
+    /// Questions of several causes have to be answered one by one. It doesn't count.
+    NotOneCause,
     /// There is no such question, or not any more.
     Gone,
 }
@@ -83,62 +107,75 @@ impl Questions {
         Self { state, project: project.to_owned() }
     }
 
-    /// Takes note of what a person says. People are told apart by name, whatever session they speak in.
+    /// Takes note of what a person says to one question, or to several of one cause. All that are still open to the answer get it, in one step;
+    /// the others are named as skipped. People are told apart by name, whatever session they speak in.
+    /// It is one answer to the meter of attention, and the time to read it is that of all of them.
     pub fn answer(
         &self,
-        ticket: &TicketId,
+        tickets: &[TicketId],
         answer: &Answer,
         by: &str,
         now_ms: i64,
     ) -> Result<Given, StateError> {
         store::change(&*self.state, |records| {
-            let Some(mut posed) = load(records, ticket, now_ms)? else { return Ok(Given::Gone) };
+            let is_approval = matches!(answer, Answer::Approve { .. });
+            let (mut batch, mut skipped): (Vec<Posed>, Vec<Skipped>) = Default::default();
+            for ticket in tickets {
+                let is_denied = |posed: &Posed| matches!(posed.standing(now_ms), Answered::Denied { .. });
+                let why = match load(records, ticket, now_ms)? {
+                    Some(posed) if is_approval && is_denied(&posed) => SkipReason::Denied,
+                    Some(posed) => {
+                        batch.push(posed);
+                        continue;
+                    }
+                    None => SkipReason::Over,
+                };
+                skipped.push(Skipped { id: ticket.clone(), why });
+            }
+            let Some(first) = batch.first() else { return Ok(Given::Gone) };
+            if batch.iter().skip(1).any(|one| !one.is_of_cause(first)) {
+                return Ok(Given::NotOneCause);
+            }
             // A host speaks for nobody: neither under a person's name, nor about a question that people here were asked.
             let is_host = matches!(answer, Answer::HostSays { .. });
-            if is_host && !posed.elsewhere {
-                return Ok(Given::NotHosts);
-            }
-            let goes_further = matches!(answer, Answer::Approve { scope, .. } if *scope > Scope::Once);
-            if posed.question.open_names && goes_further {
-                return Ok(Given::OpenNames);
-            }
-            let is_approval = matches!(answer, Answer::Approve { .. });
-            // A denial is final: a prompt that is still open elsewhere must not turn it around.
-            if is_approval && matches!(posed.standing(now_ms), Answered::Denied { .. }) {
-                return Ok(Given::Gone);
-            }
-            if is_approval && by == UNIDENTIFIED && posed.question.approvers > 1 {
-                return Ok(Given::Unidentified);
+            if let Some(refused) = batch.iter().find_map(|posed| posed.refuses(answer, by)) {
+                return Ok(refused);
             }
             let by = if is_host { HOST } else { by };
-            let mut record = Record::load(records, by)?;
-            let attention = if posed.elsewhere {
-                Attention::default()
-            } else {
-                let (asked_at_ms, read_ms) = (posed.question.created_at_ms, posed.question.read_ms);
-                let had_ms = record.looked_ms(asked_at_ms, now_ms);
-                let worn = record.attention(records, now_ms)?.is_worn();
-                if let Answer::Approve { scope, .. } = answer {
-                    if worn && *scope > Scope::Once {
-                        return Ok(Given::TooWide);
-                    }
-                    if worn && had_ms < read_ms {
-                        return Ok(Given::TooFast { read_ms, had_ms });
-                    }
-                    let least_ms = attention::least_ms(read_ms);
-                    if had_ms < least_ms {
-                        return Ok(Given::TooSoon { least_ms, had_ms });
-                    }
-                }
-                record.add(matches!(answer, Answer::Approve { .. }), had_ms, read_ms, now_ms);
-                record.save(records, by, now_ms)?;
-                record.attention(records, now_ms)?
+            let attention = match meter(records, &batch, answer, by, now_ms)? {
+                Ok(attention) => attention,
+                Err(refused) => return Ok(refused),
             };
-            posed.said.insert(by.to_owned(), Said::new(answer, attention.percent, now_ms));
-            posed.save(records)?;
-            let asked_at_ms = posed.question.created_at_ms;
-            Ok(Given::Taken { standing: posed.standing(now_ms), asked_at_ms, attention })
+            for posed in &mut batch {
+                posed.said.insert(by.to_owned(), Said::new(answer, attention.percent, now_ms));
+                posed.save(records)?;
+            }
+            // One that still needs others isn't approved yet.
+            let standings = batch.iter().map(|posed| posed.standing(now_ms));
+            let standing = standings.max_by_key(|standing| matches!(standing, Answered::Waiting { .. }));
+            let asked_at_ms = batch.iter().map(|posed| posed.question.created_at_ms).min().unwrap_or(now_ms);
+            let standing = standing.unwrap_or(Answered::Gone);
+            let questions = batch.iter().map(|posed| posed.question.id.clone()).collect();
+            Ok(Given::Taken { standing, questions, skipped, asked_at_ms, attention })
         })
+    }
+
+    /// Whether a question of this cause is open.
+    pub fn has_open(&self, cause: &str, now_ms: i64) -> Result<bool, StateError> {
+        let open = open_of(self.state.scan("question/")?, now_ms)?;
+        Ok(open.iter().any(|one| one.cause.as_deref() == Some(cause)))
+    }
+
+    /// How many open questions are answered with this one, its own included: those of its cause that were put before it.
+    pub fn count_up_to(&self, ticket: &TicketId, now_ms: i64) -> Result<usize, StateError> {
+        let open = open_of(self.state.scan("question/")?, now_ms)?;
+        let Some(last) = open.iter().find(|one| one.id == *ticket) else { return Ok(0) };
+        let is_its = |one: &&OpenQuestion| {
+            let is_of_cause =
+                last.cause.is_some() && (&one.cause, &one.project) == (&last.cause, &last.project);
+            one.id == last.id || (is_of_cause && one.number < last.number)
+        };
+        Ok(open.iter().filter(is_its).count())
     }
 
     /// The questions that wait, as this person sees them.
@@ -197,12 +234,17 @@ impl Questions {
                 return Ok(found);
             }
             // Beyond this nobody reads them; the ledger has them all.
-            if open_of(records.scan("question/")?, now_ms)?.len() >= OPEN_MAX {
+            let open = open_of(records.scan("question/")?, now_ms)?;
+            if open.len() >= OPEN_MAX {
                 return Ok(Consulted::Full(OPEN_MAX));
             }
-            attention::note_asked(records, now_ms)?;
+            let posed = posed.clone().joining(&open);
+            // Calls of one cause are one question to a person.
+            if posed.question.asked_with.is_none() {
+                attention::note_asked(records, now_ms)?;
+            }
             posed.save(records)?;
-            Ok(Consulted::Asked(Box::new(posed.question.clone())))
+            Ok(Consulted::Asked(Box::new(posed.question)))
         })
     }
 
@@ -220,10 +262,8 @@ impl Questions {
 
     fn posed(&self, draft: &Draft, now_ms: i64) -> Result<Posed, StateError> {
         let Draft { digest, files, open_why, summary, reason, rule, origins, cover, .. } = draft.clone();
-        let Draft { approvers, asker, elsewhere, .. } = draft.clone();
+        let Draft { approvers, asker, elsewhere, quote, cause, .. } = draft.clone();
         let (summary, summary_cut) = summary;
-        let froms: Vec<&str> = origins.iter().map(|one| one.from.as_str()).collect();
-        let read_ms = attention::read_ms(&[&[summary.as_str(), reason.as_str()], froms.as_slice()].concat());
         Ok(Posed {
             digest,
             question: OpenQuestion {
@@ -235,6 +275,10 @@ impl Questions {
                 summary,
                 summary_cut,
                 reason,
+                quote,
+                cause,
+                number: 1,
+                asked_with: None,
                 rule: rule.id.to_string(),
                 rule_at: (rule.line > 0).then_some(rule),
                 origins,
@@ -247,13 +291,46 @@ impl Questions {
                 agreed: Vec::new(),
                 created_at_ms: now_ms,
                 expires_at_ms: now_ms.saturating_add(OPEN_MS_MAX),
-                read_ms,
+                read_ms: 0,
                 attention: None,
             },
             said: BTreeMap::new(),
             elsewhere,
         })
     }
+}
+
+/// Counts an answer, or says why it doesn't count. A batch can be read since its last question was put.
+fn meter(
+    records: &mut dyn Records,
+    batch: &[Posed],
+    answer: &Answer,
+    by: &str,
+    now_ms: i64,
+) -> Result<Result<Attention, Given>, StateError> {
+    if batch.iter().all(|posed| posed.elsewhere) {
+        return Ok(Ok(Attention::default()));
+    }
+    let mut record = Record::load(records, by)?;
+    let asked_at_ms = batch.iter().map(|posed| posed.question.created_at_ms).max().unwrap_or(now_ms);
+    let read_ms = batch.iter().fold(0, |sum: u64, posed| sum.saturating_add(posed.question.read_ms));
+    let had_ms = record.looked_ms(asked_at_ms, now_ms);
+    let worn = record.attention(records, now_ms)?.is_worn();
+    if let Answer::Approve { scope, .. } = answer {
+        if worn && *scope > Scope::Once {
+            return Ok(Err(Given::TooWide));
+        }
+        if worn && had_ms < read_ms {
+            return Ok(Err(Given::TooFast { read_ms, had_ms }));
+        }
+        let least_ms = attention::least_ms(read_ms);
+        if had_ms < least_ms {
+            return Ok(Err(Given::TooSoon { least_ms, had_ms }));
+        }
+    }
+    record.add(matches!(answer, Answer::Approve { .. }), had_ms, read_ms, now_ms);
+    record.save(records, by, now_ms)?;
+    record.attention(records, now_ms).map(Ok)
 }
 
 fn find(

@@ -23,6 +23,8 @@ fn draft(number: u32, elsewhere: bool) -> Draft {
         open_why: None,
         summary: (format!("work number=`{number}`"), false),
         reason: "work is asked about".to_owned(),
+        quote: None,
+        cause: None,
         rule: RuleRef { id: "ask".into(), layer: Layer::User, line: 3 },
         origins: Vec::new(),
         cover: None,
@@ -51,7 +53,7 @@ fn a_row_of_yes_is_a_habit_and_a_no_ends_it() {
         let asked = put(&questions, number, false, now_ms);
         // Slowly enough that each can have been read.
         now_ms += 60_000;
-        questions.answer(&asked.id, &answer, "ada", now_ms).unwrap()
+        questions.answer(std::slice::from_ref(&asked.id), &answer, "ada", now_ms).unwrap()
     };
     for number in 0..19 {
         assert!(matches!(say(number, yes(Scope::Session)), Given::Taken { .. }), "{number}");
@@ -71,7 +73,8 @@ fn what_another_program_asks_its_own_person_says_nothing_of_ours() {
     let questions = questions();
     for number in 0..30 {
         let asked = put(&questions, number, true, START_MS);
-        let given = questions.answer(&asked.id, &yes(Scope::Once), "ada", START_MS).unwrap();
+        let given =
+            questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), "ada", START_MS).unwrap();
         assert!(matches!(given, Given::Taken { .. }));
     }
     assert_eq!(questions.attention("ada", START_MS).unwrap().answered_day, 0);
@@ -84,7 +87,8 @@ fn m4_no_approval_counts_before_anyone_can_have_begun_to_read() {
     let least_ms = i64::try_from(least_ms(first.read_ms)).unwrap();
     assert_eq!(least_ms, 250);
     let soon = |question: &OpenQuestion, now_ms: i64| {
-        let given = questions.answer(&question.id, &yes(Scope::Once), "ada", now_ms).unwrap();
+        let given =
+            questions.answer(std::slice::from_ref(&question.id), &yes(Scope::Once), "ada", now_ms).unwrap();
         matches!(given, Given::TooSoon { .. })
     };
     assert!(soon(&first, START_MS) && soon(&first, START_MS + least_ms - 1));
@@ -96,7 +100,9 @@ fn m4_no_approval_counts_before_anyone_can_have_begun_to_read() {
         Answered::Waiting { agreed: 0, needed: 1 }
     );
     // A denial counts at any time.
-    let given = questions.answer(&second.id, &Answer::Deny { because: None }, "ada", START_MS).unwrap();
+    let given = questions
+        .answer(std::slice::from_ref(&second.id), &Answer::Deny { because: None }, "ada", START_MS)
+        .unwrap();
     assert!(matches!(given, Given::Taken { .. }));
 }
 
@@ -106,21 +112,29 @@ fn m6_an_approval_given_while_the_clock_was_ahead_does_not_hold() {
     let questions = questions();
     let asker = draft(0, false).asker;
     let asked = put(&questions, 0, false, START_MS);
-    let given = questions.answer(&asked.id, &yes(Scope::Project), "ada", START_MS + YEAR_MS);
+    let given =
+        questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Project), "ada", START_MS + YEAR_MS);
     assert!(matches!(given.unwrap(), Given::Gone), "the question has expired by then");
     // Ahead by less than a question waits: it is answered, and the clock is set right again.
     let ahead_ms = START_MS + OPEN_MS_MAX / 2;
-    let given = questions.answer(&asked.id, &yes(Scope::Project), "ada", ahead_ms);
+    let given = questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Project), "ada", ahead_ms);
     assert!(matches!(given.unwrap(), Given::Taken { .. }));
     let found = |now_ms| questions.find(&draft(0, false).digest, 1, &asker, now_ms).unwrap();
     assert!(matches!(found(ahead_ms), Some(Consulted::Approved(_))));
     assert!(matches!(found(START_MS + 60_000), Some(Consulted::Asked(_))), "asked again");
     // The answer that was given ahead of time doesn't keep anyone from answering now.
-    let given = questions.answer(&asked.id, &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
+    let given = questions
+        .answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), "ada", START_MS + 60_000)
+        .unwrap();
     assert!(matches!(given, Given::Taken { standing: Answered::Approved, .. }), "{given:?}");
     // A question that was put while the clock was ahead is over.
     let future = put(&questions, 7, false, START_MS + YEAR_MS);
-    let given = questions.answer(&future.id, &yes(Scope::Project), "ada", START_MS + YEAR_MS + 60_000);
+    let given = questions.answer(
+        std::slice::from_ref(&future.id),
+        &yes(Scope::Project),
+        "ada",
+        START_MS + YEAR_MS + 60_000,
+    );
     assert!(matches!(given.unwrap(), Given::Taken { .. }));
     assert!(questions.find(&draft(7, false).digest, 1, &asker, START_MS + 120_000).unwrap().is_none());
 }
@@ -171,12 +185,12 @@ proptest! {
             let had_ms = (now_ms - asked.created_at_ms.max(last_ms)).max(0);
             let scope = if wide { Scope::Session } else { Scope::Once };
             let answer = if agrees { yes(scope) } else { Answer::Deny { because: None } };
-            let taken = matches!(questions.answer(&asked.id, &answer, "ada", now_ms).unwrap(), Given::Taken { .. });
+            let taken = matches!(questions.answer(std::slice::from_ref(&asked.id), &answer, "ada", now_ms).unwrap(), Given::Taken { .. });
             let hasty = had_ms < i64::try_from(asked.read_ms).unwrap();
             let soon = had_ms < i64::try_from(least_ms(asked.read_ms)).unwrap();
             prop_assert_eq!(taken, !gone && !(agrees && (soon || worn && (wide || hasty))));
             if !taken && !gone {
-                questions.answer(&asked.id, &Answer::Deny { because: None }, "ada", now_ms).unwrap();
+                questions.answer(std::slice::from_ref(&asked.id), &Answer::Deny { because: None }, "ada", now_ms).unwrap();
             }
             if !gone {
                 answered.push(now_ms);
@@ -190,11 +204,14 @@ fn m1_a_hosts_word_is_not_a_persons_approval() {
     let questions = questions();
     let (says, now_ms) = (Answer::HostSays { valid_ms: 60_000 }, START_MS + 10_000);
     let here = put(&questions, 1, false, START_MS).id;
-    assert_eq!(questions.answer(&here, &says, "ada", now_ms).unwrap(), Given::NotHosts);
+    assert_eq!(questions.answer(std::slice::from_ref(&here), &says, "ada", now_ms).unwrap(), Given::NotHosts);
     assert!(matches!(questions.standing(&here, now_ms).unwrap(), Answered::Waiting { .. }));
 
     let there = put(&questions, 2, true, START_MS).id;
-    assert!(matches!(questions.answer(&there, &says, "ada", now_ms).unwrap(), Given::Taken { .. }));
+    assert!(matches!(
+        questions.answer(std::slice::from_ref(&there), &says, "ada", now_ms).unwrap(),
+        Given::Taken { .. }
+    ));
     let elsewhere = draft(2, true);
     let found = questions.find(&elsewhere.digest, 1, &elsewhere.asker, now_ms).unwrap();
     let Some(Consulted::Approved(approved)) = found else { panic!("{found:?}") };
@@ -204,7 +221,9 @@ fn m1_a_hosts_word_is_not_a_persons_approval() {
     // Where two have to agree, a host is one voice.
     let two = Draft { approvers: 2, ..draft(3, true) };
     let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
-    let Given::Taken { standing, .. } = questions.answer(&asked.id, &says, "ada", now_ms).unwrap() else {
+    let Given::Taken { standing, .. } =
+        questions.answer(std::slice::from_ref(&asked.id), &says, "ada", now_ms).unwrap()
+    else {
         panic!("not taken")
     };
     assert!(matches!(standing, Answered::Waiting { agreed: 1, needed: 2 }));
@@ -215,12 +234,13 @@ fn b11_nobody_in_a_user_namespace_is_a_second_person() {
     let (questions, now_ms) = (questions(), START_MS + 10_000);
     let two = Draft { approvers: 2, ..draft(1, false) };
     let Consulted::Asked(asked) = questions.put(&two, START_MS).unwrap() else { panic!("not asked") };
-    let unknown = questions.answer(&asked.id, &yes(Scope::Once), UNIDENTIFIED, now_ms).unwrap();
+    let unknown =
+        questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), UNIDENTIFIED, now_ms).unwrap();
     assert_eq!(unknown, Given::Unidentified);
     // One that was given for a single approver doesn't count when policy wants two later on.
     let one = put(&questions, 2, false, START_MS);
     for by in [UNIDENTIFIED, "ada (uid 1000)"] {
-        questions.answer(&one.id, &yes(Scope::Project), by, now_ms).unwrap();
+        questions.answer(std::slice::from_ref(&one.id), &yes(Scope::Project), by, now_ms).unwrap();
     }
     let draft = draft(2, false);
     let found = questions.find(&draft.digest, 2, &draft.asker, now_ms).unwrap();
@@ -237,19 +257,104 @@ fn d6_a_denial_stays_one_whatever_a_prompt_says_that_is_still_open() {
     let asked = put(&questions, 1, false, START_MS);
     let deny = Answer::Deny { because: None };
     assert!(matches!(
-        questions.answer(&asked.id, &deny, "ada", START_MS + 60_000).unwrap(),
+        questions.answer(std::slice::from_ref(&asked.id), &deny, "ada", START_MS + 60_000).unwrap(),
         Given::Taken { .. }
     ));
     for who in ["ada", "eve"] {
-        let given = questions.answer(&asked.id, &yes(Scope::Once), who, START_MS + 62_000).unwrap();
+        let given = questions
+            .answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), who, START_MS + 62_000)
+            .unwrap();
         assert_eq!(given, Given::Gone, "{who}");
     }
     let standing = questions.standing(&asked.id, START_MS + 63_000).unwrap();
     assert!(matches!(standing, Answered::Denied { .. }), "{standing:?}");
     // The other way round it counts: an approval that wasn't used yet can be taken back.
     let asked = put(&questions, 2, false, START_MS);
-    questions.answer(&asked.id, &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
-    questions.answer(&asked.id, &deny, "ada", START_MS + 61_000).unwrap();
+    questions.answer(std::slice::from_ref(&asked.id), &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
+    questions.answer(std::slice::from_ref(&asked.id), &deny, "ada", START_MS + 61_000).unwrap();
     let standing = questions.standing(&asked.id, START_MS + 63_000).unwrap();
     assert!(matches!(standing, Answered::Denied { .. }), "{standing:?}");
+}
+
+fn put_for(questions: &Questions, number: u32, cause: &str, now_ms: i64) -> OpenQuestion {
+    let draft = Draft { cause: Some(cause.to_owned()), ..draft(number, false) };
+    match questions.put(&draft, now_ms).unwrap() {
+        Consulted::Asked(question) => *question,
+        other @ (Consulted::Approved(_) | Consulted::Denied(..) | Consulted::Full(_)) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_of_one_cause_are_one_question_to_the_meter() {
+    let questions = questions();
+    let all: Vec<OpenQuestion> =
+        (0..3).map(|number| put_for(&questions, number, "readme", START_MS)).collect();
+    let numbers: Vec<u32> = all.iter().map(|one| one.number).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    assert_eq!(all[0].asked_with, None);
+    assert!(all[1..].iter().all(|one| one.asked_with.as_ref() == Some(&all[0].id)));
+    assert_eq!(put_for(&questions, 9, "mail", START_MS).asked_with, None, "another cause");
+    assert_eq!(questions.attention("ada", START_MS).unwrap().asked_hour, 2);
+    let ids: Vec<TicketId> = all.iter().map(|one| one.id.clone()).collect();
+    let read_ms: u64 = all.iter().map(|one| one.read_ms).sum();
+    // A quarter of the time to read one of them is too soon for three.
+    let soon_ms = START_MS + i64::try_from(least_ms(all[0].read_ms)).unwrap();
+    let given = questions.answer(&ids, &yes(Scope::Once), "ada", soon_ms).unwrap();
+    assert!(matches!(given, Given::TooSoon { least_ms, .. } if least_ms == read_ms / 4), "{given:?}");
+    let later_ms = START_MS + i64::try_from(read_ms).unwrap();
+    let given = questions.answer(&ids, &yes(Scope::Once), "ada", later_ms).unwrap();
+    let Given::Taken { attention, standing: Answered::Approved, .. } = given else { panic!("{given:?}") };
+    assert_eq!((attention.answered_hour, attention.yes_in_a_row, attention.hasty_hour), (1, 1, 0));
+}
+
+#[test]
+fn one_answer_is_for_the_questions_that_it_names() {
+    let questions = questions();
+    let first = put_for(&questions, 0, "readme", START_MS);
+    let second = put_for(&questions, 1, "readme", START_MS);
+    let other = put_for(&questions, 2, "mail", START_MS);
+    let third = put_for(&questions, 3, "readme", START_MS);
+    let now_ms = START_MS + 60_000;
+    let count = |one: &OpenQuestion| questions.count_up_to(&one.id, now_ms).unwrap();
+    assert_eq!([&first, &second, &other, &third].map(count), [1, 2, 1, 3]);
+    let mixed = [first.id.clone(), other.id.clone()];
+    assert_eq!(questions.answer(&mixed, &yes(Scope::Once), "ada", now_ms).unwrap(), Given::NotOneCause);
+    questions.answer(&[first.id.clone(), second.id.clone()], &yes(Scope::Once), "ada", now_ms).unwrap();
+    let standing = |one: &OpenQuestion| questions.standing(&one.id, now_ms).unwrap();
+    assert_eq!([standing(&first), standing(&second)], [Answered::Approved, Answered::Approved]);
+    assert_eq!([&first, &third].map(count), [0, 1], "what is answered isn't open");
+    for one in [&third, &other] {
+        assert!(matches!(standing(one), Answered::Waiting { .. }), "{one:?}");
+    }
+    // A call of the same cause that comes after the answer is a question of its own.
+    let found = questions.find(&Digest::of(&7_u32.to_be_bytes()), 1, &draft(7, false).asker, now_ms).unwrap();
+    assert!(found.is_none());
+}
+
+#[test]
+fn an_answer_names_the_questions_that_got_it_and_those_that_did_not() {
+    let questions = questions();
+    let [used, denied, open] = [0, 1, 2].map(|number| put_for(&questions, number, "readme", START_MS).id);
+    let now_ms = START_MS + 60_000;
+    let (later_ms, deny) = (now_ms + 60_000, Answer::Deny { because: None });
+    questions.answer(std::slice::from_ref(&used), &yes(Scope::Once), "ada", now_ms).unwrap();
+    questions.find(&draft(0, false).digest, 1, &draft(0, false).asker, now_ms).unwrap();
+    questions.answer(std::slice::from_ref(&denied), &deny, "ada", now_ms).unwrap();
+    let ids = [used.clone(), denied.clone(), open.clone()];
+    let given = questions.answer(&ids, &yes(Scope::Once), "ada", later_ms).unwrap();
+    let Given::Taken { standing: Answered::Approved, questions: got, skipped, .. } = given else {
+        panic!("{given:?}")
+    };
+    assert_eq!(got, std::slice::from_ref(&open));
+    let (over, final_) = (SkipReason::Over, SkipReason::Denied);
+    assert_eq!(skipped, [Skipped { id: used, why: over }, Skipped { id: denied.clone(), why: final_ }]);
+    assert!(matches!(questions.standing(&denied, later_ms).unwrap(), Answered::Denied { .. }));
+}
+
+#[test]
+fn questions_without_a_cause_are_answered_one_by_one() {
+    let questions = questions();
+    let [one, two] = [0, 1].map(|number| put(&questions, number, false, START_MS));
+    let given = questions.answer(&[one.id, two.id], &yes(Scope::Once), "ada", START_MS + 60_000).unwrap();
+    assert_eq!(given, Given::NotOneCause);
 }

@@ -87,7 +87,7 @@ impl Budgets {
         if want.wall_ms > 0 {
             want.wall_ms = want.wall_ms.min(left.wall_ms.unwrap_or(u64::MAX)).max(1);
         }
-        if estimate.priceless {
+        if estimate.unpriced {
             want.money_microusd = left.money_microusd.map_or(0, |money| money.max(1));
         }
         for scope in &path {
@@ -108,7 +108,7 @@ impl Budgets {
         now: Now,
     ) -> Result<Result<Reservation, Reason>, StateError> {
         let most = Amounts { approvals: 1, ..Amounts::default() };
-        self.reserve(lineage, &Estimate { most, priceless: false }, now)
+        self.reserve(lineage, &Estimate { most, unpriced: false }, now)
     }
 
     /// Gives a scope its limits. What it has used since it first had any stays used.

@@ -4,6 +4,7 @@
 //! the caller. All of them are reserved in one step or none is. The session and the agents live in this process; the user's day
 //! and the project are shared between processes, each of which leases a part. A level begins to count when it is given a limit.
 //! No clock in here: the kernel says what time it is.
+#![forbid(unsafe_code)]
 
 mod amounts;
 mod budgets;
@@ -39,7 +40,7 @@ pub struct Estimate {
     /// Of each thing.
     pub most: Amounts,
     /// Nobody knows what it will cost: it gets all the money that is left, and no second such call runs beside it.
-    pub priceless: bool,
+    pub unpriced: bool,
 }
 
 /// What a call really used.

@@ -52,7 +52,7 @@ fn calls(calls: u64) -> Budget {
 }
 
 fn estimate(calls: u64, tokens: u64) -> Estimate {
-    Estimate { most: Amounts { calls, tokens, ..Amounts::default() }, priceless: false }
+    Estimate { most: Amounts { calls, tokens, ..Amounts::default() }, unpriced: false }
 }
 
 fn spent(tokens: u64) -> Spent {
@@ -80,7 +80,7 @@ fn take_one(budgets: &Budgets) -> bool {
 fn a_call_that_sends_more_sets_more_aside_or_stops() {
     let budgets = alone();
     set(&budgets, BudgetScope::Session, Budget { bytes_out: Some(100), ..Budget::default() });
-    let some = Estimate { most: Amounts { bytes_out: 10, ..Amounts::default() }, priceless: false };
+    let some = Estimate { most: Amounts { bytes_out: 10, ..Amounts::default() }, unpriced: false };
     let mut one = reserve(&budgets, &some).unwrap();
     let mut two = reserve(&budgets, &some).unwrap();
     one.widen(60, START_MS).unwrap().unwrap();
@@ -147,13 +147,13 @@ fn all_levels_or_none() {
 fn a_call_of_unknown_price_has_the_money_for_itself() {
     let budgets = alone();
     set(&budgets, BudgetScope::Session, Budget { money_microusd: Some(50), ..Budget::default() });
-    let priceless = Estimate { most: Amounts { calls: 1, ..Amounts::default() }, priceless: true };
-    let first = reserve(&budgets, &priceless).unwrap();
-    assert!(reserve(&budgets, &priceless).is_err());
+    let unpriced = Estimate { most: Amounts { calls: 1, ..Amounts::default() }, unpriced: true };
+    let first = reserve(&budgets, &unpriced).unwrap();
+    assert!(reserve(&budgets, &unpriced).is_err());
     settle(first, Spent { money_microusd: 20, ..Spent::default() });
     assert_eq!(left(&budgets).money_microusd, Some(30));
-    settle(reserve(&budgets, &priceless).unwrap(), Spent { money_microusd: 30, ..Spent::default() });
-    assert!(reserve(&budgets, &priceless).is_err(), "nothing left");
+    settle(reserve(&budgets, &unpriced).unwrap(), Spent { money_microusd: 30, ..Spent::default() });
+    assert!(reserve(&budgets, &unpriced).is_err(), "nothing left");
 }
 
 #[test]
@@ -161,10 +161,10 @@ fn a_call_may_take_as_long_as_there_is_time_left() {
     let budgets = alone();
     set(&budgets, BudgetScope::Session, Budget { wall_ms: Some(500), ..Budget::default() });
     let most = Amounts { calls: 1, wall_ms: 600_000, ..Amounts::default() };
-    let reservation = reserve(&budgets, &Estimate { most, priceless: false }).unwrap();
+    let reservation = reserve(&budgets, &Estimate { most, unpriced: false }).unwrap();
     assert_eq!(reservation.wall_ms_max(), 500);
     settle(reservation, Spent { wall_ms: 500, ..Spent::default() });
-    assert!(reserve(&budgets, &Estimate { most, priceless: false }).is_err());
+    assert!(reserve(&budgets, &Estimate { most, unpriced: false }).is_err());
 }
 
 #[test]

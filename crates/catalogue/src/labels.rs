@@ -65,6 +65,8 @@ impl ToolSpec {
             secret: self.output.confidentiality >= Confidentiality::Private,
             readers: Default::default(),
             inferred: false,
+            remembered: Default::default(),
+            also_sinks: Default::default(),
             local: effect == Effect::Write && !self.arguments.values().any(is_url),
             fields: names_in(&self.input),
         }

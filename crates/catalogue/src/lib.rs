@@ -1,4 +1,5 @@
 //! Which tools are there? Each with a digest of what was agreed to. A tool that isn't here can't be called.
+#![forbid(unsafe_code)]
 
 mod labels;
 
@@ -55,6 +56,9 @@ pub struct ToolSpec {
 pub const FROM_PROGRAM: &str = "from.program";
 /// The capability of tools that only a person may call. The kernel refuses agents, whatever policy says.
 pub const FOR_OPERATOR: &str = "for.operator";
+/// The capability of a tool of ours that reads a text in its caller's stead and returns one typed value. The caller doesn't count as having read the
+/// text.
+pub const QUARANTINE: &str = "text.quarantine";
 
 /// A blank to fill in. It has no name and no tier, so it isn't admitted as it is; what it leaves unsaid is the cautious answer.
 impl Default for ToolSpec {
@@ -303,6 +307,14 @@ impl ToolSpec {
     /// The label of output about which nothing is known: made by a tool, as secret as private things.
     pub const UNKNOWN_OUTPUT: Label =
         Label { integrity: Integrity::Tool, confidentiality: Confidentiality::Unknown };
+
+    /// Whether it reads in its caller's stead. Only a tool of Regent itself that runs in this process can vouch for returning nothing but typed
+    /// values.
+    pub fn is_quarantine(&self) -> bool {
+        self.origin == Origin::BuiltIn
+            && self.tiers == [Tier::Host]
+            && self.capabilities.iter().any(|one| one == QUARANTINE)
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 //! ```
 //!
 //! [`Kernel::syscall`]: regent_kernel::Kernel::syscall
+#![forbid(unsafe_code)]
 
 mod client;
 mod server;

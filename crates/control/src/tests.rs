@@ -101,7 +101,7 @@ async fn another_terminal_lists_asks_and_approves() {
     assert_eq!(list[0]["id"], json!(ticket.id));
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    let answered = peers[0].call(Op::Answer { ticket: ticket.id, answer }).await.unwrap();
+    let answered = peers[0].call(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await.unwrap();
     assert!(matches!(answered, RemoteReply::Done(_)));
     let done = peers[0].call(run("work", json!({"id": 1}))).await.unwrap();
     assert!(matches!(done, RemoteReply::Done(outcome) if outcome.status == "ok"));

@@ -1,4 +1,4 @@
-//! The broker: it accepts at the way out of boxes, and drives the calls that come of it.
+//! The broker: it accepts connections of sandboxes, and drives the calls that they become.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ const CERTIFICATE_NAMES: &[&str] = &[
     "PIP_CERT",
 ];
 
-/// The only way out of a box. Cloning shares it.
+/// A sandbox's only access to the network. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Broker(Arc<Shared>);
 
@@ -95,7 +95,7 @@ impl Broker {
         tool == specs::CONNECT || tool == specs::REQUEST
     }
 
-    /// Answers at the way out of a box until it is dropped, and with it every connection.
+    /// Answers a sandbox's connections until it is dropped, and with it every connection.
     ///
     /// Everything that leaves is a call made with `permit`, which is why nothing leaves after the program's own call has ended.
     pub async fn serve<T: tier::Tier>(&self, listener: TcpListener, permit: &Permit<'_, T>) {

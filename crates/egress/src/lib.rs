@@ -1,7 +1,7 @@
 //! How does anything leave? Everything that Regent sends to another machine, it sends from here.
 //!
 //! [`Reach`] finds out where a host is, once, refuses what isn't public, and connects to the address that it checked. Two things
-//! use it: [`Client`], which makes the requests of `http.fetch` and of models; and [`Broker`], the only way out of a box.
+//! use it: [`Client`], which makes the requests of `http.fetch` and of models; and [`Broker`], the egress proxy of sandboxes.
 //!
 //! The broker is an HTTP proxy whose listener lies in the box. Each connection and each request that a program asks for is a
 //! system call of its own (`net.connect`, `net.request`), made with the permit of the program's own call, so that policy judges
@@ -14,6 +14,7 @@
 //! - A placeholder (`secret://name`) is filled in where requests can be seen: plain ones, and inspected ones.
 //! - Values that leave are found if they were revealed in this process and leave whole, plain or in a usual encoding. Compressed,
 //!   encrypted, or split over requests they are not.
+#![forbid(unsafe_code)]
 
 mod address;
 mod authority;

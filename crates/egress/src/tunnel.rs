@@ -1,7 +1,7 @@
 //! The driver of `net.connect`: a TLS tunnel of a program, closed to us, or opened where policy wants it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::Response;
@@ -163,12 +163,13 @@ async fn carry(
     let (near_read, near_write) = tokio::io::split(near);
     let (far_read, far_write) = tokio::io::split(far);
     let alive = Alive::new(Duration::from_millis(broker.reach().network.quiet_ms_max));
+    let is_half_over = AtomicBool::new(false);
     let out = async {
-        one_way(near_read, far_write, &alive, |bytes| tally.leave(bytes)).await?;
+        one_way(near_read, far_write, (&alive, &is_half_over), |bytes| tally.leave(bytes)).await?;
         tally.near_ends();
         Ok(())
     };
-    let back = one_way(far_read, near_write, &alive, |bytes| tally.come(bytes));
+    let back = one_way(far_read, near_write, (&alive, &is_half_over), |bytes| tally.come(bytes));
     tokio::try_join!(out, back).map(|_| ())
 }
 
@@ -213,24 +214,61 @@ impl Alive {
 async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    alive: &Alive,
+    (alive, is_half_over): (&Alive, &AtomicBool),
     count: impl Fn(u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let read = alive.wait(from.read(&mut chunk)).await?;
+        let read = alive.wait(or_over(from.read(&mut chunk), is_half_over, 0)).await?;
         alive.moved();
         if read == 0 {
+            is_half_over.store(true, Ordering::Relaxed);
             // The other side may have closed already; then it knows.
             to.shutdown().await.ok();
             return Ok(());
         }
         count(read as u64)?;
-        alive.wait(to.write_all(chunk.get(..read).unwrap_or_default())).await?;
+        alive.wait(or_over(to.write_all(chunk.get(..read).unwrap_or_default()), is_half_over, ())).await?;
         alive.moved();
+    }
+}
+
+/// Once one side has ended, a reset by the other is how many servers close: what is left to say is a farewell that nobody reads.
+async fn or_over<T>(
+    doing: impl Future<Output = std::io::Result<T>>,
+    is_half_over: &AtomicBool,
+    over: T,
+) -> std::io::Result<T> {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    match doing.await {
+        Err(error)
+            if matches!(error.kind(), BrokenPipe | ConnectionReset)
+                && is_half_over.load(Ordering::Relaxed) =>
+        {
+            Ok(over)
+        }
+        done => done,
     }
 }
 
 fn broken(error: std::io::Error) -> Failure {
     failure("net.broken", format!("the tunnel broke: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reset_breaks_a_tunnel_unless_one_side_has_ended() {
+        let is_half_over = AtomicBool::new(false);
+        let reset = |kind: ErrorKind| or_over(std::future::ready(Err(Error::from(kind))), &is_half_over, 0);
+        assert!(reset(ErrorKind::ConnectionReset).await.is_err());
+        is_half_over.store(true, Ordering::Relaxed);
+        assert_eq!(reset(ErrorKind::ConnectionReset).await.unwrap(), 0);
+        assert_eq!(reset(ErrorKind::BrokenPipe).await.unwrap(), 0);
+        assert!(reset(ErrorKind::TimedOut).await.is_err());
+    }
 }

@@ -8,6 +8,7 @@
 //! - [`creation`] decides whether a sandboxed program may create a name in a folder; inside `.git` it knows what git itself writes.
 //! - [`completes_repository`] finds bare layouts: `HEAD` beside `objects` and `refs` makes any folder a repository.
 //! - [`invisible`] is the list of characters that a reviewer can't see.
+#![forbid(unsafe_code)]
 
 mod fold;
 pub mod git;

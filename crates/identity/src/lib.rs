@@ -1,4 +1,5 @@
 //! Who an agent is: a name that can be read out loud ([`AgentId`]), and a key, Ed25519, named by `did:key`.
+#![forbid(unsafe_code)]
 
 mod agent;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regent_approval::{Asker, Consulted, Draft, Given, Place, Questions};
-use regent_ledger::Receipt;
+use regent_ledger::{Digest, Receipt};
 use regent_policy::{Charge, Cover, Layer, Question, Reason, RuleId, RuleRef, Verdict};
 use regent_provenance::Ruling;
 use regent_store::{self as store, State, StateError};
@@ -31,8 +31,8 @@ use crate::rate;
 use crate::recovery::InDoubt;
 use crate::syscall::{Fault, Kernel};
 pub use regent_approval::{
-    Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, TicketId,
-    Traced, UNIDENTIFIED, Voice,
+    Answer, Answered, Approved, Attention, BoundFile, OpenQuestion, Place as LedgerPlace, Scope, SkipReason,
+    Skipped, TicketId, Traced, UNIDENTIFIED, Voice,
 };
 
 /// How many questions one session may put within a minute for the same cause.
@@ -43,6 +43,12 @@ const QUESTIONS: Charge = Charge { rule: RuleId(u64::MAX), limit: NEW_PER_MINUTE
 const ALL_QUESTIONS: Charge = Charge { limit: NEW_PER_MINUTE_MAX * 3, ..QUESTIONS };
 /// What a reviewer has to know of a call that nobody saw the end of.
 const IN_DOUBT: &str = "it may or may not have happened; an approval runs it again, a denial skips it and the work goes on without";
+/// The rule of questions about calls that may have happened.
+const RECOVERY: &str = "recovery";
+/// Letters of the digest that questions of one cause share.
+const BATCH_LETTERS: usize = 16;
+/// The code of a denial that stands for a question which nobody can be asked. No person has denied anything.
+pub const UNATTENDED: &str = "approval.unattended";
 /// How often the state is asked whether another process has brought an answer.
 const POLL_MS: u64 = 250;
 
@@ -51,6 +57,9 @@ const POLL_MS: u64 = 250;
 pub struct Asked {
     /// Its id.
     pub id: TicketId,
+    /// The first question of its cause, if it was put with that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with: Option<TicketId>,
     /// All of it.
     #[serde(skip)]
     pub question: Box<OpenQuestion>,
@@ -85,7 +94,7 @@ pub struct Ticket {
 
 impl Ticket {
     fn of(asked: Asked, intent: Receipt) -> Self {
-        let Asked { id, question } = asked;
+        let Asked { id, question, .. } = asked;
         let (summary, rule, reason) =
             (question.summary.clone(), question.rule.clone(), question.reason.clone());
         Self { id, summary, rule, reason, question, intent }
@@ -127,21 +136,34 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// How many calls wait that an answer to this question is for: its own, and those of its cause that were asked about before it.
+    pub fn count_up_to(&self, ticket: &TicketId) -> Result<usize, StateError> {
+        self.0.approvals.questions.count_up_to(ticket, self.0.clock.now_ms())
+    }
+}
+
 impl Core {
     /// The effect of [`Op::Answer`].
     pub(crate) fn answer(
         &self,
-        ticket: &TicketId,
+        (ticket, with): (&TicketId, &[TicketId]),
         answer: &Answer,
         by: &Principal,
     ) -> Result<RawOutput, ExecuteError> {
         let now_ms = self.clock.now_ms();
-        let given = self.approvals.questions.answer(ticket, answer, by.sponsor(), now_ms)?;
+        let tickets: Vec<TicketId> = [ticket].into_iter().chain(with).cloned().collect();
+        let given = self.approvals.questions.answer(&tickets, answer, by.sponsor(), now_ms)?;
         self.approvals.answered.notify_waiters();
         Ok(match given {
-            Given::Taken { standing, asked_at_ms, attention } => {
+            Given::Taken { standing, questions, skipped, asked_at_ms, attention } => {
                 let mut told = json!(standing);
                 if let Value::Object(fields) = &mut told {
+                    // An answer to one question that counts is for that question.
+                    if tickets.len() > 1 {
+                        fields.insert("questions".to_owned(), json!(questions));
+                        fields.insert("skipped".to_owned(), json!(skipped));
+                    }
                     fields.insert("asked_at_ms".to_owned(), json!(asked_at_ms));
                     fields.insert("decided_at_ms".to_owned(), json!(now_ms));
                     fields.insert("attention".to_owned(), json!(attention));
@@ -178,6 +200,10 @@ impl Core {
             Given::NotHosts => RawOutput::failed(
                 "approval.not_hosts",
                 "a host can't report on this question: it was put to people here, and one of them has to answer",
+            ),
+            Given::NotOneCause => RawOutput::failed(
+                "approval.not_one_cause",
+                "these questions have different causes: answer them one by one",
             ),
             Given::Gone => RawOutput::failed(
                 "approval.gone",
@@ -226,7 +252,7 @@ impl Core {
         let of_task =
             call.principal().step().map(|step| format!(" of task {}", step.task)).unwrap_or_default();
         let question = Question {
-            rule: RuleRef { id: "recovery".into(), layer: Layer::User, line: 0 },
+            rule: RuleRef { id: RECOVERY.into(), layer: Layer::User, line: 0 },
             reason: format!("an earlier run{of_task} ended during this call: {IN_DOUBT}"),
             grant: grant.clone(),
             approvers: 1,
@@ -252,7 +278,7 @@ impl Core {
             Ok(Consulted::Asked(mut question)) => {
                 let person = call.principal().sponsor();
                 question.attention = Some(self.approvals.questions.attention(person, self.clock.now_ms())?);
-                Consent::Asked(Asked { id: question.id.clone(), question })
+                Consent::Asked(Asked { id: question.id.clone(), with: question.asked_with.clone(), question })
             }
             Ok(Consulted::Denied(ticket, because)) => Consent::Refused(no(&ticket, because)),
             Ok(Consulted::Full(open)) => {
@@ -273,17 +299,30 @@ impl Core {
         let (who, now_ms) = (call.principal(), self.clock.now_ms());
         let asker = asker(who);
         let cause = cause_of(sheet);
-        if let Some(found) = self.approvals.questions.find(&digest, question.approvers, &asker, now_ms)? {
-            return Ok(Ok(found));
+        match self.approvals.questions.find(&digest, question.approvers, &asker, now_ms)? {
+            // Whether a call happened is settled by a person, however long that takes: a denial would settle it for good.
+            Some(Consulted::Asked(_)) | None if who.is_unattended() && &*question.rule.id != RECOVERY => {
+                return Ok(Err(nobody(question)));
+            }
+            Some(found) => return Ok(Ok(found)),
+            None => {}
         }
         if let Err(reason) = self.approvals.admit(who, &cause, now_ms)? {
             return Ok(Err(reason));
         }
-        let reserved = match self.budgets.reserve_question(who.lineage(), self.now())? {
-            Ok(reserved) => reserved,
-            Err(reason) => {
-                self.approvals.take_back(who, &cause, now_ms)?;
-                return Ok(Err(reason));
+        let batch = batch_of(who, question, sheet.ruling.as_ref());
+        let joins =
+            batch.as_ref().map(|batch| self.approvals.questions.has_open(batch, now_ms)).transpose()?;
+        // A call that joins an open question is no further question to the person.
+        let reserved = if joins == Some(true) {
+            None
+        } else {
+            match self.budgets.reserve_question(who.lineage(), self.now())? {
+                Ok(reserved) => Some(reserved),
+                Err(reason) => {
+                    self.approvals.take_back(who, &cause, now_ms)?;
+                    return Ok(Err(reason));
+                }
             }
         };
         // A rule can lift what a rule asks; what the kernel asks by itself, none can.
@@ -294,6 +333,8 @@ impl Core {
             open_why: bound.open_why.clone(),
             summary: summary::of(call, sheet),
             reason: question.reason.clone(),
+            quote: sheet.quote.clone(),
+            cause: batch,
             rule: question.rule.clone(),
             origins: summary::origins(sheet),
             cover: (question.rule.line > 0).then(lifts).flatten(),
@@ -304,7 +345,7 @@ impl Core {
         let put = self.approvals.questions.put(&draft, now_ms)?;
         // Only a question that was put is charged.
         if matches!(put, Consulted::Asked(_)) {
-            reserved.settle(Spent::default(), self.now().elapsed);
+            let _settled = reserved.map(|one| one.settle(Spent::default(), self.now().elapsed));
         } else {
             self.approvals.take_back(who, &cause, now_ms)?;
         }
@@ -345,7 +386,9 @@ impl Core {
             files: bound.files,
             summary: summary::of_doubt(what, args, call),
             reason: format!("the process ended during this call: {IN_DOUBT}"),
-            rule: RuleRef { id: "recovery".into(), layer: Layer::Builtin, line: 0 },
+            quote: None,
+            cause: None,
+            rule: RuleRef { id: RECOVERY.into(), layer: Layer::Builtin, line: 0 },
             origins: Vec::new(),
             cover: None,
             approvers: 1,
@@ -394,6 +437,30 @@ fn rate_name(who: &Principal, cause: &str) -> String {
 
 fn cause_of(sheet: &Sheet) -> String {
     sheet.ruling.as_ref().and_then(Ruling::cause).unwrap_or_else(|| "policy".to_owned())
+}
+
+/// What questions are answered together: those of one task or agent, one rule, and one text of others. Whether a call that may have
+/// happened is repeated is decided for each call by itself.
+fn batch_of(who: &Principal, question: &Question, ruling: Option<&Ruling>) -> Option<String> {
+    if &*question.rule.id == RECOVERY {
+        return None;
+    }
+    let agent = who.lineage().first().map_or(who.session(), AgentId::as_str);
+    let whose = who.step().map_or(agent, |step| step.task.as_str());
+    let Question { rule, approvers, .. } = question;
+    // The text that is quoted is the source, also where a value isn't in it.
+    let source = ruling.map(|ruling| match &ruling.quote {
+        Some(quote) => format!("{} of call {}", ruling.code, quote.place.call),
+        None => ruling.cause().unwrap_or_default(),
+    });
+    let parts = json!([whose, rule.id, rule.layer, rule.line, approvers, source]);
+    Some(Digest::of(parts.to_string().as_bytes()).to_string().chars().take(BATCH_LETTERS).collect())
+}
+
+fn nobody(question: &Question) -> Reason {
+    let message = format!("nobody can be asked about this call now: {}", question.reason);
+    let help = "go on without it, and say in the end what was left undone".to_owned();
+    Reason { code: UNATTENDED.into(), message, rule: Some(question.rule.clone()), help: Some(help) }
 }
 
 fn asker(who: &Principal) -> Asker {

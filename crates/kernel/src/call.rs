@@ -163,6 +163,9 @@ pub enum Op {
     Answer {
         /// Which question.
         ticket: TicketId,
+        /// Questions of the same cause that the person was shown with it, and that get the same answer.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<TicketId>,
         /// What the person says.
         answer: Answer,
     },
@@ -195,6 +198,9 @@ pub struct HostCall {
     /// What the host says that it was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derived_from: Option<Box<DerivedFrom>>,
+    /// The host keeps the result from its agent: only typed values that are read out of it reach the agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quarantined: bool,
 }
 
 /// Something to remember.

@@ -44,7 +44,9 @@ pub(crate) fn perform<'s>(core: &'s Arc<Core>, permit: HostPermit<'s>) -> BoxFut
             Op::Recv { pipe, wait_ms_max } => pipes::recv(core, permit, *pipe, *wait_ms_max).await,
             Op::GetPolicy => policies::get(core, permit),
             Op::CheckPolicy { op } => policies::check(core, permit, op).await,
-            Op::Answer { ticket, answer } => core.answer(ticket, answer, permit.call().principal()),
+            Op::Answer { ticket, with, answer } => {
+                core.answer((ticket, with), answer, permit.call().principal())
+            }
             Op::Questions => core.questions(permit.call().principal()),
             Op::SetBudget { scope, limits } => {
                 core.budgets.set(scope, *limits, core.clock.now_ms())?;

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::budget::Spent;
 use crate::model::Models;
+use crate::stores::StoreUse;
 use crate::syscall::{Permit, tier};
 
 /// A boxed future that may borrow for `'a`.
@@ -83,6 +84,7 @@ pub struct RawOutput {
     pub(crate) spent: Spent,
     pub(crate) failure: Option<Failure>,
     pub(crate) breach: Option<String>,
+    pub(crate) store: Option<StoreUse>,
 }
 
 /// The tool ran and says that it did not work: an answer to the agent, not a fault of the kernel.
@@ -97,7 +99,8 @@ pub struct Failure {
 impl RawOutput {
     /// What came out.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, label: None, obtained: None, spent: Spent::default(), failure: None, breach: None }
+        let spent = Spent::default();
+        Self { bytes, label: None, obtained: None, spent, failure: None, breach: None, store: None }
     }
 
     /// Cuts what is more than allowed, and says whether there was more.
@@ -153,6 +156,13 @@ impl RawOutput {
     #[must_use]
     pub fn with_breach(mut self, what: impl Into<String>) -> Self {
         self.breach = Some(what.into());
+        self
+    }
+
+    /// What the call did with a store of the host's.
+    #[must_use]
+    pub fn with_store(mut self, store: Option<StoreUse>) -> Self {
+        self.store = store;
         self
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Sheet {
     pub(crate) refusal: Option<Reason>,
     /// What provenance says to it, where a request has begun.
     pub(crate) ruling: Option<Ruling>,
+    /// The text of others that a question about it quotes.
+    pub(crate) quote: Option<String>,
     /// What the call has used up so far; given back unless it runs.
     pub(crate) charges: Charges,
     /// Set where a person has agreed to exactly this call, or to its repetition.
@@ -109,6 +111,7 @@ impl Core {
             awaited: Awaited::default(),
             refusal: ended,
             ruling: None,
+            quote: None,
             charges: Charges::new(self, who),
             approved: None,
             recorded: None,

@@ -1,4 +1,5 @@
 //! How does anything happen? One path: facts, verdict, intent, permit, effect, label, outcome. Start at [`syscall`].
+#![forbid(unsafe_code)]
 
 mod agent;
 mod approval;
@@ -29,6 +30,7 @@ mod request;
 mod rules;
 mod secret;
 mod signal;
+mod stores;
 pub mod syscall;
 #[cfg(test)]
 mod tests;
@@ -40,8 +42,8 @@ pub(crate) use regent_catalogue as catalogue;
 
 pub use agent::{AgentId, Delivered, Lifecycle, SpawnSpec, Token};
 pub use approval::{
-    Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, Ticket,
-    TicketId, Traced, UNIDENTIFIED, Voice,
+    Answer, Answered, Approved, Asked, Attention, BoundFile, LedgerPlace, OpenQuestion, Scope, SkipReason,
+    Skipped, Ticket, TicketId, Traced, UNATTENDED, UNIDENTIFIED, Voice,
 };
 pub use budget::{Budget, BudgetScope, Each, Spent, Standing};
 pub use call::{Call, CallDigest, HostCall, Memory, Op, Query, Region, ToolCall};
@@ -58,14 +60,17 @@ pub use model::{
 pub use pipe::{PipeId, PipeSpec};
 pub use principal::Principal;
 pub use regent_catalogue::{
-    AdmitError, ArgumentKind, Catalogue, CostClass, FOR_OPERATOR, FROM_PROGRAM, Origin, SideEffect, Tool,
-    ToolSpec,
+    AdmitError, ArgumentKind, Catalogue, CostClass, FOR_OPERATOR, FROM_PROGRAM, Origin, QUARANTINE,
+    SideEffect, Tool, ToolSpec,
 };
 pub use regent_ledger::{Digest, Entry, EntryPlace, Kind, Reader};
 pub use regent_policy::{
     Access, Class, Confidentiality, Integrity, Label, Limits, Policy, Reason, Tier, handles, is_secret_name,
 };
-pub use regent_provenance::{Begin, Declared, DerivedFrom};
+pub use regent_provenance::{
+    ALL_FIELDS, Begin, Declared, DerivedFrom, Effect as LabelEffect, FieldLabels, StoredLabel, Taint, Whole,
+    strangers_fields,
+};
 pub use regent_store::{State, StateError};
 pub use regent_workspace::{
     FileKind, Found, Listed, Listing, Overlap, OwnFolders, PathError, Placement, Workspace, Written, shown,
@@ -73,8 +78,9 @@ pub use regent_workspace::{
 pub use request::{Aside, RequestSize, Saved};
 pub use secret::{NoSecrets, SECRET_BYTES_MAX, Scrubbed, Secret, SecretError, Secrets, Usage};
 pub use signal::{Disposition, MaskChange, Signal, SignalError};
+pub use stores::StoreUse;
 pub use syscall::{
-    Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status, Stream,
-    Suspension, tier,
+    AskedAhead, Denial, Fault, FileJudge, Kernel, Labelled, Nonce, Outcome, Overflow, Permit, Reply, Status,
+    Stream, Suspension, tier,
 };
 pub use vfs::{Content, Fd, Folder, Mount, OpenMode, Recalled, Stat, VfsError};

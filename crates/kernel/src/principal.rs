@@ -10,7 +10,7 @@ use crate::journal::Step;
 
 /// Someone the kernel has authenticated: a person at a terminal, or an agent that the kernel started.
 #[derive(Debug, Clone)]
-pub struct Principal(Arc<Fields>, Option<Arc<Step>>);
+pub struct Principal(Arc<Fields>, Option<Arc<Step>>, /* unattended: nobody can be asked */ bool);
 
 #[derive(Debug)]
 struct Fields {
@@ -58,6 +58,7 @@ impl Principal {
                 life: None,
             }),
             None,
+            false,
         )
     }
 
@@ -81,6 +82,7 @@ impl Principal {
                 life: Some(new.life),
             }),
             None,
+            parent.2,
         )
     }
 
@@ -90,7 +92,18 @@ impl Principal {
     }
 
     pub(crate) fn with_step(&self, step: Option<Arc<Step>>) -> Self {
-        Self(Arc::clone(&self.0), step)
+        Self(Arc::clone(&self.0), step, self.2)
+    }
+
+    /// The same caller while nobody can be asked: calls that would wait for a person are denied with
+    /// [`UNATTENDED`](crate::UNATTENDED). Approvals that were given count.
+    pub fn unattended(&self) -> Self {
+        Self(Arc::clone(&self.0), self.1.clone(), true)
+    }
+
+    /// Whether nobody can be asked.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.2
     }
 
     /// What kind of caller this is.

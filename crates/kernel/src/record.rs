@@ -48,6 +48,9 @@ struct IntentBody<'a> {
     policy: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     provenance: Option<BTreeMap<&'a str, &'static str>>,
+    /// The host keeps the result from its agent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    quarantined: bool,
     session: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<StepBody<'a>>,
@@ -175,6 +178,7 @@ pub(crate) fn intent(
         parent: call.parent,
         policy: &stamp.policy.digest,
         provenance: sheet.ruling.as_ref().map(Ruling::words),
+        quarantined: matches!(&call.op, Op::Elsewhere(host) if host.quarantined),
         session: call.principal.session(),
         step,
         targets: shown(stamp, &sheet.resources),

@@ -3,13 +3,15 @@
 
 mod aside;
 mod offer;
+mod results;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regent_guard::Kinds;
 use regent_policy::{Declassified, Integrity, Label, Layer, Question, Reason, RuleRef, Tier, Verdict};
 use regent_provenance::{
-    Begin, Cleared, History, Observed, Origin, Resumable, Ruling, SessionError, Stance, Trusted,
+    Begin, Cleared, History, Observed, Origin, Reading, Resumable, Ruling, SessionError, Stance, StoredLabel,
+    Trusted,
 };
 use serde_json::{Value, json};
 
@@ -20,10 +22,12 @@ use crate::executor::RawOutput;
 use crate::facts::{Sheet, refusal};
 use crate::kernel::Core;
 use crate::reach;
+use crate::stores::StoreUse;
 use crate::syscall::{Frame, Labelled, Outcome, Status};
 use aside::Kept;
 pub use aside::{Aside, RequestSize, Saved};
 pub(crate) use offer::{Offer, Offers};
+use results::Results;
 
 /// What an agent and its children work on together; nothing before a request has begun.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +41,7 @@ struct Working {
     later: Vec<Arc<Offer>>,
     /// What was heard first that isn't the person's, for people.
     misled_by: Option<String>,
+    results: Results,
 }
 
 impl Working {
@@ -86,6 +91,19 @@ impl Work {
     /// Whether the person has named this, as a whole. Without a request nobody has.
     pub(crate) fn names(&self, value: &str) -> bool {
         self.get().as_ref().is_some_and(|working| working.session.session().is_named(value))
+    }
+
+    /// The label of what a call has written into a store. Without a request nobody knows.
+    pub(crate) fn stored_label(
+        &self,
+        tool: &str,
+        args: &Value,
+        ruling: Option<&Ruling>,
+        wrote: &[String],
+    ) -> StoredLabel {
+        let working = self.get();
+        let session = working.as_ref().map(|working| working.session.session());
+        session.map_or_else(StoredLabel::worst, |session| session.stored_label(tool, args, ruling, wrote))
     }
 
     /// Whether the agent has heard what isn't the person's.
@@ -146,6 +164,7 @@ impl Core {
                     session: Kept::new(session, offer),
                     later: Vec::new(),
                     misled_by: None,
+                    results: Results::default(),
                 });
                 RawOutput::json(&told)
             }
@@ -179,8 +198,10 @@ impl Core {
         let report = if let Op::Elsewhere(host) = &call.op { host.derived_from.as_deref() } else { None };
         let lines = own.as_ref().map(|own| reach::in_lines(own, args));
         let mut ruling = working.session.rule_derived(tool, lines.as_ref().unwrap_or(args), report, &free);
+        sheet.quote = working.results.quote(&ruling, own.is_some());
         if ruling.stance == Stance::Ask && own.is_some_and(|own| own.spec().field_labels().local) {
-            ruling.reason = reach::why(sheet, working.misled_by.as_deref().unwrap_or("a result"));
+            let heard = working.results.named(&ruling).or(working.misled_by.as_deref());
+            ruling.reason = reach::why(sheet, heard.unwrap_or("a result"));
         }
         drop(work);
         for found in &ruling.found {
@@ -210,14 +231,15 @@ impl Core {
         &self,
         frame: &Frame,
         sheet: &Sheet,
-        (output, status): (&Labelled, &Status),
+        (output, status, store): (&Labelled, &Status, &Option<StoreUse>),
         rules: &[Declassified],
     ) -> Vec<Declassified> {
         let Some(life) = frame.call.principal.life() else { return Vec::new() };
         let mut work = life.work().get();
         let Some(working) = work.as_mut() else { return Vec::new() };
-        // A model's words are what is judged, not what is judged by.
-        if matches!(frame.call.op, Op::Infer(_)) {
+        // A model's words are what is judged, not what is judged by. What a quarantined reader reads, its agent doesn't.
+        let is_quarantine = |outer: &Arc<Tool>| outer.spec().is_quarantine();
+        if matches!(frame.call.op, Op::Infer(_)) || frame.call.within.iter().any(is_quarantine) {
             return Vec::new();
         }
         let (tool, ours) = if let Op::RunTool(run) | Op::Elsewhere(HostCall { run, .. }) = &frame.call.op {
@@ -241,21 +263,53 @@ impl Core {
         };
         // Only what came back whole and well is what its fields say it is.
         let cleared = (*status == Status::Ok).then_some(&cleared);
-        let used = working.session.observe(
+        let used = working.session.observe_stored(
             sheet.ruling.as_ref(),
-            &Observed { call: frame.intent.seq, tool, output: &heard, failed, agreed, cleared },
+            &Observed {
+                call: frame.intent.seq,
+                tool,
+                output: &heard,
+                failed,
+                agreed,
+                cleared,
+                reading: self.reading(&frame.call, status),
+            },
+            store.as_ref().and_then(StoreUse::read).unwrap_or(&StoredLabel::default()),
         );
+        if let Op::RunTool(run) = &frame.call.op {
+            working.results.note(frame.intent.seq, (&run.tool, &frame.args), output.label());
+        }
         if working.misled_by.is_none() && working.session.is_tainted() {
-            working.misled_by = Some(described(tool, &frame.args));
+            working.misled_by = Some(results::name_of(tool, &frame.args));
         }
         let really =
             |one: &Declassified| one.only(|name| used.trust.contains(name), |name| used.open.contains(name));
         rules.iter().map(really).filter(|one| !one.is_empty()).collect()
     }
 
+    /// How much of a result the agent gets to read. The words of a failure are no typed value.
+    fn reading(&self, call: &Call, status: &Status) -> Reading {
+        if let Op::Elsewhere(HostCall { quarantined: true, .. }) = &call.op {
+            return Reading::Unread;
+        }
+        let Op::RunTool(run) = &call.op else { return Reading::Whole };
+        let tool = self.catalogue.get(&run.tool).filter(|_| *status == Status::Ok);
+        let is_typed = tool.is_some_and(|tool| tool.spec().is_quarantine());
+        if is_typed { Reading::Typed } else { Reading::Whole }
+    }
+
+    /// What the caller has seen: nothing of others in a failure that a tool of ours tells in its own words.
+    pub(crate) fn label_seen(&self, call: &Call, status: &Status, output: &Labelled) -> Label {
+        let is_failure = matches!(status, Status::Failed(_)) && output.bytes().is_empty();
+        if is_failure && self.words_of(call, status).is_none() {
+            return Label { integrity: Integrity::System, ..output.label() };
+        }
+        output.label()
+    }
+
     /// What was said of a failure. A tool of ours that runs here says it in our words; what it quotes may be somebody else's, such as
     /// the name that a link leads to.
-    fn words_of<'s>(&self, call: &Call, status: &'s Status) -> Option<&'s str> {
+    pub(crate) fn words_of<'s>(&self, call: &Call, status: &'s Status) -> Option<&'s str> {
         let said = match status {
             Status::Failed(failure) => &failure.message,
             Status::Faulted(message) => message,
@@ -284,27 +338,23 @@ impl Core {
             failed: matches!(outcome.status, Status::Failed(_)),
             agreed: None,
             cleared: None,
+            reading: self.reading(call, &outcome.status),
         };
         if let Op::RunTool(run) = &call.op {
             let ruling = working.session.rule(&run.tool, &run.args);
             working.session.take(&ruling);
+            working.results.note(outcome.intent.seq, (&run.tool, &run.args), outcome.output.label());
             working.session.observe(Some(&ruling), &Observed { tool: &run.tool, ..observed });
         }
         // Its label says also what calls within it have heard.
-        if outcome.output.label().integrity > Integrity::OwnModel && !working.session.is_tainted() {
+        let is_open =
+            outcome.output.label().integrity > Integrity::OwnModel && observed.reading == Reading::Whole;
+        if is_open && !working.session.is_tainted() {
             working.session.observe(None, &observed);
         }
         if let (None, true, Op::RunTool(run)) = (&working.misled_by, working.session.is_tainted(), &call.op) {
-            working.misled_by = Some(described(&run.tool, &run.args));
+            working.misled_by = Some(results::name_of(&run.tool, &run.args));
         }
-    }
-}
-
-/// A result, for people: of which tool, and of which file.
-fn described(tool: &str, args: &Value) -> String {
-    match args.get("path").and_then(Value::as_str) {
-        Some(path) => format!("`{}` (by `{tool}`)", regent_workspace::shown(path.as_bytes())),
-        None => format!("the result of `{tool}`"),
     }
 }
 

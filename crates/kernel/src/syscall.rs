@@ -7,6 +7,7 @@
 //! Branches live here; what the steps call computes and does not branch on the verdict again. "No" and "not yet" are replies;
 //! only "we broke" is an error. If an intent or an outcome can't be written, the kernel takes no more calls.
 
+mod ahead;
 mod effect;
 mod file_judge;
 mod flow;
@@ -31,6 +32,8 @@ use crate::journal::{Doubt, Known};
 use crate::kernel::Core;
 use crate::principal::Principal;
 use crate::record;
+use crate::stores::StoreUse;
+pub use ahead::AskedAhead;
 pub use file_judge::FileJudge;
 pub(crate) use flow::Flow;
 pub use flow::{Overflow, Stream};
@@ -208,7 +211,8 @@ impl Core {
             Known::Answer(reply) => {
                 // Hearing something again is hearing it: its label is the caller's from here on.
                 if let Reply::Done(outcome) = &*reply {
-                    self.agents.saw(&call, outcome.output.label(), outcome.spent.tokens);
+                    let label = self.label_seen(&call, &outcome.status, &outcome.output);
+                    self.agents.saw(&call, label, outcome.spent.tokens);
                     self.hear_again(&call, outcome);
                 }
                 Ok(*reply)
@@ -375,12 +379,13 @@ impl Core {
         let warned = self.review(&frame, &facts, &mut status, &mut raw);
         let tier = grant.as_ref().map(|grant| grant.tier);
         let carried = self.carry(&frame, &facts, &performed, tier).and_then(|()| self.carried(&frame));
+        let store = StoreUse::of(&mut raw, &frame, &facts);
         raw.raise(carried.as_ref().map_or(Some(ArgLabels::default().default), |label| *label));
-        let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten());
+        let obtained = label::with_carried(obtained, carried.as_ref().ok().copied().flatten(), &store);
         let output = Labelled::new(raw, facts.output_floor(), masked);
         frame.flow.release(&output);
         let declassify = grant.as_ref().map_or(&[][..], |grant| &grant.declassify);
-        let declassified = self.hear(&frame, &facts, (&output, &performed), declassify);
+        let declassified = self.hear(&frame, &facts, (&output, &performed, &store), declassify);
 
         // 7 outcome: what it cost, what was really obtained, the digest of what came back.
         let settled = frame.settle(spent);
@@ -409,7 +414,7 @@ impl Core {
             .map_err(|fault| unrecorded(fault.to_string()))?;
         // Only now is it over: whoever takes the kernel down waits for this.
         drop(running);
-        self.agents.saw(&frame.call, output.label(), spent.tokens);
+        self.agents.saw(&frame.call, self.label_seen(&frame.call, &performed, &output), spent.tokens);
         carried.map_err(|error| unrecorded(error.to_string()))?;
         if let Status::Faulted(message) = status {
             return Err(Fault::Executor { intent: frame.intent.seq, message });

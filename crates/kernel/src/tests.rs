@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 mod aside;
 mod own_agents;
+mod quarantined;
 mod requests;
 mod reviews;
 pub(crate) mod shared;

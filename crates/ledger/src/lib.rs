@@ -7,6 +7,7 @@
 //! disk and needs no secret; [`read`] reads it back; [`Proof`] and [`Export`] stand alone.
 //!
 //! Nothing is ever repaired: see [`Ledger::open`].
+#![forbid(unsafe_code)]
 
 mod backup;
 pub mod canonical;

@@ -22,6 +22,9 @@ const WAITING_BYTES_MAX: usize = 256 << 20;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// A caller that was just served often comes back at once: look for it before going to sleep.
 const SPINS_BEFORE_SLEEP: u32 = 1000;
+/// The longest that a commit waits for callers of the batches before to come back. It never waits longer than half of what the last
+/// commit took: on a quick disk a wait costs more than it saves.
+const GATHER_MAX: Duration = Duration::from_millis(5);
 /// A commit that took longer is left to the lane's thread from then on, until it is quick again.
 const QUICK_COMMIT: Duration = Duration::from_millis(2);
 
@@ -150,7 +153,10 @@ pub(crate) struct Lane {
 struct Queue {
     waiting: Vec<(Item, Arc<Slot>)>,
     bytes: usize,
-    asleep: bool,
+    /// The lane's thread sleeps until this many drafts wait; none if it is awake.
+    wakes_at: Option<usize>,
+    /// How many drafts a batch is expected to have, and how long the last commit took.
+    expected: (usize, Duration),
     stopped: bool,
 }
 
@@ -257,8 +263,8 @@ impl Lane {
 
     fn wake_if_waiting(&self) {
         let mut queue = held(&self.queue);
-        if queue.asleep && (!queue.waiting.is_empty() || queue.stopped) {
-            queue.asleep = false;
+        if queue.wakes_at.is_some_and(|drafts| queue.waiting.len() >= drafts || queue.stopped) {
+            queue.wakes_at = None;
             drop(queue);
             self.wake.notify_one();
         }
@@ -306,17 +312,48 @@ impl Lane {
         let count = slots.0.len();
         let mut receipts = Vec::with_capacity(count);
         let result = writer.commit(items, &mut receipts);
-        self.alone.store(count == 1 && started.elapsed() < QUICK_COMMIT, Ordering::Relaxed);
+        let took = started.elapsed();
+        self.expect(count, took);
+        self.alone.store(count == 1 && took < QUICK_COMMIT, Ordering::Relaxed);
         self.publish_head(writer);
         slots.complete(result.map(|()| receipts));
         writer.upkeep();
         count
     }
 
+    /// Learns from a commit. A small batch lowers the expectation slowly, because one that came too early says little about the callers.
+    fn expect(&self, count: usize, took: Duration) {
+        let mut queue = held(&self.queue);
+        let before = queue.expected.0;
+        queue.expected = (count.max(before.saturating_sub(before.div_ceil(8))), took);
+    }
+
+    /// Waits a moment for the callers of the last batches. Who was served together often comes back together. Without this wait the first
+    /// of them starts a batch of its own, the others miss it, and a round of all callers takes several commits.
+    fn gather(&self) {
+        let mut queue = held(&self.queue);
+        let (drafts, took) = queue.expected;
+        let until = Instant::now() + (took / 2).min(GATHER_MAX);
+        while !queue.stopped && (1..drafts).contains(&queue.waiting.len()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            queue.wakes_at = Some(drafts);
+            queue = self.wake.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue.wakes_at = None;
+    }
+
     /// The lane's thread: commits until the lane is stopped and nobody waits.
     pub(crate) fn run(&self) {
         loop {
-            let commit = || self.commit_waiting(&mut held(&self.writer));
+            let commit = || loop {
+                self.gather();
+                if self.step() == 0 {
+                    return;
+                }
+            };
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)).is_err() {
                 return self.abandon();
             }
@@ -330,10 +367,10 @@ impl Lane {
                 if queue.stopped {
                     return;
                 }
-                queue.asleep = true;
+                queue.wakes_at = Some(1);
                 queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
-            queue.asleep = false;
+            queue.wakes_at = None;
         }
     }
 
@@ -351,5 +388,73 @@ impl Lane {
     pub(crate) fn stop(&self) {
         held(&self.queue).stopped = true;
         self.wake_if_waiting();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canonical::CanonicalJson;
+    use crate::entry::Prepared;
+    use crate::storage::Memory;
+    use crate::{Kind, LedgerKey, Options};
+
+    fn lane(expected: (usize, Duration)) -> Lane {
+        let key = LedgerKey::from_seed(&[7; 32]);
+        let writer = LaneWriter::in_memory(Arc::new(Memory::default()), key, Options::default());
+        let lane = Lane::new(writer, true);
+        held(&lane.queue).expected = expected;
+        lane
+    }
+
+    fn append(lane: &Lane) {
+        let body = CanonicalJson::of(&serde_json::json!({})).unwrap();
+        let prepared = Prepared::new(Kind::Intent, 0, &body);
+        drop(lane.append(Item { prepared, at_ms: 0, payloads: Vec::new(), signed: true }));
+    }
+
+    #[test]
+    fn a_commit_waits_for_the_callers_of_the_batch_before() {
+        let slow = Duration::from_secs(10);
+        // A busy machine may wake the second caller too late: one round that succeeds is enough, and without the wait none does.
+        let succeeded = (0..50).any(|_| {
+            let lane = lane((2, slow));
+            append(&lane);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_micros(300));
+                    append(&lane);
+                });
+                lane.gather();
+                held(&lane.queue).waiting.len() == 2
+            })
+        });
+        assert!(succeeded);
+    }
+
+    #[test]
+    fn a_commit_waits_no_longer_than_it_may_and_never_for_nobody() {
+        let slow = Duration::from_secs(10);
+        for (expected, waiting) in
+            [((32, slow), 1), ((1, slow), 1), ((32, Duration::ZERO), 1), ((32, slow), 0)]
+        {
+            let lane = lane(expected);
+            (0..waiting).for_each(|_| append(&lane));
+            let started = Instant::now();
+            lane.gather();
+            assert!(started.elapsed() < slow / 2, "{expected:?}");
+            assert_eq!(lane.step(), waiting, "what is there is committed");
+        }
+    }
+
+    #[test]
+    fn the_expectation_rises_at_once_and_falls_to_one_when_callers_leave() {
+        let lane = lane((0, Duration::ZERO));
+        for (count, expected) in [(1, 1), (32, 32), (1, 28), (31, 31)] {
+            lane.expect(count, Duration::ZERO);
+            assert_eq!(held(&lane.queue).expected.0, expected);
+        }
+        (0..31).for_each(|_| lane.expect(1, Duration::ZERO));
+        assert_eq!(held(&lane.queue).expected.0, 1);
     }
 }

@@ -4,6 +4,7 @@
 //! It proves nothing and is never asked for proof: a hit is a place, and whoever wants the entry reads it from the ledger. What is
 //! derived can be made again, so a file that is damaged, of another version or out of step with the ledger is thrown away. Only entries
 //! under a signed checkpoint are taken in, and intents before one that nobody vouches for; an unproven tail may yet be cut.
+#![forbid(unsafe_code)]
 
 mod costs;
 mod query;

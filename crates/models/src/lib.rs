@@ -15,6 +15,7 @@
 //! - A cut answer is not resumed in the middle: it is asked for anew as a call of its own, which is charged for itself.
 //! - Redaction takes out what looks like credentials and personal details ([`regent_vault::redact`]); it is a courtesy. What keeps
 //!   secrets from remote models is their label.
+#![forbid(unsafe_code)]
 
 pub mod breaker;
 mod event;

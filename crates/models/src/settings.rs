@@ -134,7 +134,7 @@ pub struct RouterSettings {
     pub cost_microusd_max: Option<u64>,
     /// Rather not one that has taken longer than this so far.
     pub latency_ms_max: Option<u64>,
-    /// Rather not one of which fewer calls in a hundred have come to something.
+    /// Rather not one of which fewer calls in a hundred have succeeded.
     pub good_percent_min: Option<u8>,
     /// By task class.
     pub classes: BTreeMap<String, ClassSettings>,

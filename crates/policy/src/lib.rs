@@ -3,6 +3,7 @@
 //! [`load`] compiles the text of a policy file, [`Policy::layered`] puts a project's file below the user's, and
 //! [`Policy::decide`] answers one question from [`Facts`] that are handed in whole: there is no clock, no file, no
 //! network and no lock in here. [`Policy::explain`] says why.
+#![forbid(unsafe_code)]
 
 pub mod acs;
 mod below;

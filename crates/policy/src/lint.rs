@@ -379,6 +379,7 @@ mod tests {
             "process.exec",
             "process.list",
             "http.fetch",
+            "text.extract",
             "net.connect",
             "net.request",
             "skill.list",

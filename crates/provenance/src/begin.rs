@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::infer::Unlabelled;
 use crate::labels::FieldLabels;
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::session::Trusted;
 
 /// The longest request. Whatever is longer was not typed by a person.
@@ -86,8 +86,8 @@ impl Begin {
 }
 
 impl Trusted {
-    /// Reads `{tools, plan}`; the plan `"propose"` is one that is proposed here. What is there and can't be understood is refused: it was meant
-    /// to narrow.
+    /// Reads `{tools, plan}`. The plan `"propose"` is made here, from the words of the request. `{"propose": [STEP]}` is the same with steps that
+    /// a model proposed: they count as far as the request bears them out. What can't be read is refused: it was meant to narrow.
     pub fn read(value: &Value) -> Result<Self, PlanError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -99,8 +99,15 @@ impl Trusted {
             return Ok(Self::default());
         }
         let read = Read::deserialize(value).map_err(|error| PlanError::Unreadable(error.to_string()))?;
-        let propose = read.plan.as_ref().is_some_and(|plan| plan == "propose");
-        let plan = read.plan.as_ref().filter(|_| !propose).map(Plan::read).transpose()?;
-        Ok(Self { tools: read.tools.map(|tools| tools.into_iter().collect()), plan, propose })
+        let tools = read.tools.map(|tools| tools.into_iter().collect());
+        let plan = read.plan.unwrap_or_default();
+        let propose = match plan.get("propose").filter(|_| plan.as_object().is_some_and(|all| all.len() == 1))
+        {
+            Some(steps) => Some(ProposedStep::read(steps)?),
+            None => (plan == "propose").then(Vec::new),
+        };
+        let is_made = !plan.is_null() && propose.is_none();
+        let plan = is_made.then(|| Plan::read(&plan)).transpose()?;
+        Ok(Self { tools, plan, propose })
     }
 }

@@ -3,6 +3,9 @@
 //! The author of a tool writes its name, its schema and its annotations, so that none of them is proof. A guess is therefore
 //! marked as one: the tool stays unvouched for, what its name doesn't settle is the worst, and an annotation alone lowers nothing.
 
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::intent::parts;
@@ -15,6 +18,18 @@ const SERVERS: &str = include_str!("servers.txt");
 fn suggest(list: &str, words: &[String]) -> bool {
     let lines = NAMES.lines().filter_map(|line| line.split_once(':')).filter(|(known, _)| *known == list);
     lines.flat_map(|(_, all)| all.split_whitespace()).any(|known| words.iter().any(|word| word == known))
+}
+
+/// Whether an argument is called as arguments usually are: its name tells nobody anything.
+pub(crate) fn is_usual_argument(name: &str) -> bool {
+    let words = parts(name);
+    let is_usual = |word: &String| {
+        let word = std::slice::from_ref(word);
+        suggest("content", word) || suggest("reach", word) || suggest("usual", word)
+    };
+    words.len() < 4
+        && words.join("").len() == name.replace(['_', '-'], "").len()
+        && words.iter().all(is_usual)
 }
 
 /// What is known of a tool without labels.
@@ -56,7 +71,12 @@ impl Unlabelled<'_> {
             matches!(row.as_slice(), [known, tool, ..] if !server.is_empty() && *known == server && fits(tool))
         })?;
         let [_, _, effect, taint, sinks, rest @ ..] = row.as_slice() else { return None };
-        let sinks: Vec<&str> = sinks.split(',').filter(|sink| *sink != "-").collect();
+        let sinks: BTreeSet<String> = match *sinks {
+            // Of a tool without a schema nobody knows which arguments there are.
+            "*" if names_in(self.schema).is_empty() => return None,
+            "*" => self.sinks(Effect::deserialize(json!(effect)).ok()?),
+            named => named.split(',').filter(|sink| *sink != "-").map(str::to_owned).collect(),
+        };
         let secret = rest.contains(&"secret");
         let labels = json!({"effect": effect, "taint": taint, "sinks": sinks, "secret": secret});
         Some(FieldLabels::declared(&labels, self.schema))
@@ -66,20 +86,25 @@ impl Unlabelled<'_> {
     fn guessed(&self) -> FieldLabels {
         let words = parts(self.name);
         let effect = self.effect(&words);
+        let sinks = self.sinks(effect);
+        let taint = if suggest("outside", &words) { Whole::All } else { Whole::Observed };
+        FieldLabels { effect, sinks, taint: Taint::Whole(taint), ..FieldLabels::worst(self.schema) }
+    }
+
+    /// The arguments whose names don't say that they are content, or for a read those that reach somebody.
+    fn sinks(&self, effect: Effect) -> BTreeSet<String> {
         let is_sink = |name: &&String| match (effect, parts(name)) {
             (Effect::Write, words) => !suggest("content", words.last().map_or(&[], std::slice::from_ref)),
             (Effect::Read | Effect::Egress, words) => suggest("reach", &words),
         };
         let properties = self.schema.get("properties").and_then(Value::as_object);
-        let sinks = properties.into_iter().flat_map(|all| all.keys()).filter(is_sink).cloned().collect();
-        let taint = if suggest("outside", &words) { Whole::All } else { Whole::Observed };
-        FieldLabels { effect, sinks, taint: Taint::Whole(taint), ..FieldLabels::worst(self.schema) }
+        properties.into_iter().flat_map(|all| all.keys()).filter(is_sink).cloned().collect()
     }
 
     /// An annotation can make it worse by itself. It makes it better only where the name says nothing, and then not by much.
     fn effect(&self, words: &[String]) -> Effect {
         let hint = |name: &str| self.annotations.get(name).and_then(Value::as_bool);
-        let (acts, looks) = (suggest("act", words), suggest("look", words));
+        let (acts, looks) = (suggest("act", words) || is_phrase(words), suggest("look", words));
         let reaches = || {
             let named = |name: &String| suggest("reach", &parts(name));
             suggest("egress", words) || names_in(self.schema).iter().any(named)
@@ -94,6 +119,17 @@ impl Unlabelled<'_> {
             (false, _, _) => Effect::Write,
         }
     }
+}
+
+/// Whether a name says more than one thing, or a look that is none: `check_out`, `get_rid_of`, `find_and_lock`.
+fn is_phrase(words: &[String]) -> bool {
+    let is_after_look = |pair: &[String]| match pair {
+        [look, word] => {
+            suggest("look", std::slice::from_ref(look)) && suggest("particle", std::slice::from_ref(word))
+        }
+        _ => false,
+    };
+    suggest("joint", words) || words.windows(2).any(is_after_look)
 }
 
 #[cfg(test)]
@@ -119,8 +155,21 @@ mod tests {
             ("mailbox_get_size", none(), Effect::Read),
             ("get_order_lines", none(), Effect::Read),
             ("get_and_delete_message", none(), Effect::Write),
+            ("check_out", none(), Effect::Write),
+            ("get_rid_of", none(), Effect::Write),
+            ("describe_and_reboot", none(), Effect::Write),
+            ("get_or_provision", none(), Effect::Write),
+            ("get_shutdown", none(), Effect::Write),
+            ("check_in", none(), Effect::Write),
+            ("list_orders", none(), Effect::Read),
+            ("check_balance", none(), Effect::Read),
             ("wire_send", none(), Effect::Write),
             ("frobnicate", none(), Effect::Write),
+            // A query can be any statement.
+            ("query", none(), Effect::Write),
+            ("query_database", none(), Effect::Write),
+            ("get_query_result", none(), Effect::Write),
+            ("sql_query", json!({"readOnlyHint": true}), Effect::Write),
             ("web_search", none(), Effect::Egress),
             ("fetch", none(), Effect::Egress),
             ("get_balance", json!({"readOnlyHint": false}), Effect::Write),
@@ -193,13 +242,25 @@ mod tests {
             ("GitHub", "mcp__github__get_issue", Effect::Read),
             ("@modelcontextprotocol/server-fetch", "fetch", Effect::Egress),
             ("mcp-server-sqlite", "write_query", Effect::Write),
+            ("mcp-atlassian", "jira_get_issue", Effect::Read),
+            ("atlassian", "searchJiraIssuesUsingJql", Effect::Read),
+            ("langchain", "requests_post", Effect::Write),
         ] {
             let labels = of(server, tool);
             assert_eq!((labels.effect, labels.inferred), (effect, false), "{server} {tool}");
         }
-        for (server, tool) in
-            [("", "create_issue"), ("github", "frobnicate"), ("githup", "get_issue"), ("*", "get_issue")]
-        {
+        for (server, tool) in [
+            ("", "create_issue"),
+            ("linear", "create_issue"),
+            ("github", "frobnicate"),
+            ("githup", "get_issue"),
+            ("*", "get_issue"),
+            // Whoever publishes a server chooses its name.
+            ("@evil/server-github", "get_issue"),
+            ("@evil/github", "get_issue"),
+            ("evil/mcp-server-github", "get_issue"),
+            ("@modelcontextprotocol/@evil/github", "get_issue"),
+        ] {
             assert!(of(server, tool).inferred, "{server} {tool}");
         }
     }
@@ -208,14 +269,16 @@ mod tests {
     fn every_line_of_the_list_can_be_read() {
         for line in SERVERS.lines().filter(|line| !line.starts_with('#')) {
             let row: Vec<&str> = line.split_whitespace().collect();
-            let [server, tool, effect, taint, _, rest @ ..] = row.as_slice() else { panic!("{line}") };
+            let [server, tool, effect, taint, sinks, rest @ ..] = row.as_slice() else { panic!("{line}") };
             assert!(
                 ["read", "egress", "write"].contains(effect) && ["none", "observed", "all"].contains(taint),
                 "{line}"
             );
             assert!(rest.is_empty() || rest == ["secret"], "{line}");
-            let known = labels(&tool.replace('*', "x"), &json!({}), &json!(null), server);
+            let schema = json!({"properties": {"id": {}, "body": {}}});
+            let known = labels(&tool.replace('*', "x"), &schema, &json!(null), server);
             assert!(!known.inferred, "{line}");
+            assert!(sinks != &"*" || !known.acts() || known.is_sink("id", &json!("x")), "{line}");
         }
     }
 }

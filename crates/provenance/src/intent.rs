@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use crate::made;
+use crate::records;
 use crate::text;
 
 const VERBS: &str = include_str!("verbs.txt");
@@ -68,6 +69,8 @@ pub(crate) struct Intent {
     classes: BTreeSet<ClassId>,
     words: BTreeSet<String>,
     sentences: Vec<Vec<String>>,
+    /// Tools for which the request has a word that the lexicon doesn't know.
+    granted: BTreeSet<String>,
     /// Words that are written as names are: large, or with a digit.
     pub(crate) names: BTreeSet<String>,
 }
@@ -128,10 +131,29 @@ impl Intent {
         self.words.iter().any(|word| LEXICON.names("reckon", word) || word.ends_with('%'))
     }
 
+    /// Takes a planner's word for it that a word of the request asks for a tool. What the lexicon knows of a word is better than what a
+    /// planner says, and a word that names or points at things asks for nothing.
+    pub(crate) fn grant(&mut self, tool: &str, word: &str) -> bool {
+        let spelt = text::words(word);
+        let [spelt] = spelt.as_slice() else { return false };
+        let opens = |sentence: &Vec<String>| sentence.first() == Some(spelt);
+        // Only a word that opens a sentence is written large without being a name.
+        let is_name = self.names.contains(spelt) && !self.sentences.iter().any(opens);
+        let is_idle = LEXICON.names("common", spelt) || LEXICON.names("determiner", spelt) || is_name;
+        let is_word = spelt.chars().count() >= 3 && spelt.chars().all(char::is_alphabetic);
+        let is_new = LEXICON.classes_of(spelt).next().is_none() && !LEXICON.names("weekday", spelt);
+        let is_granted = is_word && is_new && !is_idle && self.words.contains(spelt);
+        if is_granted {
+            self.granted.insert(tool.to_owned());
+        }
+        is_granted
+    }
+
     /// Whether an effect of this tool is asked for. Of a tool whose name has no word of the lexicon nobody can say: it is not held to this.
     pub(crate) fn includes(&self, tool: &str) -> bool {
         let classes = classes_of_tool(tool);
         classes.is_empty()
+            || self.granted.contains(tool)
             || (classes.iter().any(|class| self.classes.contains(class)) && self.names_thing(tool, &classes))
     }
 
@@ -145,7 +167,36 @@ impl Intent {
                 is_of_tool(word) && !before.is_some_and(|before| LEXICON.names("determiner", before))
             })
         };
-        self.includes(tool) && self.sentences.iter().any(is_verb)
+        self.granted.contains(tool) || (self.includes(tool) && self.sentences.iter().any(is_verb))
+    }
+
+    /// The same where anybody can say: of a tool whose name has no word of the lexicon nobody can.
+    pub(crate) fn may_ask_for(&self, tool: &str) -> bool {
+        self.asks_for(tool) || classes_of_tool(tool).is_empty()
+    }
+
+    /// Whether a word of the request names nobody and nothing: a pronoun, an article or the like, unless it is written as a name.
+    pub(crate) fn is_idle(&self, words: &[String]) -> bool {
+        let is_idle = |word: &String| {
+            !self.names.contains(word)
+                && (LEXICON.names("common", word)
+                    || LEXICON.names("determiner", word)
+                    || LEXICON.names("function", word))
+        };
+        matches!(words, [word] if is_idle(word))
+    }
+
+    /// Whether the request says of which thing it means an end ("the latest mail"), and the name of a tool names it.
+    pub(crate) fn ends_name(&self, tool: &str) -> bool {
+        const WORDS_MAX: usize = 4;
+        let kinds: Vec<String> = made::kinds(tool).collect();
+        let is_kind = |word: &String| {
+            kinds.iter().any(|kind| made::singular(word) == kind || LEXICON.names(kind, word))
+        };
+        self.sentences.iter().any(|sentence| {
+            let ends = sentence.iter().enumerate().filter(|(_, word)| records::is_end(word));
+            ends.map(|(at, _)| at).any(|at| sentence.iter().skip(at).skip(1).take(WORDS_MAX).any(is_kind))
+        })
     }
 
     /// Whether what the tool changes, makes or deletes is named. Of other effects the words alone say enough: who pays, pays something.

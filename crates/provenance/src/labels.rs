@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::text;
 
+/// Stands for all fields among those that are [remembered](FieldLabels::remembered).
+pub const ALL_FIELDS: &str = "*";
+
 /// What a call of the tool does outside of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,6 +48,7 @@ pub enum Whole {
 
 /// The labels of one tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FieldLabels {
     /// What it does.
     pub effect: Effect,
@@ -63,6 +67,13 @@ pub struct FieldLabels {
     /// Nobody declared this: it was inferred, and a person should confirm it.
     #[serde(default)]
     pub inferred: bool,
+    /// Fields that held a stranger's text in earlier sessions, for the taint `observed`. The empty name stands for what has no field,
+    /// [`ALL_FIELDS`] for everything.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub remembered: BTreeSet<String>,
+    /// Arguments that a project wants judged as choosing who is affected, besides as what they are: it can't lift what holds for content.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub also_sinks: BTreeSet<String>,
     /// Its effect stays on this machine and can be taken back: only what it reaches is judged, not what is written there or how often.
     #[serde(skip)]
     pub local: bool,
@@ -82,6 +93,8 @@ impl FieldLabels {
             secret: true,
             readers: BTreeSet::new(),
             inferred: true,
+            remembered: BTreeSet::new(),
+            also_sinks: BTreeSet::new(),
             local: false,
             fields: names_in(schema),
         }
@@ -119,21 +132,26 @@ impl FieldLabels {
         if self.taint != Taint::Whole(Whole::Observed) {
             return Cow::Borrowed(&self.taint);
         }
-        let (mut fields, mut bare) = (BTreeSet::new(), false);
-        text::leaves(output, &mut |path, leaf| {
-            if !text::is_token(&text::text_of(leaf)) {
-                match path.rsplit(['.', '[', ']']).find(|name| !name.is_empty()) {
-                    Some(name) => drop(fields.insert(name.to_owned())),
-                    None => bare = true,
-                }
-            }
-        });
-        Cow::Owned(match (bare, fields.is_empty()) {
-            (true, _) => Taint::Whole(Whole::All),
-            (false, true) => Taint::Whole(Whole::None),
-            (false, false) => Taint::Fields(fields),
-        })
+        let mut fields = strangers_fields(output);
+        if fields.contains("") || self.remembered.contains(ALL_FIELDS) {
+            return Cow::Owned(Taint::Whole(Whole::All));
+        }
+        fields.extend(self.remembered.iter().cloned());
+        Cow::Owned(if fields.is_empty() { Taint::Whole(Whole::None) } else { Taint::Fields(fields) })
     }
+}
+
+/// The names of the fields in which an output has what a stranger can have written, by its looks. The empty name stands for an output
+/// that has such text outside of any field.
+pub fn strangers_fields(output: &Value) -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    text::leaves(output, &mut |path, leaf| {
+        if !text::is_token(&text::text_of(leaf)) {
+            let name = path.rsplit(['.', '[', ']']).find(|name| !name.is_empty());
+            fields.insert(name.unwrap_or_default().to_owned());
+        }
+    });
+    fields
 }
 
 impl Taint {

@@ -31,6 +31,19 @@ pub struct Step {
     pub args: BTreeMap<String, Argument>,
 }
 
+/// A step that a model proposed after it read the request and nothing else. It counts only as far as the request bears it out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProposedStep {
+    /// Which tool.
+    pub tool: String,
+    /// The word of the request that asks for it.
+    pub word: String,
+    /// What single arguments are: a constant of the request or a selection. Everything else is judged as without a plan.
+    #[serde(default)]
+    pub args: BTreeMap<String, Argument>,
+}
+
 /// What an argument may be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -132,6 +145,18 @@ impl Plan {
             left.swap_remove(at);
         }
         None
+    }
+}
+
+impl ProposedStep {
+    /// Reads a list of proposed steps.
+    pub(crate) fn read(value: &Value) -> Result<Vec<Self>, PlanError> {
+        let steps =
+            Vec::<Self>::deserialize(value).map_err(|error| PlanError::Unreadable(error.to_string()))?;
+        if steps.len() > STEPS_MAX || steps.iter().any(|step| step.args.len() > ARGUMENTS_MAX) {
+            return Err(PlanError::TooLong);
+        }
+        Ok(steps)
     }
 }
 

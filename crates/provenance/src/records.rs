@@ -236,11 +236,15 @@ impl Records {
     }
 
     /// The same, in the outputs of any tool; and nothing says otherwise.
-    pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme]) -> bool {
+    ///
+    /// "The latest mail" is one of those that the tool for mails gave. Where no tool is called like the thing, any may be meant.
+    pub(crate) fn is_extreme_anywhere(&self, spelt: &str, ends: &[Extreme], intent: &Intent) -> bool {
         if !self.cut.is_empty() {
             return false;
         }
-        let mut told = self.tools.iter().filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
+        let is_named = self.tools.iter().any(|tool| intent.ends_name(tool));
+        let tools = self.tools.iter().filter(|tool| !is_named || intent.ends_name(tool));
+        let mut told = tools.filter_map(|tool| self.is_extreme(tool, spelt, ends)).peekable();
         told.peek().is_some() && told.all(|told| told)
     }
 
@@ -344,6 +348,17 @@ impl Extreme {
         range.days == matches!(self, Self::Latest | Self::Earliest)
     }
 
+    /// Whether a plan's pick asks for this end.
+    pub(crate) fn is_picked_by(self, pick: Pick) -> bool {
+        matches!(
+            (self, pick),
+            (Self::Most, Pick::Largest)
+                | (Self::Least, Pick::Smallest)
+                | (Self::Latest, Pick::Latest)
+                | (Self::Earliest, Pick::Earliest)
+        )
+    }
+
     fn is_at(self, order: Order, range: &Range) -> bool {
         let end = match self {
             Self::Most | Self::Latest => range.most,
@@ -356,10 +371,8 @@ impl Extreme {
 /// The ends that the words of a request name. What isn't recognised selects nothing, and selecting nothing allows nothing.
 pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
     use Extreme::{Earliest, Latest, Least, Most};
-    const ENDS: [(&str, Extreme); 4] =
-        [("most", Most), ("least", Least), ("latest", Latest), ("earliest", Earliest)];
     let end = |(at, word): (usize, &String)| {
-        let end = ENDS.iter().find(|(heading, _)| LEXICON.names(heading, word)).map(|(_, end)| *end);
+        let end = end_of_word(word);
         match (end, words.get(at.saturating_add(1)).map(String::as_str)) {
             (Some(Most), Some("recent")) => Some(Latest),
             (Some(Least), Some("recent")) => Some(Earliest),
@@ -367,6 +380,21 @@ pub(crate) fn ends_in(words: &[String]) -> Vec<Extreme> {
         }
     };
     words.iter().enumerate().filter_map(end).collect()
+}
+
+/// Whether a word stands for an end: "largest", "latest".
+pub(crate) fn is_end(word: &str) -> bool {
+    end_of_word(word).is_some()
+}
+
+fn end_of_word(word: &str) -> Option<Extreme> {
+    const ENDS: [(&str, Extreme); 4] = [
+        ("most", Extreme::Most),
+        ("least", Extreme::Least),
+        ("latest", Extreme::Latest),
+        ("earliest", Extreme::Earliest),
+    ];
+    ENDS.iter().find(|(heading, _)| LEXICON.names(heading, word)).map(|(_, end)| *end)
 }
 
 /// A record, and the path to it.

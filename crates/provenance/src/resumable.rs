@@ -12,9 +12,10 @@ use serde_json::Value;
 
 use crate::flow::DerivedFrom;
 use crate::labels::{Cleared, FieldLabels};
-use crate::plan::Plan;
+use crate::plan::{Plan, ProposedStep};
 use crate::ruling::{Point, Ruling, Stance};
-use crate::session::{Observed, Session, SessionError, Trusted};
+use crate::session::{Observed, Reading, Session, SessionError, Trusted};
+use crate::stored::StoredLabel;
 
 /// Whether a session is to leave memory at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ enum Event<'a> {
 struct Narrowing<'a> {
     tools: Cow<'a, Option<BTreeSet<String>>>,
     plan: Cow<'a, Option<Plan>>,
-    propose: bool,
+    propose: Cow<'a, Option<Vec<ProposedStep>>>,
 }
 
 /// A tool that came later, with those of its labels that no host writes.
@@ -76,13 +77,14 @@ struct AddedTool {
 }
 
 /// What of a ruling outlives it.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Ruled {
     step: Option<usize>,
-    act: Option<u64>,
+    acts: BTreeSet<u64>,
     turn: u32,
     asked: bool,
     swayed: bool,
+    is_ours: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -94,6 +96,10 @@ struct Heard<'a> {
     failed: bool,
     agreed: Option<Cow<'a, Value>>,
     cleared: Option<Lowered<'a>>,
+    #[serde(default)]
+    reading: Reading,
+    #[serde(default, skip_serializing_if = "StoredLabel::is_plain")]
+    stored: StoredLabel,
 }
 
 /// See [`Cleared`].
@@ -212,7 +218,7 @@ impl Resumable {
     /// See [`Session::take`].
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let taken = self.session.take(ruling);
-        if taken && (ruling.step.is_some() || ruling.act.is_some()) {
+        if taken && (ruling.step.is_some() || !ruling.acts.is_empty()) {
             self.note(&Event::Take(Ruled::of(ruling)));
         }
         taken
@@ -221,14 +227,24 @@ impl Resumable {
     /// See [`Session::give_back`].
     pub fn give_back(&mut self, ruling: &Ruling) {
         self.session.give_back(ruling);
-        if ruling.step.is_some() || ruling.act.is_some() {
+        if ruling.step.is_some() || !ruling.acts.is_empty() {
             self.note(&Event::GiveBack(Ruled::of(ruling)));
         }
     }
 
     /// See [`Session::observe`].
     pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
-        let Observed { call, tool, output, failed, agreed, cleared } = *observed;
+        self.observe_stored(ruling, observed, &StoredLabel::default())
+    }
+
+    /// See [`Session::observe_stored`].
+    pub fn observe_stored(
+        &mut self,
+        ruling: Option<&Ruling>,
+        observed: &Observed<'_>,
+        stored: &StoredLabel,
+    ) -> Cleared {
+        let Observed { call, tool, output, failed, agreed, cleared, reading } = *observed;
         self.note(&Event::Observe(Box::new(Heard {
             ruling: ruling.map(Ruled::of),
             call,
@@ -237,8 +253,10 @@ impl Resumable {
             failed,
             agreed: agreed.map(Cow::Borrowed),
             cleared: cleared.map(Lowered::of),
+            reading,
+            stored: stored.clone(),
         })));
-        self.session.observe(ruling, observed)
+        self.session.observe_stored(ruling, observed, stored)
     }
 
     /// See [`Session::declassify`].
@@ -277,14 +295,14 @@ fn do_again(session: &mut Session, event: Event<'_>) -> Result<(), ResumeError> 
         }
         Event::GiveBack(ruled) => session.give_back(&ruled.ruling()),
         Event::Observe(heard) => {
-            let Heard { ruling, call, tool, output, failed, agreed, cleared } = *heard;
+            let Heard { ruling, call, tool, output, failed, agreed, cleared, reading, stored } = *heard;
             let ruling = ruling.map(Ruled::ruling);
             let lowered =
                 |one: Lowered<'_>| Cleared { trust: one.trust.into_owned(), open: one.open.into_owned() };
             let cleared = cleared.map(lowered);
             let (agreed, cleared) = (agreed.as_deref(), cleared.as_ref());
-            let observed = Observed { call, tool: &tool, output: &output, failed, agreed, cleared };
-            session.observe(ruling.as_ref(), &observed);
+            let observed = Observed { call, tool: &tool, output: &output, failed, agreed, cleared, reading };
+            session.observe_stored(ruling.as_ref(), &observed, &stored);
         }
         Event::Declassify(value) => session.declassify(&value),
     }
@@ -306,14 +324,14 @@ impl AddedTool {
 impl<'a> Narrowing<'a> {
     fn of(trusted: &'a Trusted) -> Self {
         let Trusted { tools, plan, propose } = trusted;
-        Self { tools: Cow::Borrowed(tools), plan: Cow::Borrowed(plan), propose: *propose }
+        Self { tools: Cow::Borrowed(tools), plan: Cow::Borrowed(plan), propose: Cow::Borrowed(propose) }
     }
 }
 
 impl From<Narrowing<'_>> for Trusted {
     fn from(narrowing: Narrowing<'_>) -> Self {
         let Narrowing { tools, plan, propose } = narrowing;
-        Self { tools: tools.into_owned(), plan: plan.into_owned(), propose }
+        Self { tools: tools.into_owned(), plan: plan.into_owned(), propose: propose.into_owned() }
     }
 }
 
@@ -326,14 +344,14 @@ impl<'a> Lowered<'a> {
 
 impl Ruled {
     fn of(ruling: &Ruling) -> Self {
-        let Ruling { step, act, turn, swayed, .. } = *ruling;
-        Self { step, act, turn, asked: ruling.stance != Stance::Allow, swayed }
+        let Ruling { step, turn, swayed, is_ours, .. } = *ruling;
+        Self { step, acts: ruling.acts.clone(), turn, asked: ruling.stance != Stance::Allow, swayed, is_ours }
     }
 
     fn ruling(self) -> Ruling {
-        let Self { step, act, turn, asked, swayed } = self;
+        let Self { step, acts, turn, asked, swayed, is_ours } = self;
         let stance = if asked { Stance::Ask } else { Stance::Allow };
-        Ruling { stance, step, act, turn, swayed, ..Ruling::new(Point::fine()) }
+        Ruling { stance, step, acts, turn, swayed, is_ours, ..Ruling::new(Point::fine()) }
     }
 }
 

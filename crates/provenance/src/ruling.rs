@@ -1,9 +1,10 @@
 //! What provenance says to a call, and why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::quote::Quote;
 use crate::transcript::Origin;
 
 /// Whether where the values come from is good enough. The order is that of strictness.
@@ -40,6 +41,9 @@ pub struct Ruling {
     pub reason: String,
     /// Where each argument comes from, the worst leaf of each.
     pub found: Vec<Found>,
+    /// The text of others behind a question.
+    #[serde(skip)]
+    pub quote: Option<Quote>,
     /// The argument that the reason is about, if it is about one.
     #[serde(skip)]
     pub(crate) about: Option<String>,
@@ -48,19 +52,27 @@ pub struct Ruling {
     pub(crate) step: Option<usize>,
     /// What the call is, so that a repetition is noticed.
     #[serde(skip)]
-    pub(crate) act: Option<u64>,
+    pub(crate) acts: BTreeSet<u64>,
     /// Of which plan the step is.
     #[serde(skip)]
     pub(crate) turn: u32,
     /// A stranger can have had a say in the call, and so in what comes of it.
     #[serde(skip)]
     pub(crate) swayed: bool,
+    /// Nobody but the person and the agent can have chosen to make the call.
+    #[serde(skip)]
+    pub(crate) is_ours: bool,
 }
 
 impl Ruling {
     /// Where each declared argument comes from, in a word.
     pub fn words(&self) -> BTreeMap<&str, &'static str> {
         self.found.iter().map(|found| (found.argument.as_str(), found.origin.word())).collect()
+    }
+
+    /// Where an argument comes from, by its worst leaf.
+    pub(crate) fn origin_of(&self, argument: &str) -> Option<&Origin> {
+        self.found.iter().find(|found| found.argument == argument).map(|found| &found.origin)
     }
 
     /// What a question rests on: the word for the reason, and the output that the value in question is from. `None` if nothing is asked.
@@ -93,7 +105,19 @@ impl Ruling {
     pub(crate) fn new(point: Point) -> Self {
         let Point { stance, code, reason, about } = point;
         let found = Vec::new();
-        Self { stance, code, reason, about, found, step: None, act: None, turn: 0, swayed: true }
+        Self {
+            stance,
+            code,
+            reason,
+            quote: None,
+            about,
+            found,
+            step: None,
+            acts: BTreeSet::new(),
+            turn: 0,
+            swayed: true,
+            is_ours: false,
+        }
     }
 }
 
@@ -133,8 +157,13 @@ impl Point {
 
 /// A text as a question quotes it: it may be a stranger's, so it is short, on one line, and can't end the quotation.
 pub(crate) fn quoted(text: &str) -> String {
+    quoted_within(text, 60)
+}
+
+/// The same in at most so many characters.
+pub(crate) fn quoted_within(text: &str, chars_max: usize) -> String {
     let mut escaped = text.chars().flat_map(char::escape_debug);
-    let short: String = escaped.by_ref().take(60).collect();
+    let short: String = escaped.by_ref().take(chars_max).collect();
     if escaped.next().is_some() { short + "\u{2026}" } else { short }
 }
 

@@ -39,6 +39,10 @@ pub(crate) struct Leaf {
     pub(crate) words: Vec<String>,
     /// As it was written.
     pub(crate) text: String,
+    /// It says something between its words, too.
+    pub(crate) says_between: bool,
+    /// The name of an argument, where no schema says which there are.
+    is_name: bool,
 }
 
 impl<'v> Said<'v> {
@@ -47,9 +51,9 @@ impl<'v> Said<'v> {
         let mut arguments = Vec::new();
         for (name, value) in args.as_object().into_iter().flatten() {
             let mut leaves = Vec::new();
-            // Where the schema names arguments, one that it doesn't name is the caller's invention.
-            if !labels.fields.is_empty() && !labels.fields.contains(name) {
-                leaves.push(Leaf::of(name));
+            // One that the schema doesn't name is the caller's invention.
+            if !labels.fields.contains(name) && !labels.sinks.contains(name) {
+                leaves.push(Leaf { is_name: labels.fields.is_empty() && !labels.inferred, ..Leaf::of(name) });
             }
             if !text::is_empty(value) {
                 collect(value, &labels.fields, 0, &mut leaves);
@@ -78,6 +82,15 @@ impl<'v> Said<'v> {
         Self { arguments }
     }
 
+    /// Without names of arguments that say nothing, where no schema names any. A tool has few of them, and they are plain words.
+    pub(crate) fn without_names(mut self, is_idle: impl Fn(&Leaf) -> bool) -> Self {
+        for argument in &mut self.arguments {
+            argument.leaves.retain(|leaf| !leaf.is_name || !is_idle(leaf));
+        }
+        self.arguments.retain(|argument| !argument.leaves.is_empty() || !text::is_empty(argument.value));
+        self
+    }
+
     /// Without the arguments that are nobody's concern.
     pub(crate) fn without(mut self, free: &[&str]) -> Self {
         self.arguments.retain(|argument| !free.contains(&argument.name));
@@ -97,12 +110,18 @@ impl<'v> Said<'v> {
 
 impl Leaf {
     pub(crate) fn of(text: &str) -> Self {
-        Self { words: text::all_words(text), text: text.to_owned() }
+        let says_between = text::says_between(text);
+        Self { words: text::all_words(text), text: text.to_owned(), says_between, is_name: false }
     }
 
     /// What nobody looks at.
     fn nowhere() -> Self {
-        Self { words: vec![text::NOWHERE.to_owned()], text: String::new() }
+        Self {
+            words: vec![text::NOWHERE.to_owned()],
+            text: String::new(),
+            says_between: false,
+            is_name: false,
+        }
     }
 }
 
@@ -113,7 +132,13 @@ fn collect(value: &Value, fields: &BTreeSet<String>, depth: usize, leaves: &mut 
     }
     match value {
         Value::Array(items) => {
-            items.iter().for_each(|item| collect(item, fields, depth.saturating_add(1), leaves));
+            for item in items {
+                // How many empty items there are and how they are nested says something, too.
+                if text::is_empty(item) {
+                    leaves.push(Leaf::nowhere());
+                }
+                collect(item, fields, depth.saturating_add(1), leaves);
+            }
         }
         Value::Object(all) => {
             for (key, field) in all {

@@ -4,6 +4,7 @@ mod flow;
 mod grounds;
 mod meant;
 mod proposed;
+mod quarantine;
 mod readers;
 mod steps;
 #[cfg(test)]
@@ -16,15 +17,19 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::flow::DerivedFrom;
+use crate::infer;
 use crate::intent::Intent;
 use crate::labels::{Cleared, FieldLabels};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Plan, PlanError, ProposedStep};
 use crate::records::{self, Extreme};
 use crate::ruling::{Found, Point, Ruling, Stance, quoted};
-use crate::said::{Argument, Said};
+use crate::said::{self, Argument, Said};
+use crate::stored::StoredLabel;
 use crate::text;
 use crate::transcript::{Heard, Transcript};
 use flow::Results;
+use quarantine::Quarantine;
+pub use quarantine::Reading;
 
 /// The number of a call, as the ledger or the host has it.
 pub type CallId = u64;
@@ -41,8 +46,8 @@ pub struct Trusted {
     pub tools: Option<BTreeSet<String>>,
     /// The only steps that the request needs.
     pub plan: Option<Plan>,
-    /// Nobody has made a plan: one is proposed from the words of the request.
-    pub propose: bool,
+    /// The host brings no plan: one is proposed from the words of the request, and from what a model proposed after reading nothing else.
+    pub propose: Option<Vec<ProposedStep>>,
 }
 
 /// A session that can't be begun or changed so.
@@ -72,6 +77,7 @@ pub struct Session {
     transcript: Transcript,
     /// What reports of a host can name.
     results: Results,
+    quarantine: Quarantine,
     /// The ends ("largest", "latest") that the request names.
     ends: Vec<Extreme>,
     intent: Intent,
@@ -104,6 +110,8 @@ pub struct Observed<'a> {
     pub agreed: Option<&'a Value>,
     /// Fields of the output whose label a rule of policy lowers.
     pub cleared: Option<&'a Cleared>,
+    /// How much of it the agent gets to read.
+    pub reading: Reading,
 }
 
 impl Session {
@@ -186,9 +194,9 @@ impl Session {
         self.allowed = tools;
         self.plan = match plan {
             Some(plan) => Some(Planned::new(plan)),
-            // Whatever was heard since: it is made of what the person says.
-            None if propose => Some(Planned { is_proposed: true, ..Planned::new(self.proposal(request)) }),
-            None => None,
+            // A later turn may propose too: nothing but the request bears a step out.
+            None => propose
+                .map(|steps| Planned { is_proposed: true, ..Planned::new(self.proposal(request, &steps)) }),
         };
     }
 
@@ -234,6 +242,10 @@ impl Session {
         self.tools.contains_key(tool)
     }
 
+    pub(crate) fn labels_of(&self, tool: &str) -> Option<&FieldLabels> {
+        self.tools.get(tool)
+    }
+
     /// Whether anything untrusted was heard.
     pub fn is_tainted(&self) -> bool {
         self.transcript.is_tainted()
@@ -262,9 +274,9 @@ impl Session {
             let reason = format!("there is no tool `{}` in this session", tool.escape_debug());
             return Ruling::new(Point::deny("provenance.unknown_tool", reason));
         };
-        let said = Said::new(labels, args).without(free);
+        let said = self.said(labels, args).without(free);
         if labels.local && said.sinks().next().is_none() {
-            return Ruling::new(Point::fine());
+            return Ruling { swayed: self.transcript.is_tainted(), ..Ruling::new(Point::fine()) };
         }
         let unswayed = match self.unswayed(report, &said) {
             Ok(unswayed) => unswayed,
@@ -286,7 +298,7 @@ impl Session {
             }
             None => Ruling::new(by_grounds()),
         };
-        ruling.swayed = !unswayed.is_all(&said);
+        (ruling.swayed, ruling.is_ours) = (!unswayed.is_all(&said), unswayed.call);
         let is_needed = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool));
         if !is_needed && labels.acts() && !unswayed.call {
             ruling.tighten(Point::ask(
@@ -295,9 +307,11 @@ impl Session {
             ));
         }
         ruling.tighten(self.is_for_readers(labels, &said));
+        let also = said.content().filter(|one| labels.also_sinks.contains(one.name) && !unswayed.has(one));
+        also.for_each(|argument| ruling.tighten(self.is_grounded(tool, argument)));
         // What is done to files may be done again.
         if labels.acts() && !labels.local {
-            ruling.act = Some(act_of(tool, &said));
+            ruling.acts = acts_of(tool, &said);
         }
         ruling.found = self.found(&said);
         ruling.turn = self.turn;
@@ -308,13 +322,29 @@ impl Session {
         ruling
     }
 
+    /// A call, taken apart. Names of arguments that no schema names count if they may tell what was returned.
+    pub(crate) fn said<'v>(&self, labels: &FieldLabels, args: &'v Value) -> Said<'v> {
+        let may_tell = self.transcript.may_tell_secrets(self.transcript.open());
+        Said::new(labels, args).without_names(|name| {
+            let is_plain = name.text.chars().all(|c| c.is_alphabetic() || c == '_');
+            let is_usual = infer::is_usual_argument(&name.text);
+            is_usual || (is_plain && !may_tell && self.transcript.seen(&name.words).sources == 0)
+        })
+    }
+
     /// Puts the value in question and where it is from before what is wrong with it: of several, the one that is worst.
     fn explain(&self, ruling: &mut Ruling, said: &Said<'_>) {
         let about = said.arguments.iter().find(|argument| ruling.about.as_deref() == Some(argument.name));
-        let Some(argument) = about else { return };
-        let leaves =
-            argument.leaves.iter().map(|leaf| (self.transcript.origin_of_leaf(argument, leaf), leaf));
-        if let Some((origin, leaf)) = leaves.max_by(|(one, _), (other, _)| one.cmp(other)) {
+        let worst = about.and_then(|argument| {
+            let leaves = argument.leaves.iter();
+            let leaves = leaves.map(|leaf| (self.transcript.origin_of_leaf(argument, leaf), leaf));
+            leaves.max_by(|(one, _), (other, _)| one.cmp(other))
+        });
+        if ruling.stance == Stance::Ask {
+            ruling.quote =
+                self.transcript.quote(worst.as_ref().map(|(_, leaf)| *leaf), self.quarantine.unread());
+        }
+        if let (Some(argument), Some((origin, leaf))) = (about, worst) {
             let (name, value) = (quoted(argument.name), quoted(&leaf.text));
             ruling.reason = format!("`{name}` is \"{value}\", which is from {origin}: {}", ruling.reason);
         }
@@ -324,8 +354,9 @@ impl Session {
     /// other has to be ruled on again.
     pub fn take(&mut self, ruling: &Ruling) -> bool {
         let is_unplanned = ruling.stance == Stance::Allow && ruling.step.is_none();
-        let is_repeated = is_unplanned && ruling.act.is_some_and(|act| self.is_done(act));
-        let is_taken = !(is_repeated && self.transcript.is_tainted())
+        let is_repeated = is_unplanned && self.is_done(&ruling.acts);
+        // What the person's own program does again, it may do again.
+        let is_taken = (ruling.is_ours || !is_repeated)
             && self.slot(ruling).is_none_or(|used| !std::mem::replace(used, true));
         if is_taken {
             self.count(ruling, |calls| calls.saturating_add(1));
@@ -342,15 +373,17 @@ impl Session {
     }
 
     /// Whether a call has done this or is about to. Where too much was done to remember all of it, everything counts as done.
-    fn is_done(&self, act: u64) -> bool {
-        self.acts.len() >= ACTS_MAX || self.acts.get(&act).is_some_and(|calls| *calls > 0)
+    fn is_done(&self, acts: &BTreeSet<u64>) -> bool {
+        let is_done = |act: &u64| self.acts.get(act).is_some_and(|calls| *calls > 0);
+        !acts.is_empty() && (self.acts.len() >= ACTS_MAX || acts.iter().any(is_done))
     }
 
-    fn count(&mut self, ruling: &Ruling, change: impl FnOnce(u32) -> u32) {
-        if let Some(act) = ruling.act.filter(|act| self.acts.len() < ACTS_MAX || self.acts.contains_key(act))
-        {
-            let calls = self.acts.entry(act).or_default();
-            *calls = change(*calls);
+    fn count(&mut self, ruling: &Ruling, change: impl Fn(u32) -> u32) {
+        for act in &ruling.acts {
+            if self.acts.len() < ACTS_MAX || self.acts.contains_key(act) {
+                let calls = self.acts.entry(*act).or_default();
+                *calls = change(*calls);
+            }
         }
     }
 
@@ -363,6 +396,16 @@ impl Session {
     /// Hears what came of a call that `ruling` was about. A step is used up by execution: one that failed may be tried again. Gives back
     /// which fields' labels were lowered: that is to be recorded.
     pub fn observe(&mut self, ruling: Option<&Ruling>, observed: &Observed<'_>) -> Cleared {
+        self.observe_stored(ruling, observed, &StoredLabel::default())
+    }
+
+    /// The same for an output that was read from a store, with the label of what is kept there.
+    pub fn observe_stored(
+        &mut self,
+        ruling: Option<&Ruling>,
+        observed: &Observed<'_>,
+        stored: &StoredLabel,
+    ) -> Cleared {
         if let Some(ruling) = ruling {
             if let Some(used) = self.slot(ruling) {
                 *used = !observed.failed;
@@ -371,7 +414,7 @@ impl Session {
             let now = |calls: u32| if observed.failed { calls.saturating_sub(1) } else { calls.max(1) };
             self.count(ruling, now);
         }
-        let Observed { call, tool, output, failed, agreed, cleared } = *observed;
+        let Observed { call, tool, output, failed, agreed, cleared, reading } = *observed;
         self.agree(tool, agreed);
         let nothing = Cleared::default();
         let swayed = ruling.map_or(self.transcript.is_tainted(), |ruling| ruling.swayed);
@@ -381,9 +424,14 @@ impl Session {
             Some(labels) if !failed => (labels, cleared.unwrap_or(&nothing)),
             Some(_) | None => (&worst, &nothing),
         };
-        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared });
+        let is_read = reading == Reading::Whole;
+        let stored = self.quarantine.label_of(reading, labels, stored);
+        let labels = &*labels.at_least(&stored);
+        let mut hearing = self.transcript.hear(&Heard { call, tool, labels, output, cleared, is_read });
         let cleared = std::mem::take(&mut hearing.cleared);
-        self.results.add(call, swayed, labels.is_confidential(), hearing);
+        let is_confidential = labels.is_confidential();
+        self.quarantine(reading, ruling, &hearing);
+        self.results.add(call, swayed, is_confidential, hearing);
         cleared
     }
 
@@ -430,14 +478,41 @@ impl Planned {
     }
 }
 
-/// What a call does: to whom, whatever is said to them. A call that names nobody is known by all that it says.
-fn act_of(tool: &str, said: &Said<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    tool.hash(&mut hasher);
+/// Combinations of those affected that are told apart. Beyond that they are one.
+const COMBINATIONS_MAX: usize = 1024;
+
+/// What a call does, so that a repetition is noticed: the tool, with each of those whom it affects and with all of them. Without any, what
+/// it says. Somebody who was affected before is affected again, whoever else is.
+fn acts_of(tool: &str, said: &Said<'_>) -> BTreeSet<u64> {
+    let spelt = |leaf: &said::Leaf| match leaf.words.as_slice() {
+        [word] if text::is_number(word) => {
+            word.parse::<f64>().map_or(word.clone(), |number| number.to_string())
+        }
+        words => words.join(" "),
+    };
+    let hash = |affected: &BTreeSet<String>| {
+        let mut hasher = DefaultHasher::new();
+        (tool, affected).hash(&mut hasher);
+        hasher.finish()
+    };
     let names_somebody = said.sinks().next().is_some();
-    for argument in said.arguments.iter().filter(|argument| argument.is_sink || !names_somebody) {
-        argument.name.hash(&mut hasher);
-        argument.leaves.iter().for_each(|leaf| leaf.words.hash(&mut hasher));
+    let affected = said.arguments.iter().filter(|argument| argument.is_sink || !names_somebody);
+    let by_argument: Vec<BTreeSet<String>> =
+        affected.map(|argument| argument.leaves.iter().map(spelt).collect()).collect();
+    // However often and in whichever argument somebody is named: it is the same person.
+    let all: BTreeSet<String> = by_argument.iter().flatten().cloned().collect();
+    let mut acts = BTreeSet::from([hash(&all)]);
+    let count = by_argument.iter().fold(1_usize, |count, one| count.saturating_mul(one.len().max(1)));
+    if names_somebody && count <= COMBINATIONS_MAX {
+        let mut combinations = vec![BTreeSet::new()];
+        for one in by_argument.iter().filter(|one| !one.is_empty()) {
+            let with = |so_far: &BTreeSet<String>| {
+                let so_far = so_far.clone();
+                one.iter().map(move |leaf| &so_far | &BTreeSet::from([leaf.clone()])).collect::<Vec<_>>()
+            };
+            combinations = combinations.iter().flat_map(with).collect();
+        }
+        acts.extend(combinations.iter().map(hash));
     }
-    hasher.finish()
+    acts
 }

@@ -9,8 +9,8 @@ use crate::hash::Keyed;
 const WORDS_MAX: usize = 400_000;
 /// Words of what others can write are kept up to here: however much they write, there is room for what is trusted.
 const UNTRUSTED_WORDS_MAX: usize = WORDS_MAX / 2;
-/// From this many ways on, a state's ways are looked up rather than walked.
-const WAYS_WALKED_MAX: u16 = 12;
+/// With more ways than this, a state's ways are looked up rather than walked: each step of a walk may miss the processor's caches.
+const WAYS_WALKED_MAX: u16 = 4;
 /// What a word of the vocabulary takes, with its letters and where the first one leads.
 const WORD_BYTES: usize = 64;
 const ROOT: u32 = 0;
@@ -57,12 +57,23 @@ pub(crate) struct Spans {
 struct State {
     length: u32,
     link: u32,
-    /// The latest of its ways; each knows the one before.
+    /// The latest of its ways, other than the first; each knows the one before.
     latest: u32,
     ways: u16,
     seen: Sources,
     trusted: u32,
     untrusted: u32,
+    /// Its first way. Most states have no other, so that most steps read one state and nothing else.
+    word: u32,
+    to: u32,
+}
+
+impl State {
+    /// A state of a run of this many words, without ways.
+    fn new(length: u32, link: u32) -> Self {
+        let (latest, word, to) = (NONE, NONE, NONE);
+        Self { length, link, latest, ways: 0, seen: 0, trusted: NONE, untrusted: NONE, word, to }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,11 +85,9 @@ struct Way {
 
 impl Default for Spans {
     fn default() -> Self {
-        let root =
-            State { length: 0, link: NONE, latest: NONE, ways: 0, seen: 0, trusted: NONE, untrusted: NONE };
         Self {
             vocabulary: HashMap::default(),
-            states: vec![root],
+            states: vec![State::new(0, NONE)],
             ways: Vec::new(),
             first: Vec::new(),
             wide: HashMap::default(),
@@ -148,12 +157,16 @@ impl Spans {
             return self.first.get(word as usize).copied().filter(|to| *to != NONE);
         }
         let state = self.states.get(from as usize)?;
+        if state.word == word {
+            return Some(state.to);
+        }
         if state.ways > WAYS_WALKED_MAX {
             return self.wide.get(&(from, word)).copied();
         }
         self.ways_of(from).find(|way| way.word == word).map(|way| way.to)
     }
 
+    /// The ways of a state other than its first.
     fn ways_of(&self, from: u32) -> impl Iterator<Item = Way> + '_ {
         let latest = self.states.get(from as usize).map_or(NONE, |state| state.latest);
         let step = |at: u32| self.ways.get(at as usize).copied();
@@ -168,7 +181,12 @@ impl Spans {
             }
             return;
         }
-        let Some(state) = self.states.get(from as usize).copied() else { return };
+        let Some(state) = self.states.get_mut(from as usize) else { return };
+        if state.ways == 0 || state.word == word {
+            (state.word, state.to, state.ways) = (word, to, state.ways.max(1));
+            return;
+        }
+        let state = *state;
         let mut at = state.latest;
         // A state with many ways has them in a map; its list is only read when it is copied, and then the map decides.
         while state.ways <= WAYS_WALKED_MAX
@@ -214,16 +232,7 @@ impl Spans {
         if let Some(next) = self.way(last, word) {
             return if self.length(next) == longer { next } else { self.split(last, word, next) };
         }
-        let new = State {
-            length: longer,
-            link: ROOT,
-            latest: NONE,
-            ways: 0,
-            seen: 0,
-            trusted: NONE,
-            untrusted: NONE,
-        };
-        let new = self.push(new);
+        let new = self.push(State::new(longer, ROOT));
         let mut at = last;
         while at != NONE {
             if let Some(next) = self.way(at, word) {
@@ -247,10 +256,11 @@ impl Spans {
     fn split(&mut self, from: u32, word: u32, whole: u32) -> u32 {
         let Some(state) = self.states.get(whole as usize).copied() else { return whole };
         let length = self.length(from).saturating_add(1);
-        let part = self.push(State { length, latest: NONE, ways: 0, ..state });
+        let State { link, seen, trusted, untrusted, .. } = state;
+        let part = self.push(State { seen, trusted, untrusted, ..State::new(length, link) });
         let mut ways: Vec<u32> = self.ways_of(whole).map(|way| way.word).collect();
         ways.reverse();
-        for way in ways {
+        for way in (state.ways > 0).then_some(state.word).into_iter().chain(ways) {
             if let Some(to) = self.way(whole, way) {
                 self.lead(part, way, to);
             }

@@ -30,10 +30,33 @@ pub(crate) fn words(text: &str) -> Vec<String> {
 /// The same of a text that somebody asks about: a very long one is found nowhere, since nobody has looked at all of it.
 pub(crate) fn all_words(text: &str) -> Vec<String> {
     let (mut words, is_cut) = cut_words(text);
-    if is_cut {
+    // Signs without a word say something all the same, and nobody can look for it.
+    if is_cut || (words.is_empty() && !text.is_empty()) {
         words.push(NOWHERE.to_owned());
     }
     words
+}
+
+/// Whether a text says something between its words: signs that no sentence has, or more of them than one needs.
+pub(crate) fn says_between(text: &str) -> bool {
+    const RUN_MAX: usize = 8;
+    const SIGNS_MAX: usize = 4;
+    const TYPOGRAPHIC: &str = "\u{2018}\u{2019}\u{201c}\u{201d}\u{201e}\u{ab}\u{bb}\u{2013}\u{2014}\u{2026}\u{2022}\u{20ac}\u{a3}\u{a5}\u{b0}\u{a7}";
+    let is_sign = |c: char| c.is_ascii_punctuation() || TYPOGRAPHIC.contains(c);
+    let (mut run, mut signs, mut before) = (0_usize, 0_usize, ' ');
+    text.chars().any(|c| {
+        // A mark on a letter, as in texts that are taken apart and in scripts of India.
+        let is_mark = before.is_alphabetic() && matches!(c, '\u{300}'..='\u{36f}' | '\u{900}'..='\u{dff}');
+        before = c;
+        if c.is_alphanumeric() || is_mark {
+            (run, signs) = (0, 0);
+            return false;
+        }
+        run = run.saturating_add(1);
+        signs = signs.saturating_add(usize::from(!matches!(c, ' ' | '\n')));
+        let is_ordinary = matches!(c, ' ' | '\n' | '\r' | '\t') || is_sign(c);
+        !is_ordinary || run > RUN_MAX || signs > SIGNS_MAX
+    })
 }
 
 /// The words, and whether the text has more of them.
@@ -133,8 +156,8 @@ fn number(word: &str) -> Option<String> {
 
 /// What a word looks like, if it looks like something that reaches somebody.
 pub(crate) fn shape(word: &str) -> Option<Shape> {
-    // Every shape has one of these, and few words have any.
-    if !word.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'@' | b'.')) {
+    // Every shape has one of these, and few words have any. A digit of any script can be part of a code.
+    if !word.chars().any(|c| c.is_numeric() || matches!(c, '@' | '.')) {
         return None;
     }
     if date::is_date(word) || number(word).is_some_and(|digits| digits.len() < 8) {
@@ -144,7 +167,7 @@ pub(crate) fn shape(word: &str) -> Option<Shape> {
         return Some(Shape::Address);
     }
     let has_letter = word.chars().any(char::is_alphabetic);
-    let has_digit = word.chars().any(|c| c.is_ascii_digit());
+    let has_digit = word.chars().any(char::is_numeric);
     if has_letter
         && word
             .rsplit_once('.')
@@ -234,6 +257,20 @@ pub(crate) fn text_of(leaf: Leaf<'_>) -> std::borrow::Cow<'_, str> {
         Leaf::Scalar(Value::String(text)) => text.into(),
         Leaf::Scalar(other) => other.to_string().into(),
     }
+}
+
+/// Whether a figure is written so that every reader takes it for the same: no sign but a minus, no share, and no dot that may stand between
+/// thousands.
+pub(crate) fn is_clear_figure(text: &str) -> bool {
+    let text = text.trim();
+    let grouped = |(head, tail): (&str, &str)| {
+        let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        !head.contains('.') && head.len() < 4 && tail.len() == 3 && is_digits(head) && is_digits(tail)
+    };
+    is_plain_figure(text)
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric() || "$\u{20ac}\u{a3}".contains(c))
+        && !text.contains('%')
+        && !text.rsplit_once('.').is_some_and(grouped)
 }
 
 /// Whether two values are the same but for spelling: the same keys, the same items in the same order.

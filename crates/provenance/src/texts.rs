@@ -39,6 +39,11 @@ impl Texts {
         self.bytes.iter().map(|bytes| bytes.min(&BYTES_MAX)).sum::<usize>().saturating_mul(2)
     }
 
+    /// The text of this number.
+    pub(crate) fn get(&self, number: u32) -> Option<&Text> {
+        self.kept.get(usize::try_from(number).ok()?).map(|(_, text)| text)
+    }
+
     /// Whether the text of this number, if it is of one of these sources, has a value as a whole.
     pub(crate) fn has(&self, number: u32, value: &str, sources: Sources) -> bool {
         let kept = usize::try_from(number).ok().and_then(|number| self.kept.get(number));

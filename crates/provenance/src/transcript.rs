@@ -14,6 +14,7 @@ use crate::said;
 use crate::spans::{Mark, Seen, Sources, Spans};
 use crate::text::{self, Leaf, Shape};
 use crate::texts::Texts;
+use crate::whole::Text;
 
 /// The request.
 const REQUEST: u32 = 0;
@@ -109,6 +110,12 @@ struct Kept {
     text: Option<u32>,
 }
 
+impl Kept {
+    fn is_in(&self, sources: Sources) -> bool {
+        1_u128.checked_shl(self.source).unwrap_or(0) & sources != 0
+    }
+}
+
 /// One output, as it is heard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heard<'a> {
@@ -118,6 +125,8 @@ pub(crate) struct Heard<'a> {
     pub(crate) output: &'a Value,
     /// Fields whose label a rule lowers.
     pub(crate) cleared: &'a Cleared,
+    /// The agent reads it. What it doesn't read can't tell it what to do.
+    pub(crate) is_read: bool,
 }
 
 /// What hearing an output came to.
@@ -131,6 +140,8 @@ pub(crate) struct Hearing {
     pub(crate) sources: Sources,
     /// Its fields from the top, and whether an outsider can have written a part of one.
     pub(crate) fields: BTreeMap<String, bool>,
+    /// There was no room for all of it.
+    pub(crate) is_partial: bool,
 }
 
 /// Everything a session has heard.
@@ -148,6 +159,8 @@ pub struct Transcript {
     tainted: bool,
     /// Something that only some may read couldn't be kept apart.
     lost: bool,
+    /// Something confidential had no room.
+    lost_secrets: bool,
 }
 
 impl Default for Transcript {
@@ -165,6 +178,7 @@ impl Default for Transcript {
             made: Made::default(),
             tainted: false,
             lost: false,
+            lost_secrets: false,
         }
     }
 }
@@ -235,7 +249,9 @@ impl Transcript {
             let opened = cleared.opens(&path).filter(|_| labels.is_confidential());
             let trusted = by_rule.is_some() || (!tainted && (!writes || is_id(&path)));
             let secret = labels.is_confidential() && opened.is_none();
-            hearing.sources |= self.take(heard, &path, (leaf, &mut room), (trusted, secret));
+            let (sources, is_whole) = self.take(heard, &path, (leaf, &mut room), (trusted, secret));
+            hearing.sources |= sources;
+            hearing.is_partial |= !is_whole;
             // Of a tool that nobody has labelled nobody knows whether it has made what it names.
             if writes && !tainted && is_id(&path) && !labels.inferred {
                 self.made.add(tool, &path, &text::text_of(leaf));
@@ -243,7 +259,7 @@ impl Transcript {
             hearing.cleared.trust.extend(by_rule.cloned());
             hearing.cleared.open.extend(opened.cloned());
         }
-        self.tainted |= hearing.tainted;
+        self.tainted |= hearing.tainted && heard.is_read;
         // As above: what a writing tool answers repeats what it was told.
         let writes = labels.effect == Effect::Write;
         let is_trusted =
@@ -252,17 +268,18 @@ impl Transcript {
         hearing
     }
 
-    /// Keeps a leaf. Gives back its source.
+    /// Keeps a leaf. Gives back its source, and whether there was room for all of it.
     fn take(
         &mut self,
         heard: &Heard<'_>,
         path: &str,
         (leaf, room): (Leaf<'_>, &mut usize),
         (trusted, secret): (bool, bool),
-    ) -> Sources {
+    ) -> (Sources, bool) {
         let Some(source) = self.source_of(heard, trusted, secret) else {
             self.lost |= secret && !heard.labels.readers.is_empty();
-            return 0;
+            self.lost_secrets |= secret;
+            return (0, false);
         };
         let whole = text::text_of(leaf);
         let text = if trusted { &*whole } else { text::head(&whole, *room) };
@@ -274,19 +291,22 @@ impl Transcript {
         if self.leaves.len() < LEAVES_MAX {
             self.leaves.push(Kept { call: heard.call, source, field: path.into(), text: kept });
         }
-        self.add(&words, Mark { source, leaf: number, trusted });
+        let fits = self.add(&words, Mark { source, leaf: number, trusted });
         let source = 1_u128.checked_shl(source).unwrap_or(0);
-        if is_cut || text.len() < whole.len() {
+        let is_cut = is_cut || text.len() < whole.len();
+        if is_cut {
             self.cut |= source;
         }
-        source
+        (source, fits && !is_cut)
     }
 
-    fn add(&mut self, words: &[String], mark: Mark) {
-        self.spans.add(words, mark);
+    /// Indexes words. Says whether there was room for all of them.
+    fn add(&mut self, words: &[String], mark: Mark) -> bool {
+        let fits = self.spans.add(words, mark);
         for word in words.iter().filter_map(|word| date::day_of(word)) {
             self.spans.add(&[word], mark);
         }
+        fits
     }
 
     fn note_shapes(&mut self, source: u32, words: &[String]) {
@@ -302,15 +322,17 @@ impl Transcript {
     /// The number of a source; `None` when there are too many, and then nothing of it is found.
     fn source_of(&mut self, heard: &Heard<'_>, trusted: bool, secret: bool) -> Option<u32> {
         let tool = heard.tool;
+        let readers = heard.labels.readers.iter().filter(|_| secret);
+        let readers: Vec<Vec<String>> = readers.map(|reader| text::words(reader)).collect();
+        // One tool may read from stores that have different readers.
         let is = |one: &Source| {
-            !tool.is_empty() && &*one.tool == tool && one.trusted == trusted && one.secret == secret
+            let is_alike = one.trusted == trusted && one.secret == secret && one.readers == readers;
+            !tool.is_empty() && &*one.tool == tool && is_alike
         };
         let known = self.sources.iter().position(is);
         let at = match known {
             Some(at) => at,
             None if self.sources.len() < SOURCES_MAX => {
-                let readers = heard.labels.readers.iter().filter(|_| secret);
-                let readers = readers.map(|reader| text::words(reader)).collect();
                 self.sources.push(Source { tool: tool.into(), trusted, secret, readers });
                 self.sources.len().saturating_sub(1)
             }
@@ -361,6 +383,11 @@ impl Transcript {
             return Origin::Untrusted(self.place(seen.untrusted));
         }
         Origin::Nowhere
+    }
+
+    /// Whether one of these sources has a text as it is written.
+    pub(crate) fn is_written_in(&self, text: &str, sources: Sources) -> bool {
+        self.texts.have(text, sources)
     }
 
     /// Whether one of these sources has it as a whole. Numbers and dates have many spellings: where
@@ -421,7 +448,23 @@ impl Transcript {
         self.made.is_of(text, tool, parameter)
     }
 
-    fn place(&self, leaf: Option<u32>) -> Place {
+    /// The first text that others can write, of sources that aren't hidden.
+    pub(crate) fn first_of_others(&self, hidden: Sources) -> Option<u32> {
+        let is_theirs = |kept: &Kept| {
+            let source = self.sources.get(kept.source as usize);
+            kept.text.is_some() && !kept.is_in(hidden) && source.is_some_and(|source| !source.trusted)
+        };
+        self.leaves.iter().position(is_theirs).and_then(|at| u32::try_from(at).ok())
+    }
+
+    /// The text of a leaf, if it was kept, isn't confidential and isn't of a hidden source.
+    pub(crate) fn open_text(&self, leaf: u32, hidden: Sources) -> Option<&Text> {
+        let kept = self.leaves.get(leaf as usize).filter(|kept| !kept.is_in(hidden))?;
+        let source = self.sources.get(kept.source as usize).filter(|source| !source.secret);
+        source.and_then(|_| self.texts.get(kept.text?))
+    }
+
+    pub(crate) fn place(&self, leaf: Option<u32>) -> Place {
         let kept = leaf.and_then(|leaf| self.leaves.get(leaf as usize));
         kept.map_or_else(
             || Place { call: 0, tool: "?".to_owned(), field: "?".to_owned() },
@@ -456,6 +499,24 @@ impl Transcript {
     /// Confidential sources.
     pub(crate) fn secret(&self) -> Sources {
         self.those(|source| source.secret)
+    }
+
+    /// Those who may read everything that is in these sources, in words; `None` if no source names any.
+    pub(crate) fn readers_of(&self, sources: Sources) -> Option<BTreeSet<Vec<String>>> {
+        let is_one = |bit: u32| sources & 1_u128.checked_shl(bit).unwrap_or(0) != 0;
+        let named = (0_u32..).zip(&self.sources).filter(|(bit, one)| is_one(*bit) && !one.readers.is_empty());
+        let sets = named.map(|(_, source)| source.readers.iter().cloned().collect::<BTreeSet<_>>());
+        sets.reduce(|one, other| &one & &other)
+    }
+
+    /// Whether something confidential had no room, so that nobody would find it in a call.
+    pub(crate) fn has_lost_secrets(&self) -> bool {
+        self.lost_secrets
+    }
+
+    /// Whether something confidential was returned that isn't in these sources: then any signs can stand for it.
+    pub(crate) fn may_tell_secrets(&self, open: Sources) -> bool {
+        self.lost_secrets || self.secret() & !open != 0
     }
 
     /// Whether anything is for some and not for others.

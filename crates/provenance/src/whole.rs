@@ -1,6 +1,8 @@
 //! Whole values. Words are right for content, where anything may be said with them. Who or what is affected has to be there as it is
 //! written, with its separators, and not as a piece of something longer: `/tmp` is not in `build/tmp`, nor `New` in `New York`.
 
+use std::ops::Range;
+
 use crate::text::is_ideograph;
 
 /// A text as whole values are compared in: white space is one blank, and case makes no difference, except in paths.
@@ -56,6 +58,20 @@ impl Text {
         let lower = spaced.to_lowercase();
         let lower = (lower != spaced).then(|| lower.into());
         Self { spaced: spaced.into(), lower, breaks: breaks.into() }
+    }
+
+    /// As it was written, with one blank for all white space.
+    pub(crate) fn as_written(&self) -> &str {
+        &self.spaced
+    }
+
+    /// Where it has a value, whatever the case.
+    pub(crate) fn find(&self, value: &str) -> Option<Range<usize>> {
+        let wanted = spaced(value).to_lowercase();
+        let lower = self.lower.as_deref().unwrap_or(&self.spaced);
+        // Lower case can be longer than upper case; then places in one are none in the other.
+        let at = lower.find(&wanted).filter(|_| lower.len() == self.spaced.len())?;
+        Some(at..at.saturating_add(wanted.len()))
     }
 
     /// Whether it has a value as a whole.
@@ -208,9 +224,18 @@ fn ends(value: &str, after: &str) -> bool {
         || after.chars().next().zip(value.chars().next_back()).is_some_and(|(next, last)| is_edge(last, next))
 }
 
+/// What stands after a figure and is written large.
+const UNITS: &[&str] = &[
+    "EUR", "USD", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN", "CZK",
+    "HUF", "KRW", "BRL", "MXN", "ZAR", "TRY", "SGD", "HKD", "BTC", "ETH", "Euro", "Euros", "Dollar",
+    "Dollars", "Pounds", "Franken", "Kronen", "Yen", "Uhr", "AM", "PM", "GB", "MB", "TB", "KB",
+];
+
 /// Whether a name goes on before or after this: of `Ann Smith` neither half is meant.
 fn is_part_of_name(before: &str, value: &str, after: &str) -> bool {
-    let is_name = |word: &str| word.starts_with(char::is_uppercase);
+    // `5 EUR` is an amount, not the name of something.
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches(|c: char| !c.is_alphanumeric()));
+    let is_name = |word: &str| word.starts_with(char::is_uppercase) && !is_unit(word);
     // `1234 Elm Street` is one, too.
     let is_part = |word: &str| is_name(word) || word.chars().all(|c| c.is_ascii_digit());
     let (first, last) = (value.split(' ').next(), value.rsplit(' ').next());
@@ -265,6 +290,8 @@ mod tests {
             ("\u{738b}\u{5c0f}\u{660e}", "\u{7ed9}\u{738b}\u{5c0f}\u{660e}\u{3002}"),
             ("\u{7530}\u{4e2d}", "\u{7530}\u{4e2d}\u{3055}\u{3093}\u{306b}\u{9001}\u{308b}"),
             ("Ann", "\u{8bf7}\u{53d1}\u{7ed9}Ann\u{5427}"),
+            ("5", "Pay ann@a.test 5 EUR"),
+            ("25", "Transfer 25 Euro, please"),
             ("ann@a.test", "\u{53d1}\u{7ed9}ann@a.test\u{3002}"),
         ];
         for (value, text) in there {

@@ -1,13 +1,16 @@
 //! Asking a person at the terminal while a task waits. One question at a time, and only a plain yes is a yes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use regent_kernel::{Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, Reply, Scope, Status, Ticket};
+use regent_kernel::{
+    Answer, Answered, Attention, BoxFuture, Host, Kernel, Op, OpenQuestion, Reply, Scope, Status, Ticket,
+};
 use regent_runtime::door::{Asker, Asking};
 use tokio::sync::Mutex;
 
 use crate::prompt::Keyboard;
-use crate::question::{self, Length};
+use crate::question::{self, Batch, Length, placed};
 use crate::stage::Stage;
 use crate::term;
 
@@ -30,9 +33,12 @@ impl Terminal {
         let kernel = &self.host;
         // Calls side by side may all be asked about; a person reads one question at a time.
         let mut keyboard = self.keyboard.lock().await;
-        let (text, cut) = shown(&self.stage, kernel, ticket, Length::Cut);
-        // What was left out has to be looked at before it can be agreed to.
-        let mut unseen = cut;
+        // The answer to the question before may have been for this call too.
+        if let Ok(answered) = tokio::time::timeout(Duration::ZERO, kernel.answered(&ticket.id)).await {
+            return over(answered.ok().as_ref());
+        }
+        let mut batch = self.batch(ticket).await;
+        let (text, mut unseen) = shown(&self.stage, kernel, &batch, Length::Cut);
         self.ask(&mut keyboard, &text);
         loop {
             let line = tokio::select! {
@@ -44,9 +50,18 @@ impl Terminal {
             };
             // Whoever closes the terminal has not answered.
             let Some(line) = line else { return Asking::Later };
-            if unseen && matches!(line.trim(), "a" | "all") {
-                let (text, still_cut) = shown(&self.stage, kernel, ticket, Length::Whole);
-                unseen = still_cut;
+            // What was left out has to be looked at before it can be agreed to.
+            let wanted = match line.trim() {
+                "a" | "all" if unseen => Some(Length::Whole),
+                "1" if !batch.is_one() => {
+                    batch = Batch::alone(placed(ticket));
+                    Some(Length::Cut)
+                }
+                _other => None,
+            };
+            if let Some(length) = wanted {
+                let (text, cut) = shown(&self.stage, kernel, &batch, length);
+                unseen = cut;
                 self.ask(&mut keyboard, &text);
                 continue;
             }
@@ -59,7 +74,7 @@ impl Terminal {
                 self.ask(&mut keyboard, &format!("  {help} · a shows it · N no: "));
                 continue;
             }
-            match given(kernel, ticket, answer).await {
+            match given(kernel, &batch, answer).await {
                 Given::Taken => {
                     self.stage.go_on("");
                     return Asking::Answered;
@@ -79,6 +94,18 @@ impl Terminal {
             }
         }
     }
+
+    /// The question with all others of its cause that are open now.
+    async fn batch(&self, ticket: &Ticket) -> Batch {
+        let kernel = &self.host;
+        let listed = match kernel.syscall(&kernel.operator(), Op::Questions).await {
+            Ok(Reply::Done(outcome)) => serde_json::from_slice(outcome.output.bytes()).ok(),
+            Ok(Reply::Denied(_) | Reply::Pending(_)) | Err(_) => None,
+        };
+        // Where they can't be listed, there is still the one.
+        let open: Vec<OpenQuestion> = listed.unwrap_or_default();
+        Batch::around(placed(ticket), &open)
+    }
 }
 
 impl Terminal {
@@ -89,13 +116,20 @@ impl Terminal {
 }
 
 /// The question and its prompt, and whether it leaves out a part of the call. Only the no is marked as what comes of a bare Enter.
-fn shown(stage: &Stage, kernel: &Host, ticket: &Ticket, length: Length) -> (String, bool) {
-    let question::View { text, cut } = question::inline(stage.screen(), kernel, ticket, length);
-    let worn = ticket.question.attention.as_ref().is_some_and(Attention::is_worn);
-    let wide =
-        if worn || ticket.question.open_names { "" } else { " · s as often as wanted in this session" };
+fn shown(stage: &Stage, kernel: &Host, batch: &Batch, length: Length) -> (String, bool) {
+    let question::View { text, cut } = batch.view(stage.screen(), kernel, length);
+    let is_worn = |one: &OpenQuestion| one.attention.as_ref().is_some_and(Attention::is_worn);
+    let is_narrow = batch.questions().iter().any(|one| one.open_names || is_worn(one));
+    let wide = if is_narrow { "" } else { " · s as often as wanted in this session" };
     let all = if cut { " · a show all of it first" } else { "" };
-    (format!("\n{text}  Allow? y once{wide}{all} · N no · n ADVICE no, and what to do instead: "), cut)
+    let (which, one) = match batch.questions().len() {
+        1 => (String::new(), ""),
+        count => (format!(" all {count}"), " · 1 this one alone"),
+    };
+    let prompt = format!(
+        "\n{text}  Allow{which}? y once{wide}{one}{all} · N no · n ADVICE no, and what to do instead: "
+    );
+    (prompt, cut)
 }
 
 /// What came of an answer.
@@ -106,9 +140,8 @@ enum Given {
     Nobody,
 }
 
-async fn given(kernel: &Host, ticket: &Ticket, answer: Answer) -> Given {
-    let op = Op::Answer { ticket: ticket.id.clone(), answer };
-    match kernel.syscall(&kernel.operator(), op).await {
+async fn given(kernel: &Host, batch: &Batch, answer: Answer) -> Given {
+    match kernel.syscall(&kernel.operator(), batch.answered_by(answer)).await {
         Ok(Reply::Done(outcome)) => match outcome.status {
             Status::Ok => match serde_json::from_slice(outcome.output.bytes()) {
                 Ok(Answered::Waiting { .. }) => Given::OthersToo,

@@ -213,7 +213,7 @@ pub(crate) const TOO_SOON: &str = "approval.too_soon";
 
 async fn settle(host: &Host, ticket: &Ticket, answer: Answer) -> Result<(), Failure> {
     let refused = matches!(answer, Answer::Deny { .. });
-    let op = Op::Answer { ticket: ticket.id.clone(), answer };
+    let op = Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer };
     match host.syscall(&host.operator(), op).await? {
         Reply::Done(_) if refused => Err(Failure::new(codes::APPROVAL_REFUSED, "you said no")),
         Reply::Done(outcome) => succeeded(&outcome),

@@ -183,6 +183,9 @@ codes! {
         back, or start the task anew.";
     TASK_NO_TOOL = "task.no_tool", exit::NOT_FOUND, "There is no tool of that name. `regent tool list` shows them.";
     TASK_UNKNOWN = "task.unknown", exit::NOT_FOUND, "No task of this project has this id, or several begin with it. `regent task list` shows them.";
+    TASK_UNDONE = "task.undone", exit::DENIED, "The task came to its end, but some of its calls were denied because nobody could be asked about them (`--unattended deny`, or the \
+        setting `task.unattended`). They are listed, and the answer is on stdout. Nothing was recorded as an answer of yours. Name what you want in the goal, allow it by a rule, or run \
+        the task at a terminal.";
     TASK_WAITS = "task.waits", exit::APPROVAL, "A rule wants a person to agree to a call of the task first, and nobody could be asked. Answer the question (`regent approve ID` or `regent deny ID`), then \
         `regent task resume` goes on.";
     TASK_DIVERGED = "task.diverged", exit::ERROR, "A task goes on by doing again what it did, and its record answers; here it asked for something else than the \

@@ -26,15 +26,19 @@ use regent_sandbox::{Explained, Finding, Floor, ProcessTier, SandboxError, Spec}
 use regent_skills::{Guarded, Skills};
 use regent_store::{self as store, SqliteState};
 use regent_tools::generated::{Checking, Generated};
-use regent_tools::{HostTool, HostTools};
+use regent_tools::{Extract, HostTool, HostTools};
 use regent_vault::Vault;
 
 use crate::calls;
 use crate::chores::{self, Eraser};
 use crate::codes;
 use crate::context::Context;
+use crate::egress_proxy::EgressProxy;
 use crate::failure::Failure;
-use crate::judge::{Host as Performer, Judge, Memory};
+use crate::judge::{Host as Performer, Judge, Labels, Memory, Planner};
+use crate::labels::Corrections;
+use crate::labels::known::KnownTools;
+use crate::labels::stores::Stores;
 use crate::past;
 use crate::paths::Project;
 use crate::reload::{Reloading, Seen};
@@ -42,7 +46,6 @@ use crate::secrets;
 use crate::state::{Apart, Sealed};
 use crate::trust::Trust;
 use crate::user_namespace;
-use crate::way_out::WayOut;
 use ledger::Start;
 use restoring::Restoring;
 
@@ -165,19 +168,35 @@ fn tell_in_doubt(context: &Context, host: &Host) {
 /// A kernel for calls that are performed elsewhere: no tools of ours, the same policy, a ledger. In a trusted project it is the project's;
 /// in a folder that was never trusted one in the user's state folder, judged by the user's policy, or by the default one where there is none
 /// yet. A project that changed since it was trusted is refused: its policy must not be left out.
-pub(crate) async fn judge(context: &Context, proposes: bool) -> Result<(Host, Judge), Failure> {
+pub(crate) async fn judge(context: &Context, planner: Planner) -> Result<(Host, Judge), Failure> {
     let performer = Arc::new(Performer::default());
-    let executors = Executors {
-        elsewhere: Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>),
-        ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>)
-    };
+    let elsewhere = Some(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>);
     context.paths.make()?;
+    let catalogue = Catalogue::default();
+    let executors = match planner.model() {
+        None => {
+            Executors { elsewhere, ..Executors::new(Arc::clone(&performer) as Arc<dyn Executor<tier::Host>>) }
+        }
+        Some(model) => {
+            let hub = Arc::new(models(context)?);
+            hub.check_name(model).map_err(Failure::of_reason)?;
+            let tools: Vec<Arc<dyn HostTool>> = vec![Arc::new(Extract::new(model))];
+            chores::admit(&catalogue, &tools)?;
+            let models = Some(hub as Arc<dyn Models>);
+            Executors { elsewhere, models, ..Executors::new(Arc::new(host_tools(context, tools))) }
+        }
+    };
     // What it asks is for the host's person, who is told at once: nobody else should find it.
-    let state = Apart::new(crate::state::open(&context.paths)?);
-    let shared = (Arc::new(state) as Arc<dyn store::State>, secrets::vault(context)?);
-    let host = standalone(context, executors, Catalogue::default(), shared, Start::Behind).await?;
+    let lasting = Arc::new(crate::state::open(&context.paths)?);
+    let trusted = Trust::of_judged(&context.paths, &context.cwd)?;
+    let corrections = Corrections::load(&context.paths, trusted.as_ref())?;
+    let shared_labels = || Arc::clone(&lasting) as Arc<dyn store::State>;
+    let known = KnownTools::new(shared_labels(), corrections, Arc::clone(&context.clock));
+    let labels = Labels { known, stores: Stores::new(shared_labels()) };
+    let shared = (Arc::new(Apart::new(lasting)) as Arc<dyn store::State>, secrets::vault(context)?);
+    let host = standalone(context, executors, catalogue, shared, Start::Behind).await?;
     let memory = Memory::new(context.paths.state.clone());
-    let judge = Judge::new(host.kernel(), host.operator(), performer, proposes, memory);
+    let judge = Judge::new(host.kernel(), host.operator(), performer, planner, (memory, labels));
     Ok((host, judge))
 }
 
@@ -186,13 +205,18 @@ pub(crate) async fn for_chores(context: &Context, tools: Vec<Arc<dyn HostTool>>)
     context.paths.make()?;
     let catalogue = Catalogue::default();
     chores::admit(&catalogue, &tools)?;
-    let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
-    let host = HostTools::new(Broker::new(network, &context.paths.runtime));
-    let executors = Executors::new(Arc::new(tools.into_iter().fold(host, HostTools::with_shared)));
+    let executors = Executors::new(Arc::new(host_tools(context, tools)));
     let vault = secrets::vault(context)?;
     let state = shared(context, Arc::new(crate::state::open(&context.paths)?), &vault);
     // Chores remove payloads; those of their own calls must not keep the others.
     standalone(context, executors, catalogue, (state, vault), Start::Apart).await
+}
+
+/// The executor of the host tier with these tools beside the built-in ones.
+fn host_tools(context: &Context, tools: Vec<Arc<dyn HostTool>>) -> HostTools {
+    let network = Network { allow_private: context.settings.allow_private(), ..Network::default() };
+    let host = HostTools::new(Broker::new(network, &context.paths.runtime));
+    tools.into_iter().fold(host, HostTools::with_shared)
 }
 
 /// The database as the kernel sees it: with its questions encrypted where payloads are.
@@ -218,18 +242,19 @@ async fn standalone(
         }
         None => user,
     };
-    let project = match trusted {
-        Some(controls) => controls.project().clone(),
+    let (project, root) = match trusted {
+        Some(controls) => (controls.project().clone(), controls.project().root.clone()),
         None => {
             let own = context.paths.own_ledger();
             crate::paths::make_private(&own)?;
-            Project::at(&own)?
+            let own = Project::at(&own)?;
+            let root = context.paths.root_outside_projects(&context.cwd, &own);
+            (own, root)
         }
     };
     let own = context.paths.demand_apart(&project)?;
-    let workspace = Workspace::with_own(&project.root, own).map_err(|error| {
-        Failure::new(codes::IO, format!("can't enter `{}`: {error}", project.root.display()))
-    })?;
+    let workspace = Workspace::with_own(&root, own)
+        .map_err(|error| Failure::new(codes::IO, format!("can't enter `{}`: {error}", root.display())))?;
     let parts = Parts {
         policy,
         ledger: ledger::ledger(context, &project, &vault, start)?,
@@ -255,7 +280,7 @@ fn executors(
     let broker = Broker::new(network, &context.paths.runtime);
     let process = ProcessTier::new(floor(context))
         .with_memory(context.settings.memory_floor())
-        .with_outlet(Arc::new(WayOut(broker.clone())));
+        .with_outlet(Arc::new(EgressProxy(broker.clone())));
     let added = regent_skills::host_tools(skills)
         .into_iter()
         .chain(generated.iter().flat_map(regent_tools::generated::host_tools))

@@ -33,7 +33,8 @@ pub(crate) struct Controls {
 }
 
 impl Controls {
-    /// Reads the files of a project that act: its policies with what they refer to, its settings, and the lock of its skills.
+    /// Reads the files of a project that act: its policies with what they refer to, its settings, its labels of
+    /// tools, and the lock of its skills.
     pub(crate) fn read(project: &Project) -> Result<Self, Failure> {
         demand_folders(project)?;
         let policies = project.policies();
@@ -46,7 +47,7 @@ impl Controls {
             }
             texts.insert(path.clone(), text);
         }
-        for path in [project.settings(), project.skills_lock()] {
+        for path in [project.settings(), project.labels(), project.skills_lock()] {
             if paths::may_exist(&path) {
                 let text = read_own(&path)?;
                 texts.insert(path, text);
@@ -68,6 +69,11 @@ impl Controls {
     /// What the settings file holds, if there is one.
     pub(crate) fn settings(&self) -> Option<&str> {
         self.texts.get(&self.project.settings()).map(String::as_str)
+    }
+
+    /// What the file with labels of tools holds, if there is one.
+    pub(crate) fn labels(&self) -> Option<&str> {
+        self.texts.get(&self.project.labels()).map(String::as_str)
     }
 
     /// What one of the files holds. A file that wasn't read with the others came later.

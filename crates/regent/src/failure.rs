@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use regent_kernel::{Denial, Fault};
+use regent_kernel::{Denial, Fault, Reason};
 use regent_runtime::TaskError;
 use regent_skills::SkillError;
 use regent_store::StateError;
@@ -74,6 +74,12 @@ impl Failure {
     /// A failure that another part has named.
     pub(crate) fn named(code: impl Into<Cow<'static, str>>, exit: u8, message: impl Into<String>) -> Self {
         Self { code: code.into(), exit, ..Self::new(codes::INTERNAL, message) }
+    }
+
+    /// A refusal with its reason.
+    pub(crate) fn of_reason(reason: Reason) -> Self {
+        let exit = codes::exit_of(&reason.code);
+        Self { help: reason.help, ..Self::named(reason.code, exit, reason.message) }
     }
 
     /// The kernel didn't close well after the command was done. What was done is recorded; it must not be done again.

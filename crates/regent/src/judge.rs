@@ -1,19 +1,23 @@
 //! Judging for agents that others run: begin, decide, observe, end. One JSON object in, one out; whoever carries them (stdio, HTTP)
 //! decides nothing. Each decision is a system call with its intent in the ledger; what the host says came of it is its outcome.
 
+mod asked;
 mod host;
 mod memory;
+mod message;
+mod observing;
+mod planner;
+mod reading;
 mod shelf;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    AgentId, Answer, Begin, DerivedFrom, Fault, Kernel, Op, Outcome, Principal, Reply, SpawnSpec, Status,
-    TicketId, ToolCall,
+    AgentId, Answer, Begin, Declared, DerivedFrom, Fault, Kernel, Op, Outcome, Principal, Reply, SpawnSpec,
+    Status, TicketId, ToolCall,
 };
 use regent_policy::acs::Point;
-use regent_policy::codes;
 use regent_skills::Severity;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,6 +27,14 @@ use tokio::task::JoinHandle;
 pub(crate) use host::Host;
 use host::{Allowed, Expected, Observation};
 pub(crate) use memory::Memory;
+use message::HostFlow;
+pub(crate) use message::{HostCall, HostOutput, Message, read};
+pub(crate) use observing::Labels;
+use observing::with_noted;
+pub(crate) use planner::Planner;
+pub(crate) use reading::HostRead;
+
+use crate::labels::known::Watched;
 
 /// Sessions at the same time, in memory or not.
 const SESSIONS_MAX: usize = 16_000;
@@ -34,69 +46,6 @@ const PERFORMED_MAX: usize = 100_000;
 const NAME_BYTES_MAX: usize = 256;
 /// How long the host's word holds: it is used at once.
 const APPROVED_MS: u64 = 60_000;
-
-/// A host's question to us.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
-pub(crate) enum Message {
-    Begin {
-        session: String,
-        #[serde(default)]
-        prompt: String,
-        #[serde(default)]
-        tools: Value,
-        #[serde(default)]
-        trusted: Value,
-        #[serde(default)]
-        mediates: Vec<String>,
-        #[serde(default)]
-        applies_changes: bool,
-    },
-    Decide {
-        session: String,
-        call: HostCall,
-        #[serde(default)]
-        derived_from: Value,
-    },
-    Observe {
-        session: String,
-        call: HostCall,
-        output: HostOutput,
-    },
-    End {
-        session: String,
-    },
-}
-
-impl Message {
-    /// The session that it is about.
-    pub(crate) fn session(&self) -> &str {
-        match self {
-            Self::Begin { session, .. }
-            | Self::Decide { session, .. }
-            | Self::Observe { session, .. }
-            | Self::End { session } => session,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct HostCall {
-    id: Value,
-    tool: String,
-    #[serde(default)]
-    args: Value,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct HostOutput {
-    #[serde(default)]
-    text: Value,
-    #[serde(default)]
-    data: Value,
-    #[serde(default)]
-    error: Value,
-}
 
 /// Something that can't be answered as it was asked. Never a yes.
 #[derive(Debug, thiserror::Error)]
@@ -128,10 +77,11 @@ pub(crate) struct Judge {
     /// In whose name sessions begin and end.
     operator: Principal,
     host: Arc<Host>,
-    /// Sessions without a plan get one that is made of their request's words.
-    proposes: bool,
+    /// Who proposes plans to sessions that bring none.
+    planner: Planner,
     sessions: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Session>>>>,
     memory: Memory,
+    labels: Labels,
 }
 
 #[derive(Debug)]
@@ -143,19 +93,21 @@ struct Session {
     waiting: HashMap<String, Waiting>,
     /// Where the calls that were performed are in the ledger, by the host's ids. An id that was used twice names neither.
     performed: HashMap<String, Option<u64>>,
+    /// Tools of which is remembered what their results hold.
+    watched: Watched,
 }
 
 #[derive(Debug)]
 struct Waiting {
     call: HostCall,
-    derived_from: Option<DerivedFrom>,
+    flow: HostFlow,
     state: Judged,
 }
 
 #[derive(Debug)]
 enum Judged {
     Allowed { intent: u64, observe: oneshot::Sender<Observation>, reply: JoinHandle<Result<Reply, Fault>> },
-    Asked(TicketId),
+    Asked { ticket: TicketId, cause: Option<String>, intent: u64 },
 }
 
 impl Session {
@@ -183,27 +135,28 @@ impl Judge {
         kernel: Kernel,
         operator: Principal,
         host: Arc<Host>,
-        proposes: bool,
-        memory: Memory,
+        planner: Planner,
+        (memory, labels): (Memory, Labels),
     ) -> Self {
-        Self { kernel, operator, host, proposes, sessions: Mutex::default(), memory }
+        Self { kernel, operator, host, planner, sessions: Mutex::default(), memory, labels }
     }
 
     /// Answers one message. Whatever comes in, something goes out, and it is a yes only if policy, plan and provenance say so.
     pub(crate) async fn answer(&self, message: Result<Message, String>) -> Value {
         let (decides, answer) = match message.map_err(JudgeError::Unreadable) {
-            Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes }) => {
+            Ok(Message::Begin { session, prompt, tools, trusted, mediates, applies_changes, _suite }) => {
                 let begun = match self.unseen(&mediates) {
                     None => self.begin(session, prompt, &tools, trusted, applies_changes).await,
                     Some(why) => Err(JudgeError::Refused(why)),
                 };
                 (false, begun)
             }
-            Ok(Message::Decide { session, call, derived_from }) => {
-                (true, self.decide(&session, call, &derived_from).await)
+            Ok(Message::Decide { session, call, derived_from, quarantined }) => {
+                (true, self.decide(&session, call, (&derived_from, quarantined)).await)
             }
-            Ok(Message::Observe { session, call, output }) => {
-                (false, self.observe(&session, call, output).await)
+            Ok(Message::Read { session, read }) => (false, self.read(&session, read).await),
+            Ok(Message::Observe { session, call, output, store }) => {
+                (false, self.observe(&session, call, output, &store).await)
             }
             Ok(Message::End { session }) => (false, self.end(&session).await),
             Err(error) => (true, Err(error)),
@@ -242,21 +195,25 @@ impl Judge {
         applies_changes: bool,
     ) -> Result<Value, JudgeError> {
         let unreadable = |error: serde_json::Error| JudgeError::Unreadable(error.to_string());
-        let tools = if tools.is_null() {
+        let mut tools: BTreeMap<String, Declared> = if tools.is_null() {
             Default::default()
         } else {
             Deserialize::deserialize(tools).map_err(unreadable)?
         };
-        let trusted = if self.proposes { with_proposal(trusted) } else { trusted };
-        let begin = Box::new(Begin { request: prompt, tools, trusted });
-        let flagged = flagged(&begin);
+        let noted = self.labels.known.begin(&mut tools).map_err(JudgeError::Refused)?;
+        let flagged = flagged(&tools);
         let existing = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(session) = existing {
             // A second beginning can only narrow: the kernel compares.
-            let session = session.lock().await;
-            let told = self.own(Op::Begin { agent: session.id.clone(), begin }).await;
+            let mut session = session.lock().await;
+            self.bring_back(&session).await;
+            let told = self.begin_request(&session.agent, &session.id, (prompt, tools), trusted).await;
             self.used(&session);
-            return told;
+            // A tool that was brought before keeps its labels, and so whether it is watched.
+            for (tool, key) in &noted.watched {
+                session.watched.entry(tool.clone()).or_insert_with(|| key.clone());
+            }
+            return told.map(|told| with_noted(told, &noted));
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(JudgeError::Unreadable("a session has a name of 1 to 256 bytes".to_owned()));
@@ -270,15 +227,15 @@ impl Judge {
         let agent = self.kernel.principal_of(&self.operator, &id);
         let agent =
             agent.ok_or_else(|| JudgeError::Refused("the session's agent can't be found".to_owned()))?;
-        let mut told = match self.own(Op::Begin { agent: id.clone(), begin }).await {
+        let mut told = match self.begin_request(&agent, &id, (prompt, tools), trusted).await {
             Ok(told) => told,
             Err(error) => {
                 self.kernel.syscall(&agent, Op::Exit { code: 1 }).await?;
                 return Err(error);
             }
         };
-        let (waiting, performed) = Default::default();
-        let session = Session { agent: agent.clone(), id, applies_changes, waiting, performed };
+        let (watched, (waiting, performed)) = (noted.watched.clone(), Default::default());
+        let session = Session { agent: agent.clone(), id, applies_changes, waiting, performed, watched };
         self.used(&session);
         let kept = self.keep(name.clone(), session);
         if let Err(error) = kept {
@@ -289,7 +246,24 @@ impl Judge {
         if let (false, Some(fields)) = (flagged.is_empty(), told.as_object_mut()) {
             fields.insert("flagged".to_owned(), json!(flagged));
         }
-        Ok(told)
+        Ok(with_noted(told, &noted))
+    }
+
+    /// Begins the request, or its next turn, with a plan that is proposed if the host brings none.
+    async fn begin_request(
+        &self,
+        agent: &Principal,
+        id: &AgentId,
+        (request, tools): (String, BTreeMap<String, Declared>),
+        trusted: Value,
+    ) -> Result<Value, JudgeError> {
+        let proposal = self.planner.propose(&self.kernel, agent, (&request, &tools), trusted).await;
+        let begin = Box::new(Begin { request, tools, trusted: proposal.trusted });
+        let mut answer = self.own(Op::Begin { agent: id.clone(), begin }).await?;
+        if let (Some(told), Some(fields)) = (proposal.told, answer.as_object_mut()) {
+            fields.insert("planner".to_owned(), told);
+        }
+        Ok(answer)
     }
 
     fn keep(&self, name: String, session: Session) -> Result<(), JudgeError> {
@@ -304,7 +278,12 @@ impl Judge {
         Ok(())
     }
 
-    async fn decide(&self, name: &str, call: HostCall, derived_from: &Value) -> Result<Value, JudgeError> {
+    async fn decide(
+        &self,
+        name: &str,
+        call: HostCall,
+        (derived_from, quarantined): (&Value, bool),
+    ) -> Result<Value, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         let key = call.id.to_string();
@@ -316,13 +295,23 @@ impl Judge {
                 "a call with this id was allowed and not yet observed".to_owned(),
             ));
         }
-        let derived_from = session.sources(derived_from)?;
-        let put = self.put(&session, &call, derived_from.clone()).await;
+        let flow = HostFlow { derived_from: session.sources(derived_from)?, quarantined };
+        // A misspelt name would take its sources from the argument that was meant.
+        let named = flow.derived_from.iter().flat_map(|report| report.args.keys());
+        if let Some(unknown) = named.into_iter().find(|name| call.args.get(name.as_str()).is_none()) {
+            let why = format!(
+                "`derived_from.args` names `{}`, which the call doesn't have",
+                unknown.escape_debug()
+            );
+            return Err(JudgeError::Refused(why));
+        }
+        self.bring_back(&session).await;
+        let put = self.put(&session, &call, flow.clone()).await;
         self.used(&session);
         match put? {
             Put::Allowed { allowed, observe, reply } => {
                 let state = Judged::Allowed { intent: allowed.intent, observe, reply };
-                session.waiting.insert(key, Waiting { call, derived_from, state });
+                session.waiting.insert(key, Waiting { call, flow, state });
                 let mut answer = json!({"decision": "allow", "intent": allowed.intent, "reason": ""});
                 if let (Some(args), Some(fields)) = (allowed.args, answer.as_object_mut()) {
                     fields.insert("args".to_owned(), args);
@@ -334,11 +323,12 @@ impl Judge {
                     "code": denial.reason.code, "decision": "deny", "intent": denial.intent.seq, "reason": denial.reason.message,
                 })),
                 Reply::Pending(ticket) => {
-                    let state = Judged::Asked(ticket.id.clone());
-                    session.waiting.insert(key, Waiting { call, derived_from, state });
-                    Ok(json!({
-                        "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": ticket.reason, "rule": ticket.rule,
-                    }))
+                    session.waiting.remove(&key);
+                    let answer = asked::answer(&session.waiting, &ticket);
+                    let cause = ticket.question.cause.clone();
+                    let state = Judged::Asked { ticket: ticket.id, cause, intent: ticket.intent.seq };
+                    session.waiting.insert(key, Waiting { call, flow, state });
+                    Ok(answer)
                 }
                 Reply::Done(Outcome { status: Status::Failed(failure), .. }) => {
                     Err(JudgeError::Refused(failure.message))
@@ -350,23 +340,33 @@ impl Judge {
         }
     }
 
-    async fn observe(&self, name: &str, call: HostCall, output: HostOutput) -> Result<Value, JudgeError> {
+    async fn observed(
+        &self,
+        name: &str,
+        call: HostCall,
+        (output, observation): (&Value, Observation),
+    ) -> Result<Outcome, JudgeError> {
         let session = self.session(name)?;
         let mut session = session.lock().await;
         let key = call.id.to_string();
         let same = session.waiting.get(&key).is_some_and(|waiting| waiting.call == call);
-        let waiting = session.waiting.remove(&key).filter(|_| same).ok_or(JudgeError::NotJudged)?;
-        let observation = Observation::of(output);
-        let told = observation.output.clone();
+        // A result that can't be remembered leaves the call as it is: the host can report it again.
+        if let Some(record) = session.watched.get(&call.tool).filter(|_| same && observation.error.is_none())
+        {
+            self.labels.known.observe(record, output).map_err(Fault::from)?;
+        }
+        // A report about another call leaves this one as it is.
+        let waiting = same.then(|| session.waiting.remove(&key)).flatten().ok_or(JudgeError::NotJudged)?;
+        self.bring_back(&session).await;
         let (intent, outcome) = match waiting.state {
             Judged::Allowed { intent, observe, reply } => {
                 (intent, performed(observe, reply, observation).await?)
             }
-            Judged::Asked(ticket) => {
+            Judged::Asked { ticket, .. } => {
                 // The host performed it, so it says that its user agreed. Nobody here has seen that: it is recorded as the host's word.
                 let answer = Answer::HostSays { valid_ms: APPROVED_MS };
-                self.own(Op::Answer { ticket, answer }).await?;
-                match self.put(&session, &call, waiting.derived_from).await? {
+                self.own(Op::Answer { ticket, with: Vec::new(), answer }).await?;
+                match self.put(&session, &call, waiting.flow).await? {
                     Put::Allowed { allowed, observe, reply } => {
                         (allowed.intent, performed(observe, reply, observation).await?)
                     }
@@ -381,7 +381,18 @@ impl Judge {
         };
         session.note(key, intent);
         self.used(&session);
-        Ok(passed(&outcome, &told))
+        Ok(outcome)
+    }
+
+    /// Reads a session back that is not in memory, on a thread that may block: other sessions are answered meanwhile.
+    async fn bring_back(&self, session: &Session) {
+        if !self.kernel.request_size(&self.operator, &session.id).is_aside {
+            return;
+        }
+        let (kernel, operator, id) = (self.kernel.clone(), self.operator.clone(), session.id.clone());
+        let read = tokio::task::spawn_blocking(move || kernel.bring_back(&operator, &id));
+        // If the thread fails, the call reads the session back itself.
+        read.await.ok();
     }
 
     /// A session was used: those that were not make room for it.
@@ -400,9 +411,10 @@ impl Judge {
                     drop(observe);
                     let _unknown = reply.await;
                 }
-                Judged::Asked(ticket) => {
+                Judged::Asked { ticket, .. } => {
                     let because = Some("the session ended without it".to_owned());
-                    self.own(Op::Answer { ticket, answer: Answer::Deny { because } }).await?;
+                    self.own(Op::Answer { ticket, with: Vec::new(), answer: Answer::Deny { because } })
+                        .await?;
                 }
             }
         }
@@ -422,14 +434,15 @@ impl Judge {
         &self,
         session: &Session,
         call: &HostCall,
-        derived_from: Option<DerivedFrom>,
+        HostFlow { derived_from, quarantined }: HostFlow,
     ) -> Result<Put, JudgeError> {
         let (allowed, mut was_allowed) = oneshot::channel();
         let (observe, observed) = oneshot::channel();
         let applies_changes = session.applies_changes;
         self.host.expect(&session.id, Expected { allowed, applies_changes, observed });
         let run = ToolCall { tool: call.tool.clone(), args: call.args.clone() };
-        let op = Op::Elsewhere(regent_kernel::HostCall { run, derived_from: derived_from.map(Box::new) });
+        let derived_from = derived_from.map(Box::new);
+        let op = Op::Elsewhere(regent_kernel::HostCall { run, derived_from, quarantined });
         let (kernel, agent) = (self.kernel.clone(), session.agent.clone());
         let mut reply = tokio::spawn(async move { kernel.syscall(&agent, op).await });
         tokio::select! {
@@ -458,17 +471,10 @@ impl Judge {
     }
 }
 
-/// Reads a message with the strict parser: a key that stands twice, or a number that some reader would see differently, could be one call
-/// for policy and another for the host.
-pub(crate) fn read(line: &[u8]) -> Result<Message, String> {
-    let value = regent_ledger::canonical::parse(line.trim_ascii()).map_err(|error| error.to_string())?;
-    serde_json::from_value(value).map_err(|error| error.to_string())
-}
-
 /// Descriptions that speak to the model rather than about the tool, for the host's person to look at. They have no power either way.
-fn flagged(begin: &Begin) -> BTreeMap<String, Vec<String>> {
+fn flagged(tools: &BTreeMap<String, Declared>) -> BTreeMap<String, Vec<String>> {
     let mut flagged = BTreeMap::new();
-    for (name, tool) in &begin.tools {
+    for (name, tool) in tools {
         let found = regent_skills::scan_text(name, tool.description.as_bytes());
         let mut said: Vec<String> =
             found.into_iter().filter(|one| one.severity > Severity::Low).map(|one| one.message).collect();
@@ -478,20 +484,6 @@ fn flagged(begin: &Begin) -> BTreeMap<String, Vec<String>> {
         }
     }
     flagged
-}
-
-/// What the host knows of what the request needs, with a proposal where it has no plan. What isn't an object is for the kernel to refuse.
-fn with_proposal(mut trusted: Value) -> Value {
-    if trusted.is_null() {
-        trusted = json!({});
-    }
-    if let Some(fields) = trusted.as_object_mut() {
-        let plan = fields.entry("plan").or_insert(Value::Null);
-        if plan.is_null() {
-            *plan = json!("propose");
-        }
-    }
-    trusted
 }
 
 enum Put {
@@ -515,48 +507,4 @@ async fn performed(
         Reply::Done(outcome) => Ok(outcome),
         Reply::Denied(_) | Reply::Pending(_) => Err(JudgeError::NotJudged),
     }
-}
-
-/// What the host may do with what it has observed: all of it, what policy has made of it, or nothing.
-fn passed(outcome: &Outcome, told: &Value) -> Value {
-    let seq = outcome.receipt.seq;
-    if let Status::Failed(failure) = &outcome.status
-        && failure.code == codes::WITHHELD
-    {
-        return json!({"outcome": seq, "withheld": failure.message});
-    }
-    match serde_json::from_slice::<Value>(outcome.output.bytes()) {
-        Ok(passed) if passed != *told => json!({"outcome": seq, "output": passed}),
-        Ok(_) | Err(_) => json!({"outcome": seq}),
-    }
-}
-
-impl Observation {
-    /// Structured output where there is any: its fields have labels of their own.
-    fn of(output: HostOutput) -> Self {
-        let HostOutput { text, data, error } = output;
-        let error = match error {
-            Value::Null => None,
-            Value::String(text) => Some(text),
-            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                Some(other.to_string())
-            }
-        };
-        let output = match (data.is_null(), has_more(&text, &data)) {
-            (true, _) => text,
-            (false, true) => json!([data, text]),
-            (false, false) => data,
-        };
-        Self { output, error }
-    }
-}
-
-/// Whether a text says more than the data that it comes with. If it only tells the same in other lines, the data has better labels.
-fn has_more(text: &Value, data: &Value) -> bool {
-    let words = |value: &Value| -> HashSet<String> {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        words.map(str::to_lowercase).collect()
-    };
-    !text.is_null() && !words(text).is_subset(&words(data))
 }

@@ -1,5 +1,6 @@
 //! How do people reach us? The command line: `cli.rs` lists the commands, `commands/` has a file for each, `compose.rs` wires
 //! the kernel together.
+#![forbid(unsafe_code)]
 
 mod asking;
 mod bundles;
@@ -13,9 +14,11 @@ mod context;
 mod controls;
 mod covered;
 mod diff;
+mod egress_proxy;
 mod failure;
 mod json;
 mod judge;
+mod labels;
 mod manifests;
 mod money;
 mod output;
@@ -33,7 +36,6 @@ mod state;
 mod term;
 mod trust;
 mod user_namespace;
-mod way_out;
 
 fn main() -> std::process::ExitCode {
     start::run(std::env::args_os().collect())

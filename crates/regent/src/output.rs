@@ -163,6 +163,14 @@ impl Screen {
         }
     }
 
+    /// Prints a result before a failure that comes with it; with `--json` the failure has it in its data.
+    pub(crate) fn show(&self, done: Done) {
+        if !self.json {
+            // If nobody reads, the exit code still tells.
+            let _unread = write_all(&self.shown(done.shown));
+        }
+    }
+
     fn shown(&self, shown: Shown) -> Vec<u8> {
         match shown {
             Shown::Text(text) if text.is_empty() || text.ends_with('\n') => text.into_bytes(),

@@ -88,6 +88,14 @@ impl Paths {
         Ok(own)
     }
 
+    /// The workspace of a judge in a folder that isn't trusted as a project. Paths that a host names are relative to where it runs, not to where
+    /// our ledger lies. A folder that can't be a workspace, such as `/` or the home folder, has Regent's keys and policy below it:
+    /// there the root is the folder of the judge's own ledger, where nothing but that ledger is.
+    pub(crate) fn root_outside_projects(&self, cwd: &Path, own: &Project) -> PathBuf {
+        let here = Project::at(cwd).and_then(|here| self.demand_apart(&here).map(|_| here));
+        here.map_or_else(|_refused| own.root.clone(), |here| here.root)
+    }
+
     /// The user's own policy.
     pub(crate) fn policy(&self) -> PathBuf {
         self.config.join("policy.yml")
@@ -141,6 +149,11 @@ impl Paths {
     /// The user's own settings.
     pub(crate) fn settings(&self) -> PathBuf {
         self.config.join("config.toml")
+    }
+
+    /// The user's corrections of tools' labels.
+    pub(crate) fn labels(&self) -> PathBuf {
+        self.config.join("labels.toml")
     }
 
     /// The key that signs ledgers.
@@ -313,6 +326,11 @@ impl Project {
         self.folder().join("config.toml")
     }
 
+    /// The project's corrections of tools' labels.
+    pub(crate) fn labels(&self) -> PathBuf {
+        self.folder().join("labels.toml")
+    }
+
     /// What skills are installed.
     pub(crate) fn skills_lock(&self) -> PathBuf {
         self.folder().join("skills.lock")
@@ -342,4 +360,28 @@ pub(crate) fn may_exist(path: &Path) -> bool {
 /// Whether others than the owner can read, write or enter.
 pub(crate) fn is_open_to_others(path: &Path) -> std::io::Result<bool> {
     Ok(std::fs::metadata(path)?.mode() & 0o077 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judge_outside_projects_works_where_its_host_runs_unless_that_cannot_be_a_workspace() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = Paths::below(home.path());
+        for folder in [&paths.own_ledger(), &home.path().join("work"), &home.path().join("odd")] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc", home.path().join("odd/.regent")).unwrap();
+        let own = Project::at(&paths.own_ledger()).unwrap();
+        let root = |cwd: &Path| paths.root_outside_projects(cwd, &own);
+        let work = home.path().join("work").canonicalize().unwrap();
+        assert_eq!(root(&work), work);
+        let refused =
+            [PathBuf::from("/"), home.path().to_owned(), paths.state.clone(), home.path().join("odd")];
+        for cwd in refused.iter().chain(&[home.path().join("gone")]) {
+            assert_eq!(root(cwd), own.root, "{}", cwd.display());
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! What a reviewer is shown before they agree: the final call with every argument, the files that an approval is bound to, what the call would
 //! change, and the smallest rule that would have covered it.
 
+mod batch;
+
 use std::io::Read as _;
 
 use regent_kernel::{
@@ -12,6 +14,7 @@ use crate::covered::{self, Covered};
 use crate::diff::{self, Line};
 use crate::output::Screen;
 use crate::term;
+pub(crate) use batch::{Batch, batches};
 
 /// Lines of a difference, or of a value, that are shown of a cut question.
 const SHOWN_LINES_MAX: usize = 40;
@@ -48,28 +51,8 @@ pub(crate) fn view(
     length: Length,
 ) -> View {
     let mut page = Page { screen, length, text: String::new(), cut: false };
-    // One about a call that may have happened already says so in its line.
-    match Asked::read(kernel, question) {
-        Some(asked) if !question.summary.starts_with("repeat") => asked.show(&mut page, kernel),
-        Some(_) | None => {
-            page.block(&question.summary);
-            page.cut |= question.summary_cut;
-        }
-    }
-    page.text.push_str(&origins(screen, &question.origins));
-    page.files(question);
-    let place = question.rule_at.as_ref().map(|at| format!(" ({} policy, line {})", at.layer, at.line));
-    page.text.push_str(&format!(
-        "  asked by rule {}{}: {}\n",
-        screen.strong(&term::inline(&question.rule)),
-        place.unwrap_or_default(),
-        term::inline(&question.reason)
-    ));
-    if question.approvers > 1 {
-        let agreed = term::inline(&question.agreed.join(", ")).into_owned();
-        let so_far = if agreed.is_empty() { String::new() } else { format!("; so far: {agreed}") };
-        page.text.push_str(&format!("  {} different people have to agree{so_far}\n", question.approvers));
-    }
+    page.call(kernel, question);
+    page.cause(question);
     if let Some(cover) = &question.cover {
         let lines: String = cover.lines.lines().map(|line| format!("    {}\n", term::inline(line))).collect();
         page.text.push_str(&screen.faint(&format!("  not asked again with\n{lines}")));
@@ -86,12 +69,15 @@ pub(crate) fn view(
 
 /// A question that has just been put to this person.
 pub(crate) fn inline(screen: &Screen, kernel: &Host, ticket: &Ticket, length: Length) -> View {
+    Batch::alone(placed(ticket)).view(screen, kernel, length)
+}
+
+/// The question of a ticket, with the place of its call in the ledger.
+pub(crate) fn placed(ticket: &Ticket) -> OpenQuestion {
     let place = LedgerPlace { lane: ticket.intent.lane, seq: ticket.intent.seq };
     // The first attempt is the one that the question was put for.
     let question = (*ticket.question).clone();
-    let question = OpenQuestion { intent: question.intent.or(Some(place)), ..question };
-    let covered = covered::count(&Reader::on(kernel.ledger().storage()), &[&question]);
-    view(screen, kernel, &question, covered.first().and_then(Option::as_ref), length)
+    OpenQuestion { intent: question.intent.or(Some(place)), ..question }
 }
 
 /// Why an approval isn't taken yet.
@@ -111,6 +97,40 @@ struct Page<'s> {
 }
 
 impl Page<'_> {
+    /// The call, where its values come from, and the files that an approval is bound to.
+    fn call(&mut self, kernel: &Host, question: &OpenQuestion) {
+        // One about a call that may have happened already says so in its line.
+        match Asked::read(kernel, question) {
+            Some(asked) if !question.summary.starts_with("repeat") => asked.show(self, kernel),
+            Some(_) | None => {
+                self.block(&question.summary);
+                self.cut |= question.summary_cut;
+            }
+        }
+        self.text.push_str(&origins(self.screen, &question.origins));
+        self.files(question);
+    }
+
+    /// Why it is asked: the rule, the reason, and the text of others behind it.
+    fn cause(&mut self, question: &OpenQuestion) {
+        let place = question.rule_at.as_ref().map(|at| format!(" ({} policy, line {})", at.layer, at.line));
+        self.text.push_str(&format!(
+            "  asked by rule {}{}: {}\n",
+            self.screen.strong(&term::inline(&question.rule)),
+            place.unwrap_or_default(),
+            term::inline(&question.reason)
+        ));
+        if let Some(quote) = &question.quote {
+            self.text.push_str(&self.screen.warn(&format!("  {}\n", term::inline(quote))));
+        }
+        if question.approvers > 1 {
+            let agreed = term::inline(&question.agreed.join(", ")).into_owned();
+            let so_far = if agreed.is_empty() { String::new() } else { format!("; so far: {agreed}") };
+            let many = format!("  {} different people have to agree{so_far}\n", question.approvers);
+            self.text.push_str(&many);
+        }
+    }
+
     fn head(&mut self, tool: &str, what: &str) {
         let line = format!("  {} {}\n", self.screen.strong(&term::inline(tool)), term::inline(what));
         self.text.push_str(&line);

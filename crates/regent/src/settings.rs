@@ -128,6 +128,13 @@ pub(crate) const KEYS: &[Key] = &[
         in_project: InProject::Refused,
     },
     Key {
+        name: "task.unattended",
+        default: "wait",
+        help: "what a task without a terminal does with a call that you would be asked about: `wait` (it stops, and can be resumed), or `deny` (it goes on without, and lists what was left undone)",
+        kind: Kind::Word(&["wait", "deny"]),
+        in_project: InProject::Refused,
+    },
+    Key {
         name: "ui.color",
         default: "auto",
         help: "colours: `auto`, `always` or `never`",
@@ -226,6 +233,11 @@ impl Settings {
     pub(crate) fn approve_valid_ms(&self) -> u64 {
         // Checked when it was read; if it weren't, a yes would hold for no time at all.
         duration_ms(self.text("approve.valid_for")).unwrap_or(0)
+    }
+
+    /// Whether a task without a terminal goes on without the calls that a person would be asked about.
+    pub(crate) fn denies_unattended(&self) -> bool {
+        self.text("task.unattended") == "deny"
     }
 
     /// How long `regent gc` keeps something; nothing means for ever.
@@ -444,7 +456,8 @@ fn scalar(item: &Item) -> Option<String> {
     }
 }
 
-fn invalid(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, why: &str) -> Failure {
+/// What is wrong in a TOML file, and where.
+pub(crate) fn invalid(path: &Path, text: &str, span: Option<std::ops::Range<usize>>, why: &str) -> Failure {
     let span = span.unwrap_or(0..0);
     let (line, column) = place(text, span.start);
     let mark =

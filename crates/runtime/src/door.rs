@@ -3,12 +3,12 @@
 //! A step's name is made of where the program is, never of time or chance: `3/think`, `3/tool/1`. A call at a step that has an end in
 //! the ledger is answered from there, so running the program again from the start is how a task is resumed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regent_kernel::{
-    Answered, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, Outcome, Principal, Reason, Reply,
-    Signal, Spent, Status, TaskId, Ticket,
+    Answered, AskedAhead, BoxFuture, Budget, Denial, Failure, Fault, Kernel, Op, OpenQuestion, Outcome,
+    Principal, Reason, Reply, Signal, Spent, Status, TaskId, Ticket, TicketId, UNATTENDED,
 };
 use tokio::sync::watch;
 
@@ -19,6 +19,8 @@ use crate::stop::{Stop, Wish};
 const ASKED_TIMES_MAX: u32 = 3;
 /// How many names one step can have, over all runs of a task.
 const TRIES_MAX: u32 = 64;
+/// How long a question waits for those about calls that are made beside it.
+const BESIDE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Codes of refusals that say "not now".
 const NOT_NOW: [&str; 2] = ["budget.", "rate."];
 
@@ -52,6 +54,24 @@ impl Patience {
             Self::Failures(_) => Some(Passing::Failed),
         }
     }
+}
+
+/// A call that is made later in the same turn. If a person is asked about an earlier one, they see the question about this one too.
+#[derive(Debug, Clone)]
+pub(crate) struct Later {
+    pub(crate) step: String,
+    pub(crate) op: Op,
+}
+
+/// A call that was denied because nobody could be asked about it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Undone {
+    /// The step that it is.
+    pub step: String,
+    /// The call in a line.
+    pub call: String,
+    /// Why a person would have been asked.
+    pub why: String,
 }
 
 /// What came of a call.
@@ -125,6 +145,10 @@ pub(crate) struct Run {
     pub(crate) began: (String, u64),
     /// What the task has used: what the ledger said when the run began, and what was done since.
     pub(crate) used: Mutex<Used>,
+    /// Calls that were denied because nobody could be asked.
+    pub(crate) undone: Mutex<Vec<Undone>>,
+    /// Questions that this run has told of.
+    pub(crate) told: Mutex<HashSet<TicketId>>,
     pub(crate) backoff_ms: u64,
     pub(crate) milestones: Option<Arc<dyn Milestones>>,
 }
@@ -138,6 +162,23 @@ pub(crate) trait Milestones: Send + Sync + std::fmt::Debug {
 impl Run {
     pub(crate) fn used(&self) -> Used {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was left undone so far.
+    pub(crate) fn undone(&self) -> Vec<Undone> {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn leave_undone(&self, step: &str, op: &Op, reason: &Reason) {
+        if reason.code == UNATTENDED {
+            let call = if let Op::RunTool(run) = op {
+                format!("{} {}", run.tool, run.args)
+            } else {
+                op.name().to_owned()
+            };
+            let one = Undone { step: step.to_owned(), call: shown(&call), why: reason.message.clone() };
+            self.undone.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+        }
     }
 
     fn charge(&self, more: Used) {
@@ -276,12 +317,23 @@ impl Door {
 
     /// Makes the call of a step, or hears again what came of it.
     pub async fn call(&self, step: &str, op: Op) -> Result<Heard, Stop> {
-        self.call_and_tell(step, op).await.map(|(heard, _)| heard)
+        self.call_and_tell(step, op, &[]).await.map(|(heard, _)| heard)
     }
 
     /// The same for what may pass: a "not now" of an earlier run is tried again under the step's next name, and one of now as often
     /// as there is patience for it, after a pause. Says also whether the answer was only replayed.
     pub async fn persist(&self, step: &str, op: Op, patience: Patience) -> Result<(Heard, bool), Stop> {
+        self.persist_before(step, op, patience, &[]).await
+    }
+
+    /// The same for a call that others of the same turn come after.
+    pub(crate) async fn persist_before(
+        &self,
+        step: &str,
+        op: Op,
+        patience: Patience,
+        later: &[Later],
+    ) -> Result<(Heard, bool), Stop> {
         let mut now = 0_u32;
         let mut last = None;
         for number in 0..TRIES_MAX {
@@ -292,7 +344,7 @@ impl Door {
             {
                 break;
             }
-            let (heard, replayed) = self.call_and_tell(&name, op.clone()).await?;
+            let (heard, replayed) = self.call_and_tell(&name, op.clone(), later).await?;
             let Some(passing) = passing(&heard, patience) else { return Ok((heard, replayed)) };
             last = Some((heard, replayed));
             if replayed {
@@ -320,14 +372,14 @@ impl Door {
                 self.carry_on(&denial.reason).await?;
                 Ok(Heard::Denied(denial))
             }
-            Ok(Reply::Pending(ticket)) => Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }),
+            Ok(Reply::Pending(ticket)) => Err(ticket.into()),
             Err(fault) => broke(fault).map(Heard::Broke),
         }
     }
 
-    async fn call_and_tell(&self, step: &str, op: Op) -> Result<(Heard, bool), Stop> {
+    async fn call_and_tell(&self, step: &str, op: Op, later: &[Later]) -> Result<(Heard, bool), Stop> {
         let name = self.name_of(step);
-        let (heard, replayed) = self.make(&name, op).await?;
+        let (heard, replayed) = self.make(&name, op, later).await?;
         // What is replayed was counted when the run began, or is another task's.
         if let (Heard::Done(outcome), false) = (&heard, replayed) {
             self.run.charge(Used { spent: outcome.spent, calls: 1, questions: 0 });
@@ -337,15 +389,13 @@ impl Door {
         Ok((heard, replayed))
     }
 
-    async fn make(&self, name: &str, op: Op) -> Result<(Heard, bool), Stop> {
+    async fn make(&self, name: &str, op: Op, later: &[Later]) -> Result<(Heard, bool), Stop> {
         if let Some(recorded) = &self.run.recorded
             && !recorded.contains(name)
         {
             return Err(Stop::NotRecorded(name.to_owned()));
         }
-        let owner = self.run.ancestors.iter().find(|one| is_before(name, &one.at));
-        let task = owner.map_or(&self.run.task, |one| &one.task);
-        let who = self.who.at_step(task, name).ok_or_else(|| Stop::Step(name.to_owned()))?;
+        let who = self.at_step(name)?;
         for _ in 0..ASKED_TIMES_MAX {
             let ticket = match self.run.kernel.syscall(&who, op.clone()).await {
                 Ok(Reply::Done(outcome)) => {
@@ -357,16 +407,14 @@ impl Door {
                     if !replayed {
                         self.carry_on(&denial.reason).await?;
                     }
+                    self.run.leave_undone(name, &op, &denial.reason);
                     return Ok((Heard::Denied(denial), replayed));
                 }
                 Err(fault) => return broke(fault).map(|message| (Heard::Broke(message), false)),
                 Ok(Reply::Pending(ticket)) => ticket,
             };
-            let Ticket { id, summary, reason, .. } = &ticket;
-            let news =
-                Event::Asked { ticket: id.to_string(), summary: summary.clone(), reason: reason.clone() };
-            self.run.events.tell(news);
-            self.run.charge(Used { questions: 1, ..Used::default() });
+            self.tell_asked(&ticket.question);
+            let last = self.ask_ahead(&ticket, later).await;
             let asking = match &self.run.asker {
                 Some(asker) => tokio::select! {
                     asking = asker.ask(&self.run.kernel, &ticket) => asking,
@@ -375,10 +423,58 @@ impl Door {
                 None => Asking::Later,
             };
             if asking == Asking::Later {
-                return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary });
+                let calls = self.run.kernel.count_up_to(&last).map_err(Fault::from)?;
+                return Err(Stop::Waiting { ticket: ticket.id, last, calls, summary: ticket.summary });
             }
         }
         Err(Stop::Passing(format!("step `{name}` was asked about {ASKED_TIMES_MAX} times")))
+    }
+
+    fn at_step(&self, name: &str) -> Result<Principal, Stop> {
+        let owner = self.run.ancestors.iter().find(|one| is_before(name, &one.at));
+        let task = owner.map_or(&self.run.task, |one| &one.task);
+        self.who.at_step(task, name).ok_or_else(|| Stop::Step(name.to_owned()))
+    }
+
+    /// Puts the questions about calls that come later in the turn, so that a person gets one question for all that have one cause. Calls
+    /// beside this one get a moment to put theirs. Gives back the last question of the same cause.
+    async fn ask_ahead(&self, ticket: &Ticket, later: &[Later]) -> TicketId {
+        let mut last = (ticket.question.number, ticket.id.clone());
+        for Later { step, op } in later {
+            let Ok(who) = self.at_step(&self.name_of(step)) else { continue };
+            // What goes wrong here goes wrong again when the call is made, and is told then.
+            let asked = self.run.kernel.ask_ahead(&who, op.clone()).await;
+            let Ok(Some(AskedAhead { question, is_new })) = asked else { continue };
+            if is_new {
+                self.tell_asked(&question);
+            }
+            // One that was open before may have been put before this one: an answer to it would leave this one open.
+            if question.cause == ticket.question.cause && question.number > last.0 {
+                last = (question.number, question.id);
+            }
+        }
+        if self.run.asker.is_some() {
+            tokio::time::sleep(BESIDE).await;
+        }
+        last.1
+    }
+
+    /// Tells of a question once a run, however often its call is made. One that an earlier run has put was counted when this run began.
+    fn tell_asked(&self, question: &OpenQuestion) {
+        let OpenQuestion { id, summary, reason, .. } = question;
+        if !self.run.told.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
+            return;
+        }
+        self.run.events.tell(Event::Asked {
+            ticket: id.to_string(),
+            asked_with: question.asked_with.as_ref().map(ToString::to_string),
+            summary: summary.clone(),
+            reason: reason.clone(),
+            quote: question.quote.clone(),
+        });
+        if question.asked_with.is_none() && question.intent.is_none() {
+            self.run.charge(Used { questions: 1, ..Used::default() });
+        }
     }
 
     /// The kernel suspends an agent whose budget is used up. A task stops in order instead: calls beside this one end, the agent

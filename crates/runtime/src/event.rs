@@ -67,10 +67,16 @@ pub enum Event {
     Asked {
         /// The question's id.
         ticket: String,
+        /// The first question of the same cause, if it was put with that one: both can be answered together.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        asked_with: Option<String>,
         /// The call in a line.
         summary: String,
         /// Why it is asked.
         reason: String,
+        /// The text of others behind it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        quote: Option<String>,
     },
     /// What the task has used so far, and what it may still use.
     Used {

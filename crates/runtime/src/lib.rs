@@ -25,6 +25,7 @@
 //!
 //! - templates, by layer ([`context::Prompts`]), guardrails and hooks ([`agent::Craft`], [`agent::Hooks`]);
 //! - who asks a person while a task waits ([`door::Asker`]);
+//! - steps that a model proposes from a request alone ([`planner`]), for agents that others run;
 //! - a plan of your own ([`plan::Plan`]) instead of the model's, carried out by [`plan::carry_out`];
 //! - tools and models: those are the kernel's (an `Executor`, a `Models`), see `examples/`.
 //!
@@ -32,12 +33,14 @@
 //!
 //! A program over a [`door::Door`] must be deterministic: given the same answers it makes the same calls under the same step names. No clock,
 //! no chance, no environment; what depends on those is a call. The kernel finds a program that breaks the rule at the first step that differs.
+#![forbid(unsafe_code)]
 
 pub mod agent;
 pub mod context;
 pub mod door;
 pub mod event;
 pub mod plan;
+pub mod planner;
 mod runtime;
 pub mod snapshot;
 pub mod stop;

@@ -18,7 +18,7 @@ use regent_kernel::{
 use tokio::sync::{broadcast, watch};
 
 use crate::agent::{Answer, Craft, first_question};
-use crate::door::{Ancestor, Asker, Used, is_before};
+use crate::door::{Ancestor, Asker, Undone, Used, is_before};
 use crate::event::{Event, Events};
 use crate::snapshot::{RestoreArgs, Restored, SnapshotError, Snapshots};
 use crate::stop::{Stop, Wish};
@@ -39,6 +39,8 @@ pub struct Options {
     pub craft: Craft,
     /// Who asks a person while a task waits; without one, a task stops there and can be resumed.
     pub asker: Option<Arc<dyn Asker>>,
+    /// Nobody can be asked: calls that a person would be asked about are denied, and the task goes on without them.
+    pub unattended: bool,
     /// How many tasks run at once; the others wait in the queue.
     pub running_max: usize,
     /// How many may wait.
@@ -56,6 +58,7 @@ impl Default for Options {
         Self {
             craft: Craft::default(),
             asker: None,
+            unattended: false,
             running_max: 1_000,
             waiting_max: 100_000,
             locks: None,
@@ -138,6 +141,8 @@ pub struct TaskEnd {
     pub why: Option<Arc<Stop>>,
     /// What it has used, all runs together.
     pub spent: Spent,
+    /// Calls that were denied because nobody could be asked about them.
+    pub undone: Vec<Undone>,
 }
 
 /// A task that was taken.

@@ -1,6 +1,6 @@
 //! Why a task doesn't go on now: for good, or until someone does something about it.
 
-use regent_kernel::{Fault, Reason, TicketId};
+use regent_kernel::{Fault, Reason, Ticket, TicketId};
 
 use crate::context::{GuardError, PromptError, WindowError};
 
@@ -14,11 +14,15 @@ pub enum Stop {
     #[error("it was interrupted")]
     Paused,
     /// A person has to agree first.
-    #[error("a person has to agree first: {summary} (question `{ticket}`)")]
+    #[error("{}", waits(last, *calls, summary))]
     Waiting {
-        /// The question.
+        /// The question about the call that comes next.
         ticket: TicketId,
-        /// The call in a line.
+        /// The last question that was put with it. An answer to that one answers all of them.
+        last: TicketId,
+        /// How many calls such an answer is for.
+        calls: usize,
+        /// The call that comes next in a line.
         summary: String,
     },
     /// The budget or a rate is used up.
@@ -86,6 +90,12 @@ pub enum Stop {
     Fault(#[from] Fault),
 }
 
+impl From<Ticket> for Stop {
+    fn from(Ticket { id, summary, .. }: Ticket) -> Self {
+        Self::Waiting { ticket: id.clone(), last: id, calls: 1, summary }
+    }
+}
+
 impl Stop {
     /// How the task can go on from here.
     pub fn outlook(&self) -> Outlook {
@@ -120,6 +130,16 @@ impl Stop {
     /// The question that it waits for.
     pub(crate) fn question(&self) -> Option<String> {
         if let Self::Waiting { ticket, .. } = self { Some(ticket.to_string()) } else { None }
+    }
+}
+
+/// The id is the one that answers all of them, so that nobody is shown two.
+fn waits(last: &TicketId, calls: usize, summary: &str) -> String {
+    match calls {
+        0 | 1 => format!("a call waits for your approval: {summary} (question `{last}`)"),
+        calls => {
+            format!("{calls} calls wait for your approval (question `{last}`); the next one is: {summary}")
+        }
     }
 }
 

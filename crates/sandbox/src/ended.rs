@@ -90,7 +90,7 @@ pub struct Obtained {
     pub pid_ns: bool,
     /// Network namespace, empty.
     pub net_ns: bool,
-    /// The one way out of it, to a broker.
+    /// Its egress proxy.
     pub outlet: bool,
     /// System V and POSIX message queue namespace.
     pub ipc_ns: bool,

@@ -28,8 +28,10 @@ pub enum SandboxError {
         /// What a person can do about it.
         fix: String,
     },
-    /// The host gives no network namespace, so there is no way out that could be guarded. Nothing was run.
-    #[error("there is no network namespace here, so no way out that leads only to the broker")]
+    /// The host has no network namespaces, so the egress proxy couldn't be the only way to the network. Nothing was run.
+    #[error(
+        "this host has no network namespaces, so a program with network access could bypass the egress proxy"
+    )]
     NoOutlet {
         /// What a person can do about it, when we know.
         fix: Option<String>,
@@ -143,7 +145,7 @@ steps! {
     Spawn = "spawn",
     /// The empty network.
     Network = "network",
-    /// The way out of the empty network.
+    /// The egress proxy.
     Outlet = "outlet",
     /// Standard input, output and error.
     Stdio = "stdio",

@@ -61,7 +61,7 @@ impl ProcessTier {
         Self { memory, ..self }
     }
 
-    /// The same; programs that ask for the network get a way out to `outlet`.
+    /// The same; programs that ask for the network get an egress proxy at `outlet`.
     #[must_use]
     pub fn with_outlet(self, outlet: Arc<dyn Outlet>) -> Self {
         Self { outlet: Some(outlet), ..self }
@@ -151,7 +151,7 @@ impl Executor<tier::Process> for ProcessTier {
 
 impl ProcessTier {
     /// Runs a program for a call that another executor was given: what any program is given here, changed by `prepare`, within the
-    /// limits of the permit, and with a way out if `network`.
+    /// limits of the permit, and with an egress proxy if `network`.
     pub async fn run(
         &self,
         permit: Permit<'_, tier::Process>,
@@ -182,7 +182,7 @@ impl ProcessTier {
             };
             let running = async {
                 match network {
-                    true => self.run_with_way_out(&mut spec, permit).await,
+                    true => self.run_with_proxy(&mut spec, permit).await,
                     false => Ok(run_payload(&spec, permit.cancelled(), None).await),
                 }
             };
@@ -202,7 +202,7 @@ impl ProcessTier {
         };
         let masked = ended.as_mut().is_ok_and(|ended| scrub(permit, ended));
         let output = reply(ended)?;
-        // What a program with a way out says may be what the network told it.
+        // What a program with network access says may be what the network told it.
         let label = [(masked, MASKED), (network, FROM_THE_WEB)]
             .into_iter()
             .filter_map(|(holds, label)| holds.then_some(label))
@@ -214,7 +214,7 @@ impl ProcessTier {
     }
 
     /// Runs a program that may ask for connections. They are served as long as it runs, with its own permit.
-    async fn run_with_way_out(
+    async fn run_with_proxy(
         &self,
         spec: &mut Spec,
         permit: &Permit<'_, tier::Process>,

@@ -45,7 +45,7 @@ pub(crate) struct Running {
     pub stderr: Option<OwnedFd>,
     /// Our end of the program's terminal, if it is lent one.
     pub terminal: Option<OwnedFd>,
-    /// Where the listener of the way out comes from, if there is one.
+    /// Where the listener of the egress proxy comes from, if there is one.
     pub outlet: Option<UnixStream>,
     /// Performs the calls that make names, where there is something to guard.
     pub supervisor: Option<Supervisor>,

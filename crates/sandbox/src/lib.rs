@@ -15,7 +15,7 @@
 //! - A socket can be bound to a guarded name, since nothing acts on a socket there; it is moved aside afterwards.
 //! - The first process of a box is a copy of the caller, kept out of the program's reach in four ways; secrets that must not
 //!   be copied have to be kept in memory marked `MADV_DONTFORK`.
-//! - The fallback has no private temporary folder, no `/proc`, no sockets, and so no way out: a run that asks for one is refused.
+//! - The fallback has no private temporary folder, no `/proc`, no sockets, and so no egress proxy: a run that asks for the network is refused.
 //!
 //! Read `child.rs` for what happens inside, `view.rs` for what is visible, `seccomp/lists.rs` for what can be called.
 

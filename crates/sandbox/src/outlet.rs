@@ -1,4 +1,4 @@
-//! The one way out of a box that is given one: a listening socket on its own loopback, whose other side is ours.
+//! The egress proxy of a sandbox that gets one: a listening socket on the sandbox's loopback, whose other side is ours.
 //!
 //! The socket is opened inside, in the box's own network namespace, before the program starts, and handed to us over a
 //! socket pair. We accept on it from outside. So there is nothing in the box to attack or to replace: no forwarder, no
@@ -19,13 +19,13 @@ use crate::handover;
 use crate::spec::Bind;
 use crate::sys;
 
-/// Where the box finds its way out.
+/// Where the sandbox finds its egress proxy.
 pub const OUTLET: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 3128);
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// What is at the other end of a box's way out.
+/// What is at the other end of a sandbox's egress proxy.
 pub trait Outlet: std::fmt::Debug + Send + Sync {
     /// What the program needs to find it, or why there is none now.
     fn outfit(&self) -> Result<Outfit, String>;
@@ -66,7 +66,7 @@ pub(crate) async fn hand_over(channel: UnixStream, to: mpsc::Sender<TcpListener>
             .try_io(Interest::READABLE, || Ok(handover::receive(channel.as_fd(), RecvFlags::DONTWAIT)?))
         {
             Ok(Some(listener)) => {
-                // If nobody waits for it any more it is closed, and the box has no way out.
+                // If nobody waits for it any more it is closed, and the sandbox has no network.
                 to.send(TcpListener::from(listener)).await.ok();
                 return;
             }

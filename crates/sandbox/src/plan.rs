@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     pub terminal: bool,
     pub status: OwnedFd,
     pub lifeline: OwnedFd,
-    /// Where the listener of the way out goes, if there is one.
+    /// Where the listener of the egress proxy goes, if there is one.
     pub outlet: Option<OwnedFd>,
     /// Where the listener for supervised calls goes, if there is a supervisor, and the filter that names those calls.
     pub supervisor: Option<OwnedFd>,

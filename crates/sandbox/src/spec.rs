@@ -41,7 +41,7 @@ pub struct Spec {
     /// The terminal that the program is lent: its standard input, output and error are then a pseudo-terminal of ours, and nothing
     /// is collected. `None`: `stdin` holds, and output is collected into [`crate::Ended`], up to `output_bytes_max`.
     pub terminal: Option<Terminal>,
-    /// Whoever answers at the box's way out ([`crate::OUTLET`]) gets its listener here. `None`: there is no way out.
+    /// The egress proxy gets the listener of [`crate::OUTLET`] here. `None`: there is no network.
     pub listener: Option<mpsc::Sender<TcpListener>>,
     /// Everything in the sandbox is stopped while this says so. Its wall clock runs on.
     pub held: Option<watch::Receiver<bool>>,

@@ -12,6 +12,7 @@
 //!
 //! A skill has no power of its own: its text is content with a label, its program runs in a sandbox with what was granted, and what it
 //! asks for besides is a call like any other.
+#![forbid(unsafe_code)]
 
 mod archive;
 mod error;

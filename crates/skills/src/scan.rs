@@ -1,4 +1,4 @@
-//! What a person should see before a package is installed: secrets left in it, text that speaks to models, characters that hide, scripts
+//! What a person should see before a package is installed: secrets left in it, prompt injection, characters that hide, scripts
 //! that do harm, and what it would be able to do.
 //!
 //! Patterns find what is careless and what is common, not what a careful attacker writes. They are a warning, not the defence: that is

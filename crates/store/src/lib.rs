@@ -5,6 +5,7 @@
 //!
 //! Compare-and-swap is a step that looks before it puts; a time to live is the `keep_until_ms` of a record, after which a
 //! [`sweep`] may take it. What happens within one process (a permit, a running call) never comes here.
+#![forbid(unsafe_code)]
 
 mod memory;
 #[cfg(feature = "sqlite")]

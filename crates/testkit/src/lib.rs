@@ -1,4 +1,5 @@
 //! Does it hold? A kernel for tests, the exam that every executor takes, the simulator and the crash harness.
+#![forbid(unsafe_code)]
 
 pub mod contract;
 pub mod drivers;

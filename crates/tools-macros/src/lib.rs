@@ -2,6 +2,7 @@
 //!
 //! Three steps, a file each: `declared` reads what the attribute says, `arguments` what the function takes, `expand` writes the
 //! tool. Whatever can be found wrong here is, at the place where it is written, all of it at once.
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod declared;

@@ -7,6 +7,7 @@ use regent_egress::{Broker, Client};
 use regent_kernel::{BoxFuture, ExecuteError, Executor, Foreseen, Op, Permit, RawOutput, ToolSpec, tier};
 use serde_json::Value;
 
+use crate::extract::Extract;
 use crate::output::Driven;
 use crate::tool::{HostTool, ToolError};
 use crate::{fs, http, process};
@@ -24,6 +25,7 @@ impl HostTools {
         Self { client: broker.client(), broker, added: BTreeMap::new() }
             .with(fs::stat::stat())
             .with(process::list())
+            .with(Extract::default())
     }
 
     /// One more tool. It still has to be admitted to the catalogue; one that has the name of another takes its place.

@@ -36,11 +36,13 @@
 //! the argument: `#[arg(path = "read")]`, `#[arg(url)]`, `#[arg(argv)]`, `#[arg(shell)]`. `#[serde(…)]` and `#[schemars(…)]` at an
 //! argument are passed on (`#[schemars(range(max = 10))]`). What a tool keeps between calls is a parameter `#[state] files: &Files`;
 //! the maker then takes it: `count(files)`.
+#![forbid(unsafe_code)]
 
 // What `#[tool]` writes says `::regent_tools`, here too.
 extern crate self as regent_tools;
 
 mod confidentiality;
+mod extract;
 mod fs;
 pub mod generated;
 mod host;
@@ -54,6 +56,7 @@ pub mod schema;
 mod seam;
 mod tool;
 
+pub use extract::{EXTRACT, Extract};
 pub use host::HostTools;
 pub use manifest::{register, specs};
 pub use regent_egress::{Broker, Network};

@@ -3,6 +3,7 @@
 use regent_kernel::{AdmitError, ArgumentKind, Catalogue, CostClass, Origin, ToolSpec};
 use serde_json::{Value, json};
 
+use crate::extract::Extract;
 use crate::{HostTool as _, fs, http, process};
 
 /// The largest whole number that every JSON reader agrees on.
@@ -21,6 +22,7 @@ pub fn specs() -> Vec<ToolSpec> {
         process::exec_spec(),
         process::shell_spec(),
         http::spec(),
+        Extract::default().spec(),
     ]
     .into_iter()
     .chain(regent_egress::specs())
@@ -87,6 +89,7 @@ mod tests {
             "process.exec",
             "process.list",
             "shell.exec",
+            "text.extract",
         ];
         assert_eq!(names, expected);
         for spec in specs() {

@@ -1,4 +1,5 @@
 //! What must not be seen? Secrets kept encrypted, given against a permit, and taken out of what comes back.
+#![forbid(unsafe_code)]
 
 mod error;
 mod file;

@@ -13,6 +13,7 @@
 //! and from then on by the name it has there.
 //!
 //! Nobody is judged in here. Who reaches which path is for the kernel and for policy to say, before; what the views show is the kernel's.
+#![forbid(unsafe_code)]
 
 mod path;
 mod region;

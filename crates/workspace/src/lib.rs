@@ -10,6 +10,7 @@
 //!
 //! Regent's own files are out of reach here, whoever asks: `.regent/**` at any depth and in any spelling, and the folders that
 //! [`Workspace::with_own`] names. Listings leave them out.
+#![forbid(unsafe_code)]
 
 mod content;
 mod error;

@@ -59,6 +59,28 @@ fn each_rule_finds_its_breach_and_says_where() {
         ("crates/misc/Cargo.toml", "[lints]\nworkspace = true\n", "`misc` is not in MAY_DEPEND_ON"),
         ("docs/adr/0002-two.md", "# Two\n\n**Enforced by:** a test\n", "`0002-two.md` is not in the index"),
         ("docs/adr/0001-one.md", "# One\n\nStatus: accepted\n", "0001-one.md:3: the last line"),
+        ("docs/a.md", concat!("A model that is price", "less\n"), "docs/a.md:1: `price"),
+        ("crates/policy/src/a.rs", "//! A.\nuse std::fs;\n", "a.rs:2: `std::fs` in a pure crate"),
+        (
+            "crates/provenance/src/a.rs",
+            "//! A.\nlet now = Instant::now();\n",
+            "a.rs:2: `Instant::now` in a pure",
+        ),
+        (
+            "crates/kernel/src/lib.rs",
+            "//! A.\n",
+            concat!("lib.rs:1: a crate says `#![forbid(unsafe", "_code)]`"),
+        ),
+        (
+            "ARCHITECTURE.md",
+            "## Invariants\n\n| a | b |\n|---|---|\n| It holds | `crates/kernel/src/gone.rs` |\n",
+            "ARCHITECTURE.md:5: names `crates/kernel/src/gone.rs` as an enforcer",
+        ),
+        (
+            "ARCHITECTURE.md",
+            "## Invariants\n| It holds | test `adv_000` |\n",
+            "ARCHITECTURE.md:2: names `adv_000`",
+        ),
     ];
     for (file, text, wanted) in cases {
         let found = findings_in(file, text);

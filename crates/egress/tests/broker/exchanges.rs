@@ -111,7 +111,7 @@ async fn adv_051_method_and_path_are_judged_and_the_program_hears_why() {
 async fn approve(world: &World, id: &str) {
     loop {
         let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
-        let answer = Op::Answer { ticket: TicketId(id.to_owned()), answer };
+        let answer = Op::Answer { ticket: TicketId(id.to_owned()), with: Vec::new(), answer };
         let reply = world.kernel.syscall(&world.kernel.operator(), answer).await.unwrap();
         let Reply::Done(outcome) = reply else { panic!("{reply:?}") };
         match outcome.status {

@@ -23,7 +23,7 @@ rules:
   - { id: everything, effect: allow }
 ";
 
-/// The broker at the way out of boxes. `serves_max_ms`: how long before it is killed.
+/// The broker as the egress proxy of sandboxes. `serves_max_ms`: how long before it is killed.
 #[derive(Debug)]
 struct Door {
     broker: Broker,
@@ -119,7 +119,7 @@ impl World {
         Self { kernel, clock, _folder: folder }
     }
 
-    /// Runs a line in a box with a way out.
+    /// Runs a line in a sandbox with network access.
     pub(crate) async fn sh(&self, line: &str) -> Outcome {
         self.call("shell.exec", json!({"command": line, "network": true})).await
     }

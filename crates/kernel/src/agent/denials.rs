@@ -12,6 +12,7 @@ use regent_policy::Reason;
 use serde_json::json;
 
 use super::Agent;
+use crate::approval::UNATTENDED;
 use crate::call::Call;
 use crate::kernel::Core;
 use crate::signal::{Action, Signal};
@@ -104,7 +105,7 @@ impl Core {
 
 /// Whether a denial tells something about policy: what time or money changes, and the end of an agent, doesn't.
 fn is_telling(reason: &Reason) -> bool {
-    let passes = ["agent.ended", "approval.flood", "policy.rate", "rate.exceeded"];
+    let passes = ["agent.ended", "approval.flood", UNATTENDED, "policy.rate", "rate.exceeded"];
     !reason.code.starts_with("budget.") && !passes.contains(&&*reason.code)
 }
 

@@ -155,7 +155,7 @@ async fn adv_081_an_agent_can_not_answer_questions_or_set_budgets() {
     let agent = world.spawn(&world.person(), named("a")).await;
     assert_eq!(world.denied(&agent, Op::Questions).await, "approval.not_a_person");
     let answer = crate::Answer::Deny { because: None };
-    let op = Op::Answer { ticket: crate::TicketId("x".into()), answer };
+    let op = Op::Answer { ticket: crate::TicketId("x".into()), with: Vec::new(), answer };
     assert_eq!(world.denied(&agent, op).await, "approval.not_a_person");
     for op in [Op::Exit { code: 0 }, Op::Sigpending] {
         assert_eq!(world.denied(&world.person(), op).await, "agent.not_an_agent");

@@ -1,5 +1,7 @@
 //! Answers bound to the exact call, used up once, by people only.
 
+mod batches;
+
 use std::sync::Arc;
 
 use regent_approval::{OPEN_MAX, OPEN_MS_MAX};
@@ -36,7 +38,7 @@ fn yes(scope: Scope) -> Answer {
 async fn answer(world: &World, ticket: &TicketId, answer: Answer) -> Value {
     // Long enough to begin to read, too short to have read.
     world.clock.advance_ms(500);
-    match world.as_operator(Op::Answer { ticket: ticket.clone(), answer }).await {
+    match world.as_operator(Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer }).await {
         Reply::Done(outcome) if outcome.status == Status::Ok => {
             let mut told: Value = serde_json::from_slice(outcome.output.bytes()).unwrap();
             let fields = told.as_object_mut().unwrap();
@@ -617,7 +619,10 @@ async fn adv_081_an_agent_cannot_answer_its_own_question() {
     let world = asking().await;
     let agent = world.agent(&world.kernel.operator(), "sly", None).await;
     let ticket = pending(world.kernel.syscall(&agent, work(json!({}))).await.unwrap());
-    for op in [Op::Answer { ticket: ticket.id.clone(), answer: yes(Scope::Project) }, Op::Questions] {
+    for op in [
+        Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer: yes(Scope::Project) },
+        Op::Questions,
+    ] {
         assert_eq!(code_of(world.kernel.syscall(&agent, op).await.unwrap()), "approval.not_a_person");
     }
     assert_eq!(world.questions().len(), 1);
@@ -675,9 +680,12 @@ async fn questions_are_a_budget_too() {
     let world = asking().await;
     let limits = Each { approvals: Some(2), ..Each::default() };
     world.as_operator(Op::SetBudget { scope: BudgetScope::Session, limits }).await;
-    pending(world.work(json!({"text": "1"})).await);
-    pending(world.work(json!({"text": "2"})).await);
-    pending(world.work(json!({"text": "1"})).await);
+    // Each is answered before the next is put: questions that are open together for one cause are charged once.
+    for text in ["1", "2"] {
+        let ticket = pending(world.work(json!({"text": text})).await);
+        assert_eq!(pending(world.work(json!({"text": text})).await).id, ticket.id);
+        answer(&world, &ticket.id, Answer::Deny { because: None }).await;
+    }
     assert_eq!(code_of(world.work(json!({"text": "3"})).await), "budget.exhausted");
 }
 

@@ -19,13 +19,13 @@ pub(crate) fn estimate(call: &Call, sheet: &Sheet, limits: &Limits) -> Estimate 
     if reaches_out {
         most.bytes_out = size_of(&sheet.args).saturating_add(WIRE_BYTES);
     }
-    let mut priceless = false;
+    let mut unpriced = false;
     if let (Op::Infer(inference), Some(plan)) = (&call.op, &sheet.model) {
         most.tokens = inference.tokens_max.saturating_add(plan.tokens_in);
         most.money_microusd = plan.money_microusd_max.unwrap_or(0);
-        priceless = plan.money_microusd_max.is_none();
+        unpriced = plan.money_microusd_max.is_none();
     }
-    Estimate { most, priceless }
+    Estimate { most, unpriced }
 }
 
 /// What must work when everything is spent: ending, and a person's own control.

@@ -33,7 +33,7 @@ async fn approve(world: &World) {
     // Nobody reads faster.
     world.clock.advance_ms(2_000);
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
-    assert!(is_done(&world.as_operator(Op::Answer { ticket: ticket.id, answer }).await));
+    assert!(is_done(&world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await));
 }
 
 /// The budget refuses first, and what the refused call would have used is still there afterwards.
@@ -115,7 +115,8 @@ async fn k2_a_call_whose_intent_cannot_be_written_uses_neither_rate_nor_count_no
             let Ok(Reply::Pending(ticket)) = stage.work().await else { panic!("not asked") };
             stage.world.clock.advance_ms(2_000);
             let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
-            let answered = stage.world.as_operator(Op::Answer { ticket: ticket.id, answer });
+            let answered =
+                stage.world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer });
             assert!(is_done(&stepped(&stage.ledger, answered).await));
         }
         stage.fill(true);

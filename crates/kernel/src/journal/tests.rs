@@ -116,7 +116,7 @@ async fn a_no_is_replayed_too_and_a_question_is_not() {
     let Reply::Pending(ticket) = site.call(&third, "1", "b").await.unwrap() else { panic!("not asked") };
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     third.clock.advance_ms(1_000);
-    third.as_operator(Op::Answer { ticket: ticket.id, answer }).await;
+    third.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await;
     drop(third);
     let fourth = site.boot(ASK, "four").await;
     done(site.call(&fourth, "1", "b").await);
@@ -157,7 +157,7 @@ fn pending(reply: Reply) -> crate::Ticket {
 async fn approve(world: &World, ticket: &crate::Ticket) {
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     world.clock.advance_ms(2_000);
-    world.as_operator(Op::Answer { ticket: ticket.id.clone(), answer }).await;
+    world.as_operator(Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer }).await;
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn adv_097_a_step_in_doubt_is_made_again_only_if_twice_is_once() {
     assert_eq!(world.runs(), 1);
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
     world.clock.advance_ms(2_000);
-    world.as_operator(Op::Answer { ticket: ticket.id, answer }).await;
+    world.as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await;
     done(site.call(&world, "1", "pay").await);
     assert_eq!(world.runs(), 2);
     drop(world);
@@ -228,7 +228,9 @@ async fn adv_097_a_person_can_say_no_to_a_repeat() {
     let world = site.boot(OPEN, "two").await;
     let Reply::Pending(ticket) = site.call(&world, "0", "pay").await.unwrap() else { panic!("not asked") };
     let because = Some("it went through".to_owned());
-    world.as_operator(Op::Answer { ticket: ticket.id, answer: Answer::Deny { because } }).await;
+    world
+        .as_operator(Op::Answer { ticket: ticket.id, with: Vec::new(), answer: Answer::Deny { because } })
+        .await;
     let Reply::Denied(denial) = site.call(&world, "0", "pay").await.unwrap() else { panic!("not denied") };
     assert_eq!(denial.reason.help.as_deref(), Some("it went through"));
     assert_eq!(world.runs(), 0);

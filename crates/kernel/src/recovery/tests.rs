@@ -313,7 +313,7 @@ async fn a_question_that_a_crash_left_without_a_note_is_put_once_and_keeps_its_a
         if approved {
             killed.clock.advance_ms(2_000);
             let answer = crate::Answer::Approve { scope: crate::Scope::Once, valid_ms: 60_000 };
-            killed.as_operator(crate::Op::Answer { ticket: ticket.clone(), answer }).await;
+            killed.as_operator(crate::Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer }).await;
         }
         let world = site.boot("next").await;
         assert_eq!(site.notes(), 1);

@@ -31,6 +31,8 @@ pub struct RequestSize {
     pub bytes: usize,
     /// What of that is history which isn't saved yet.
     pub unsaved_bytes: usize,
+    /// It is not in memory.
+    pub is_aside: bool,
 }
 
 /// A session in memory, or the means to have it back.
@@ -97,7 +99,8 @@ impl Kept {
 
     fn size(&self) -> RequestSize {
         let unsaved_bytes = self.session.unsaved_bytes();
-        RequestSize { bytes: self.session.session().bytes().saturating_add(unsaved_bytes), unsaved_bytes }
+        let bytes = self.session.session().bytes().saturating_add(unsaved_bytes);
+        RequestSize { bytes, unsaved_bytes, is_aside: self.is_aside }
     }
 }
 
@@ -127,6 +130,13 @@ impl Kernel {
         let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
         let size = agent.and_then(|agent| agent.life.work().lock().as_ref().map(|one| one.session.size()));
         size.unwrap_or_default()
+    }
+
+    /// Brings the request of an agent back into memory, for the principal that started the agent. This blocks: it reads the history and
+    /// indexes it again. A call that needs the request does the same where this was not called before.
+    pub fn bring_back(&self, caller: &Principal, agent: &AgentId) {
+        let agent = self.0.agents.get(agent).filter(|agent| agent.was_started_by(caller));
+        agent.into_iter().for_each(|agent| drop(agent.life.work().get()));
     }
 
     /// Forgets the request of an agent that has ended, for the principal that started it: nobody can make a call for it any more.

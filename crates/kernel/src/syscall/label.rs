@@ -12,6 +12,7 @@ use crate::executor::{Failure, RawOutput};
 use crate::facts::{Sheet, Target};
 use crate::kernel::Core;
 use crate::secret::Secrets;
+use crate::stores::StoreUse;
 
 /// Output that carries its label. Only the kernel makes one; raw bytes can't be read before they are in here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,12 +144,19 @@ pub(super) fn at_least(confidentiality: Confidentiality) -> Label {
     Label { integrity: Integrity::System, confidentiality }
 }
 
-/// A receipt that says also that an agent wrote what was read, and what it had seen.
-pub(super) fn with_carried(obtained: Option<Value>, carried: Option<Label>) -> Option<Value> {
-    let Some(label) = carried else { return obtained };
+/// A receipt that says also that an agent wrote what was read, what it had seen, and which store was used.
+pub(super) fn with_carried(
+    obtained: Option<Value>,
+    carried: Option<Label>,
+    store: &Option<StoreUse>,
+) -> Option<Value> {
+    if carried.is_none() && store.is_none() {
+        return obtained;
+    }
     let mut receipt = obtained.unwrap_or_else(|| json!({}));
     if let Some(fields) = receipt.as_object_mut() {
-        fields.insert("carried".to_owned(), json!(label));
+        fields.extend(carried.map(|label| ("carried".to_owned(), json!(label))));
+        fields.extend(store.as_ref().map(|store| ("store".to_owned(), store.receipt())));
     }
     Some(receipt)
 }

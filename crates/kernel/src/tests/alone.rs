@@ -93,15 +93,24 @@ impl World {
     }
 
     pub(crate) async fn with(policy: &str) -> Self {
-        Self::made(policy, None).await
+        Self::made(policy, None, None).await
     }
 
     /// One whose calls elsewhere are performed by this host.
     pub(crate) async fn elsewhere(policy: &str, host: Arc<dyn Executor<tier::Host>>) -> Self {
-        Self::made(policy, Some(host)).await
+        Self::made(policy, Some(host), None).await
     }
 
-    async fn made(policy: &str, elsewhere: Option<Arc<dyn Executor<tier::Host>>>) -> Self {
+    /// One whose tools are performed by this host.
+    pub(crate) async fn with_host(policy: &str, host: Arc<dyn Executor<tier::Host>>) -> Self {
+        Self::made(policy, None, Some(host)).await
+    }
+
+    async fn made(
+        policy: &str,
+        elsewhere: Option<Arc<dyn Executor<tier::Host>>>,
+        host: Option<Arc<dyn Executor<tier::Host>>>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tools = Arc::new(Scripted { started: Semaphore::new(0) });
         let catalogue = Catalogue::default();
@@ -111,7 +120,7 @@ impl World {
         let kernel = Host::boot(Parts {
             policy: regent_policy::load(policy, &Source::new("test", Layer::User)).unwrap(),
             ledger: Ledger::in_memory(LedgerKey::generate().unwrap()),
-            executors: Executors { elsewhere, ..Executors::new(tools.clone()) },
+            executors: Executors { elsewhere, ..Executors::new(host.unwrap_or(tools.clone())) },
             catalogue,
             workspace: Workspace::open(folder.path()).unwrap(),
             state: Arc::new(MemoryState::default()),

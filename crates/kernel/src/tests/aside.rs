@@ -107,3 +107,33 @@ async fn nobody_else_takes_a_request_out_of_memory() {
     assert!(disk.0.lock().unwrap().is_empty());
     assert_eq!(world.kernel.request_size(&other, agent.agent_id().unwrap()).bytes, 0);
 }
+
+#[tokio::test]
+async fn only_who_started_an_agent_brings_its_request_back() {
+    let world = world(ALLOW_ALL).await;
+    let (agent, other) = (begun(&world, json!(null)).await, begun(&world, json!(null)).await);
+    let (id, disk) = (agent.agent_id().unwrap(), Disk::default());
+    put_aside(&world, &agent, Aside::Everything, &disk).unwrap();
+    for (caller, is_aside) in [(&other, true), (&world.person(), false)] {
+        world.kernel.bring_back(caller, id);
+        assert_eq!(world.kernel.request_size(&world.person(), id).is_aside, is_aside);
+    }
+    disk.0.lock().unwrap().clear();
+    assert_eq!(word(&world, &agent, pay("ann@a.test")).await, "done", "nothing is read again");
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_read_back_counts_as_misled() {
+    for (is_harmed, expected) in [(false, false), (true, true)] {
+        let world = world(ALLOW_ALL).await;
+        let agent = begun(&world, json!(null)).await;
+        let work = agent.life().unwrap().work();
+        assert!(!work.is_tainted(), "nothing was returned yet");
+        let disk = Disk::default();
+        put_aside(&world, &agent, Aside::Everything, &disk).unwrap();
+        if is_harmed {
+            disk.0.lock().unwrap().clear();
+        }
+        assert_eq!(work.is_tainted(), expected);
+    }
+}

@@ -44,7 +44,11 @@ fn begin(trusted: Value) -> Box<Begin> {
 }
 
 pub(super) fn elsewhere(tool: &str, args: Value) -> Op {
-    Op::Elsewhere(HostCall { run: ToolCall { tool: tool.to_owned(), args }, derived_from: None })
+    Op::Elsewhere(HostCall {
+        run: ToolCall { tool: tool.to_owned(), args },
+        derived_from: None,
+        quarantined: false,
+    })
 }
 
 pub(super) async fn begun(world: &World, trusted: Value) -> Principal {
@@ -156,7 +160,7 @@ async fn what_a_call_was_computed_from_is_judged_and_recorded() {
     let call = |sources: Value| {
         let run = ToolCall { tool: "pay".to_owned(), args: json!({"to": "carl@c.test", "amount": 5}) };
         let derived_from = serde_json::from_value(json!({"call": sources})).unwrap();
-        Op::Elsewhere(HostCall { run, derived_from: Some(derived_from) })
+        Op::Elsewhere(HostCall { run, derived_from: Some(derived_from), quarantined: false })
     };
     let everything = elsewhere("pay", json!({"to": "carl@c.test", "amount": 5}));
     assert_eq!(word(&world, &agent, everything).await, "ask by provenance");
@@ -254,7 +258,10 @@ async fn adv_058_adv_077_adv_078_policy_wins_and_a_yes_is_for_one_call() {
         panic!("not asked")
     };
     let answer = Answer::Approve { scope: Scope::Once, valid_ms: 60_000 };
-    assert_eq!(word(&world, &world.person(), Op::Answer { ticket: ticket.id, answer }).await, "done");
+    assert_eq!(
+        word(&world, &world.person(), Op::Answer { ticket: ticket.id, with: Vec::new(), answer }).await,
+        "done"
+    );
     assert_eq!(word(&world, &agent, call(6)).await, "ask by provenance", "another amount is another call");
     assert_eq!(word(&world, &agent, call(5)).await, "done");
     assert_eq!(

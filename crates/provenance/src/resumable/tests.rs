@@ -50,7 +50,8 @@ fn happens(session: &mut Resumable, kind: u8, number: u8) {
     ];
     match kind {
         0 => {
-            let trusted = Trusted { propose: number.is_multiple_of(2), ..Trusted::default() };
+            let propose = number.is_multiple_of(2).then(Vec::new);
+            let trusted = Trusted { propose, ..Trusted::default() };
             drop(session.next_turn(&format!("Now write to bob{number}@b.test"), trusted));
         }
         8 => {
@@ -65,8 +66,17 @@ fn happens(session: &mut Resumable, kind: u8, number: u8) {
             let cleared = Cleared { trust: ["remark".to_owned()].into(), ..Cleared::default() };
             let cleared = (kind == 4).then_some(&cleared);
             let failed = number.is_multiple_of(7);
-            let observed = Observed { call: number.into(), tool, output, failed, agreed: None, cleared };
-            session.observe(None, &observed);
+            let observed = Observed {
+                call: number.into(),
+                tool,
+                output,
+                failed,
+                agreed: None,
+                cleared,
+                reading: Reading::Whole,
+            };
+            let stored = StoredLabel { untrusted: number.is_multiple_of(2), ..StoredLabel::default() };
+            session.observe_stored(None, &observed, &stored);
         }
         _call => {
             let ruling = session.rule(tool, args);
@@ -79,7 +89,15 @@ fn happens(session: &mut Resumable, kind: u8, number: u8) {
             }
             let (output, agreed) = (json!({"id": number}), (ruling.stance == Stance::Ask).then_some(args));
             let failed = number.is_multiple_of(3);
-            let observed = Observed { call: 9, tool, output: &output, failed, agreed, cleared: None };
+            let observed = Observed {
+                call: 9,
+                tool,
+                output: &output,
+                failed,
+                agreed,
+                cleared: None,
+                reading: Reading::Whole,
+            };
             session.observe(Some(&ruling), &observed);
         }
     }

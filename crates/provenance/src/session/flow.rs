@@ -50,7 +50,11 @@ pub(super) struct Unswayed<'a> {
     pub(super) contradiction: Option<String>,
 }
 
-impl Unswayed<'_> {
+impl<'a> Unswayed<'a> {
+    pub(super) fn new(call: bool, arguments: impl Iterator<Item = &'a str>) -> Self {
+        Self { call, arguments: arguments.collect(), contradiction: None }
+    }
+
     pub(super) fn has(&self, argument: &Argument<'_>) -> bool {
         self.arguments.contains(argument.name)
     }
@@ -117,11 +121,7 @@ impl Session {
         report: Option<&DerivedFrom>,
         said: &'a Said<'_>,
     ) -> Result<Unswayed<'a>, Point> {
-        let Some(report) = report else {
-            let free = !self.transcript.is_tainted();
-            let names = said.arguments.iter().map(|argument| argument.name).filter(|_| free);
-            return Ok(Unswayed { call: free, arguments: names.collect(), contradiction: None });
-        };
+        let Some(report) = report else { return Ok(self.unswayed_unreported(said)) };
         if let Some(call) = self.results.unknown(report) {
             let error = FlowError::Unknown(format!("call {call}"));
             return Err(Point::deny("provenance.unknown_source", error.to_string()));
@@ -133,7 +133,8 @@ impl Session {
                 continue;
             }
             // A find is better evidence than a report: a host that is wrong about one value may be wrong about all of them.
-            if self.transcript.is_tainted() && self.contradicts(argument, named) {
+            let has_theirs = self.transcript.is_tainted() || !self.quarantine.is_empty();
+            if has_theirs && self.contradicts(argument, named) {
                 let contradiction = format!(
                     "the host reports that `{}` doesn't come from what others can write, but it is found there",
                     argument.name
@@ -151,7 +152,16 @@ impl Session {
         let trusted = self.transcript.trusted();
         // A source that a swayed result shares can't speak for a named one, unless no outsider writes it.
         let named = 1 | self.transcript.agreed() | (sources & (trusted | !self.results.strangers));
-        let theirs = self.results.strangers;
+        let said = 1 | self.transcript.agreed();
+        let is_value = |leaf: &Leaf| {
+            let seen = self.transcript.seen(&leaf.words).sources;
+            seen & self.quarantine_values() != 0 && seen & (named | said) == 0
+        };
+        self.is_found_in(argument, self.results.strangers, named) || argument.leaves.iter().any(is_value)
+    }
+
+    /// Whether a value, an address or some words in a row of an argument are found in `theirs`, and not in `named`.
+    pub(super) fn is_found_in(&self, argument: &Argument<'_>, theirs: Sources, named: Sources) -> bool {
         let is_theirs = |words: &[String]| {
             let seen = self.transcript.seen(words).sources;
             seen & theirs != 0 && seen & named == 0

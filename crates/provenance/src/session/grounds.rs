@@ -1,7 +1,7 @@
 //! A call without a plan: whether what it does rests on the request and on trusted outputs.
 
 use super::readers::reached;
-use super::{Session, act_of};
+use super::{Session, acts_of};
 use crate::date;
 use crate::intent;
 use crate::labels::FieldLabels;
@@ -14,7 +14,9 @@ use crate::transcript::Origin;
 impl Session {
     /// A call that may have been computed from anything heard so far.
     pub(super) fn by_grounds(&self, tool: &str, labels: &FieldLabels, said: &Said<'_>) -> Point {
-        self.by_grounds_but(tool, labels, said, false, |_| false)
+        let is_free = !self.transcript.is_tainted();
+        let is_fine = |argument: &Argument<'_>| is_free && !self.is_quarantined(argument);
+        self.by_grounds_but(tool, labels, said, is_free, is_fine)
     }
 
     /// The same, but for what nobody else can have chosen: the tool, if `is_called_by_us`, and arguments that are `is_fine`.
@@ -27,7 +29,7 @@ impl Session {
         is_fine: impl Fn(&Argument<'_>) -> bool,
     ) -> Point {
         // Before anything untrusted was heard, nobody else can have chosen what is done or said.
-        if !self.transcript.is_tainted() {
+        if !self.transcript.is_tainted() && self.quarantine.is_empty() {
             return Point::fine();
         }
         // Who is affected comes first: that is what a person should hear.
@@ -57,7 +59,7 @@ impl Session {
                 format!("the request has a word for `{name}` of `{tool}`, and the call leaves it out");
             return Point::ask("provenance.left_out", reason);
         }
-        if self.is_done(act_of(tool, said)) {
+        if self.is_done(&acts_of(tool, said)) {
             let reason = format!("`{tool}` has done this already for the same");
             return Point::ask("provenance.repeated", reason);
         }
@@ -77,7 +79,7 @@ impl Session {
         let origin = |leaf: &Leaf| {
             let origin = self.transcript.origin_of_sink(leaf);
             let is_fine = match origin {
-                Origin::Request => !intent::is_misfit(name, &leaf.words),
+                Origin::Request => !intent::is_misfit(name, &leaf.words) && !self.intent.is_idle(&leaf.words),
                 Origin::Trusted(_) => self.is_no_choice(tool, name, leaf),
                 Origin::Untrusted(_) | Origin::Nowhere => self.transcript.is_made(&leaf.text, tool, name),
             };
@@ -92,7 +94,14 @@ impl Session {
     /// A trusted value that nobody else can have chosen: a person agreed to it, a call of this session brought it about, or it is the one that
     /// the request names ("the largest").
     pub(super) fn is_no_choice(&self, tool: &str, name: &str, leaf: &Leaf) -> bool {
-        let is_extreme = || self.transcript.records.is_extreme_anywhere(&leaf.words.join(" "), &self.ends);
+        let is_extreme = || {
+            self.intent.may_ask_for(tool)
+                && self.transcript.records.is_extreme_anywhere(
+                    &leaf.words.join(" "),
+                    &self.ends,
+                    &self.intent,
+                )
+        };
         self.transcript.is_agreed(&leaf.words)
             || self.transcript.is_made(&leaf.text, tool, name)
             || (!self.ends.is_empty() && is_extreme())
@@ -101,7 +110,19 @@ impl Session {
 
     /// Content is made of words of the request and of trusted outputs that aren't confidential to those it reaches.
     pub(super) fn is_covered(&self, argument: &Argument<'_>, open: Sources) -> Point {
+        let may_tell = self.transcript.may_tell_secrets(open);
         let is_fine = |leaf: &Leaf| {
+            if may_tell && leaf.says_between {
+                return false;
+            }
+            // A figure that readers take for different ones has to be written as it was.
+            let is_figure = leaf.words.iter().all(|word| text::is_number(word));
+            if is_figure
+                && !text::is_clear_figure(&leaf.text)
+                && !self.transcript.is_written_in(&leaf.text, open)
+            {
+                return false;
+            }
             if self.transcript.seen(&leaf.words).sources & open != 0 {
                 return true;
             }
@@ -132,11 +153,17 @@ impl Session {
 
     /// Nothing in a free text that reaches somebody by itself, unless the request or an open trusted output has it.
     pub(super) fn smuggles_nothing(&self, argument: &Argument<'_>) -> Point {
-        let open = self.transcript.open();
-        let is_known = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources & open != 0;
-        let reaches = |word: &&String| text::shape(word).is_some() || *word == text::NOWHERE;
+        let (open, secret) = (self.transcript.open(), self.transcript.secret());
+        let sources = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources;
+        let is_known = |word: &String| sources(word) & open != 0;
+        // A word that only confidential results have.
+        let is_secret = |word: &String| sources(word) != 0 && sources(word) & !secret == 0;
+        let reaches =
+            |word: &&String| text::shape(word).is_some() || *word == text::NOWHERE || is_secret(word);
         let mut words = argument.leaves.iter().flat_map(|leaf| &leaf.words).filter(reaches);
-        if words.all(is_known) {
+        let says_between =
+            self.transcript.may_tell_secrets(open) && argument.leaves.iter().any(|leaf| leaf.says_between);
+        if !says_between && words.all(is_known) {
             return Point::fine();
         }
         let reason = "it has an address, a link or a code that is not from the request or a trusted result";

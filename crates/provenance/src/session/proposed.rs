@@ -1,31 +1,97 @@
-//! A plan that nobody made: proposed from the words of the request alone, by its verbs and the things that it names.
+//! A plan that nobody made: proposed from the words of the request alone, by its verbs and the things that it names, and by a model that
+//! has read nothing else.
 //!
-//! It adds to what is allowed without a plan, and only one thing: an effect that the request has a word for may say it once in the agent's
-//! own words. Who is affected, and every number, is held to the same rules; so is whatever a result said.
+//! It adds to what is allowed without a plan, and takes nothing away. An effect that the request has a word for may say it once in the
+//! agent's own words. A model may find such a word in a language that the lexicon doesn't know, ask for an effect once more for somebody else whom
+//! the request names, and select a record by what the request says. Everything else is held to the same rules as without a plan.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
 
 use super::{Planned, Session};
-use crate::intent::Intent;
+use crate::intent::{self, Intent};
 use crate::labels::FieldLabels;
-use crate::plan::{Argument, Plan, Step};
+use crate::plan::{Argument, Pick, Plan, ProposedStep, Selection, Step};
 use crate::ruling::{Point, Ruling, Stance};
 use crate::said::{self, Said};
+use crate::text;
+
+/// Steps of a model that are taken. No request in words asks for more.
+const PROPOSED_MAX: usize = 32;
 
 impl Session {
-    /// Each effect that this turn of the person has a word for, once. What an earlier one asked for was done then, or not.
-    pub(super) fn proposal(&self, request: &str) -> Plan {
-        let mut intent = Intent::default();
-        intent.hear(request);
-        let step = |(tool, labels): (&String, &FieldLabels)| {
-            let content = labels.fields.iter().filter(|name| !labels.sinks.contains(*name));
-            let args = content.map(|name| (name.clone(), Argument::Free(true))).collect();
-            Step { tool: tool.clone(), args }
-        };
-        let is_wanted = |(tool, labels): &(&String, &FieldLabels)| {
-            labels.acts() && !labels.local && !labels.inferred && intent.asks_for(tool)
-        };
-        let mut steps: Vec<Step> = self.tools.iter().filter(is_wanted).map(step).collect();
+    /// Each effect that this turn of the person has a word for, once, and what the model's steps add. What an earlier turn asked for was done
+    /// then, or not.
+    pub(super) fn proposal(&mut self, request: &str, proposed: &[ProposedStep]) -> Plan {
+        let mut turn = Intent::default();
+        turn.hear(request);
+        let is_open = |(_, labels): &(&String, &FieldLabels)| is_proposable(labels);
+        let asked = self.tools.iter().filter(is_open).filter(|(tool, _)| turn.asks_for(tool));
+        let mut steps: Vec<Step> =
+            asked.map(|(tool, labels)| step_of(tool, labels, BTreeMap::new())).collect();
         steps.sort_by(|one, other| one.tool.cmp(&other.tool));
+        for step in proposed.iter().take(PROPOSED_MAX) {
+            steps.extend(self.accepted(&mut turn, step, &steps));
+        }
         Plan { steps }
+    }
+
+    /// A model's step, if the request bears it out and it adds something to the steps so far.
+    fn accepted(&mut self, turn: &mut Intent, proposed: &ProposedStep, so_far: &[Step]) -> Option<Step> {
+        let ProposedStep { tool, word, args } = proposed;
+        let labels = self.tools.get(tool).filter(|labels| is_proposable(labels))?;
+        let args = args.iter().filter(|(name, argument)| self.is_borne_out(labels, name, argument));
+        let args: BTreeMap<_, _> = args.map(|(name, argument)| (name.clone(), argument.clone())).collect();
+        let is_sink = |name: &String| labels.sinks.contains(name);
+        let has_selection =
+            args.iter().any(|(name, one)| is_sink(name) && matches!(one, Argument::Select(_)));
+        // Once more only for somebody else: a repetition has to name whom it is for.
+        let others: Vec<&Step> = so_far.iter().filter(|step| step.tool == *tool).collect();
+        let is_another = args.keys().any(is_sink)
+            && !others
+                .iter()
+                .any(|step| labels.sinks.iter().all(|sink| step.args.get(sink) == args.get(sink)));
+        let step = step_of(tool, labels, args);
+        if turn.asks_for(tool) {
+            return (has_selection || is_another || others.is_empty()).then_some(step);
+        }
+        // The whole conversation hears of it, as of any word of the request.
+        let is_granted = turn.grant(tool, word) && self.intent.grant(tool, word);
+        is_granted.then_some(step)
+    }
+
+    /// Whether the request says this of an argument: the constant as a whole, or by what a record is selected.
+    fn is_borne_out(&self, labels: &FieldLabels, name: &str, argument: &Argument) -> bool {
+        let is_in_request = |value: &Value| {
+            let text = text::text_of(text::Leaf::Scalar(value));
+            let words = text::words(&text);
+            !words.is_empty()
+                && self.intent.is_telling(&words.join(" "))
+                && !intent::is_misfit(name, &words)
+                && self.transcript.is_in_request(&text)
+        };
+        let is_known = |Selection { from, by, pick, whose, .. }: &Selection| {
+            let reads = |tool: &String| self.tools.get(tool).is_some_and(|labels| !labels.acts());
+            let is_by_end = match pick {
+                Pick::Every => whose.is_some(),
+                // "The first" of a list is wherever its author puts it.
+                Pick::First | Pick::Count => false,
+                Pick::Largest | Pick::Smallest | Pick::Latest | Pick::Earliest => {
+                    by.is_some() && self.ends.iter().any(|end| end.is_picked_by(*pick))
+                }
+            };
+            !from.is_empty()
+                && from.iter().all(reads)
+                && is_by_end
+                && whose.as_ref().is_none_or(|one| is_in_request(&one.is))
+        };
+        labels.fields.contains(name)
+            && match argument {
+                Argument::Const(value) => !value.is_object() && !value.is_array() && is_in_request(value),
+                Argument::Select(selection) => is_known(selection),
+                Argument::From(_) | Argument::Free(_) => false,
+            }
     }
 
     pub(super) fn by_proposal(
@@ -41,7 +107,7 @@ impl Session {
             self.left_out(labels, said).is_none()
                 && said.content().all(|argument| self.is_in_own_words(argument, said))
         };
-        let is_done = || self.is_done(super::act_of(tool, said));
+        let is_done = || self.is_done(&super::acts_of(tool, said));
         if by_plan.stance == Stance::Allow && (by_plan.step.is_none() || (is_plain() && !is_done())) {
             return by_plan;
         }
@@ -52,6 +118,10 @@ impl Session {
     /// Whether content is grounded, or has no figure and no word that only a result has which may not be passed on.
     fn is_in_own_words(&self, argument: &said::Argument<'_>, said: &Said<'_>) -> bool {
         let open = self.open_to(said);
+        // Any word can stand for what is confidential.
+        if self.transcript().may_tell_secrets(open) {
+            return self.is_covered(argument, open).stance == Stance::Allow;
+        }
         let is_fine = |word: &String| {
             let sources = self.transcript().seen(std::slice::from_ref(word)).sources;
             // Letters of one script: no figure in disguise.
@@ -61,4 +131,17 @@ impl Session {
         argument.leaves.iter().flat_map(|leaf| &leaf.words).all(is_fine)
             || self.is_covered(argument, open).stance == Stance::Allow
     }
+}
+
+/// Whether steps of a tool are proposed at all: it does something, and somebody has vouched for what it says about itself.
+fn is_proposable(labels: &FieldLabels) -> bool {
+    labels.acts() && !labels.local && !labels.inferred
+}
+
+/// A step with these arguments, and with content in the agent's own words.
+fn step_of(tool: &str, labels: &FieldLabels, mut args: BTreeMap<String, Argument>) -> Step {
+    for name in labels.fields.iter().filter(|name| !labels.sinks.contains(*name)) {
+        args.entry(name.clone()).or_insert(Argument::Free(true));
+    }
+    Step { tool: tool.to_owned(), args }
 }

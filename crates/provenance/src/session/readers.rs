@@ -24,6 +24,9 @@ impl Session {
         let open = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources & !kept != 0;
         let is_kept = |word: &String| self.transcript.seen(std::slice::from_ref(word)).sources & kept != 0;
         let is_fine = argument.leaves.iter().all(|leaf| {
+            if leaf.says_between {
+                return false;
+            }
             let whole = self.transcript.seen(&leaf.words).sources;
             // Where a sink comes from is judged already; here only whether it says what isn't for all.
             whole & !kept != 0

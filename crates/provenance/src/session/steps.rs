@@ -42,7 +42,10 @@ impl Session {
             }
         }
         if let Some((point, number)) = best {
-            return Ruling { step: labels.acts().then_some(number), ..Ruling::new(self.unless_alone(point)) };
+            return Ruling {
+                step: labels.acts().then_some(number),
+                ..Ruling::new(self.unless_alone(point, said))
+            };
         }
         // A look at something reaches nobody.
         if !labels.acts() {
@@ -53,12 +56,12 @@ impl Session {
         } else {
             Point::ask("plan.not_planned", format!("`{tool}` is not in the plan"))
         };
-        Ruling::new(self.unless_alone(point))
+        Ruling::new(self.unless_alone(point, said))
     }
 
-    /// As long as nothing untrusted was heard, nobody but the person and the agent can have had the idea.
-    fn unless_alone(&self, point: Point) -> Point {
-        if self.transcript.is_tainted() { point } else { Point::fine() }
+    /// As long as the agent has read nothing untrusted and uses no value of a quarantined text, nobody else can have had the idea.
+    fn unless_alone(&self, point: Point, said: &Said<'_>) -> Point {
+        if self.transcript.is_tainted() || self.uses_quarantined(said) { point } else { Point::fine() }
     }
 
     fn fits(&self, held: &Held<'_, '_>) -> Point {
@@ -96,7 +99,7 @@ impl Session {
                 Point::fine()
             }
             Some(plan::Argument::From(from)) => self.is_from(held, argument, from),
-            Some(plan::Argument::Select(selection)) => self.is_selected(argument, selection),
+            Some(plan::Argument::Select(selection)) => self.is_selected(held, argument, selection),
             Some(plan::Argument::Free(_)) => self.is_free(argument),
         }
     }
@@ -201,7 +204,7 @@ impl Session {
         one.rsplit_once('.').filter(|_| !self.tools.contains_key(one)).map_or(one, |(tool, _)| tool)
     }
 
-    fn is_selected(&self, argument: &Argument<'_>, selection: &Selection) -> Point {
+    fn is_selected(&self, held: &Held<'_, '_>, argument: &Argument<'_>, selection: &Selection) -> Point {
         let name = argument.name;
         let Some(picked) = self.transcript.records.select(selection) else {
             return Point::ask_about("plan.select", name, "there is nothing that it could be selected from");
@@ -210,10 +213,9 @@ impl Session {
         if !items.iter().all(|item| picked.contains(&records::spelt(item))) {
             return Point::ask_about("plan.select", name, "the planned selection gives another");
         }
-        if argument.is_sink
-            && self.transcript.records.is_by_untrusted(selection)
-            && picked.len() > items.len()
-        {
+        // A proposed selection was checked by nobody, so it may not rest on a stranger's text at all.
+        let is_open = held.planned.is_proposed || picked.len() > items.len();
+        if argument.is_sink && is_open && self.transcript.records.is_by_untrusted(selection) {
             return Point::ask_about(
                 "plan.untrusted_choice",
                 name,

@@ -1,11 +1,13 @@
 //! Sessions as a host sees them: what is allowed, asked and denied, by where the values come from.
 
 mod claims;
+mod covert;
 mod evasions;
 mod flows;
 mod huge;
 mod meant;
 mod proposed;
+mod quarantined;
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -35,7 +37,15 @@ fn session(request: &str, trusted: Value) -> Session {
 }
 
 fn hear(session: &mut Session, tool: &str, output: Value) {
-    let observed = Observed { call: 7, tool, output: &output, failed: false, agreed: None, cleared: None };
+    let observed = Observed {
+        call: 7,
+        tool,
+        output: &output,
+        failed: false,
+        agreed: None,
+        cleared: None,
+        reading: Reading::Whole,
+    };
     session.observe(None, &observed);
 }
 
@@ -44,8 +54,15 @@ fn perform(session: &mut Session, tool: &str, args: Value) -> (Stance, &'static 
     let ruling = session.rule(tool, &args);
     if ruling.stance == Stance::Allow {
         assert!(session.take(&ruling));
-        let observed =
-            Observed { call: 8, tool, output: &json!({}), failed: false, agreed: None, cleared: None };
+        let observed = Observed {
+            call: 8,
+            tool,
+            output: &json!({}),
+            failed: false,
+            agreed: None,
+            cleared: None,
+            reading: Reading::Whole,
+        };
         session.observe(Some(&ruling), &observed);
     }
     (ruling.stance, ruling.code)
@@ -265,6 +282,7 @@ fn a_step_is_taken_by_one_call_and_given_back_if_it_failed() {
         failed: true,
         agreed: None,
         cleared: None,
+        reading: Reading::Whole,
     };
     session.observe(Some(&one), &failed);
     assert_eq!(perform(&mut session, "pay", args.clone()).0, Stance::Allow);
@@ -306,6 +324,7 @@ fn what_a_person_agreed_to_may_be_named_again() {
         failed: false,
         agreed: Some(&args),
         cleared: None,
+        reading: Reading::Whole,
     };
     session.observe(Some(&ruling), &agreed);
     assert_eq!(stance(&session, "pay", json!({"to": "dora@d.test", "note": "colleague"})), Stance::Allow);
@@ -320,7 +339,10 @@ fn what_a_person_agreed_to_may_be_named_again() {
 /// Hears an output of which a rule declassifies fields, and says which it did.
 fn hear_cleared(session: &mut Session, tool: &str, output: &Value, cleared: &Cleared) -> Cleared {
     let cleared = Some(cleared);
-    session.observe(None, &Observed { call: 9, tool, output, failed: false, agreed: None, cleared })
+    session.observe(
+        None,
+        &Observed { call: 9, tool, output, failed: false, agreed: None, cleared, reading: Reading::Whole },
+    )
 }
 
 fn cleared(trust: &[&str], open: &[&str]) -> Cleared {
@@ -358,6 +380,7 @@ fn a_rule_declassifies_the_fields_it_names_and_nothing_else() {
         tool: "letter",
         output: &letter,
         agreed: None,
+        reading: Reading::Whole,
     };
     assert!(session.observe(None, &failed).is_empty());
     assert!(

@@ -94,7 +94,7 @@ pub(super) const GUESTS: &[Code] = &[
     code(
         "skill.blocked",
         exit::DENIED,
-        "The scan of a skill found something of high severity: a secret, text that speaks to models, characters that don't show, a script that does harm. Look at each finding (`regent skill scan`); `--accept-findings` installs it all the same.",
+        "The scan of a skill found something of high severity: a secret, prompt injection, characters that don't show, a script that does harm. Look at each finding (`regent skill scan`); `--accept-findings` installs it all the same.",
     ),
     code(
         "skill.changed",

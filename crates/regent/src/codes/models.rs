@@ -5,6 +5,32 @@ use super::{Code, code, exit};
 /// All of them, by name.
 pub(super) const MODELS: &[Code] = &[
     code(
+        "extract.choices",
+        exit::USAGE,
+        "`text.extract` takes `choices` if, and only if, its `type` is `choice`.",
+    ),
+    code(
+        "extract.denied",
+        exit::DENIED,
+        "Policy doesn't let `text.extract` read the file, or ask a model. The nested call in the ledger names the rule.",
+    ),
+    code(
+        "extract.failed",
+        exit::ERROR,
+        "The file or the model gave no answer. The nested call in the ledger says why.",
+    ),
+    code(
+        "extract.pending",
+        exit::APPROVAL,
+        "A reviewer has to agree to the nested call of `text.extract` first: `regent approve list` shows it.",
+    ),
+    code("extract.source", exit::USAGE, "`text.extract` takes either `path` or `text`."),
+    code(
+        "extract.unfit",
+        exit::ERROR,
+        "The model that read the text gave no value of the type that was asked for. Nothing else of its answer is passed on.",
+    ),
+    code(
         "model.absent",
         exit::NOT_FOUND,
         "The model's weights are not on this machine, or can't be used; the message says which file. `regent model pull NAME` brings those that are known.",

@@ -48,6 +48,18 @@ pub(super) const OTHERS: &[Code] = &[
         "So many questions are open or new that no person could answer them with care. Pause the agent, answer or deny what waits (`regent approve list`).",
     ),
     code(
+        "approval.not_one_cause",
+        exit::USAGE,
+        "Several questions can have one answer only if they have one cause: the same task or agent, the same rule, and the same text of others behind it. \
+         Answer these one by one.",
+    ),
+    code(
+        "approval.unattended",
+        exit::DENIED,
+        "Nobody could be asked about this call, because the task runs unattended (`--unattended deny`, or the setting `task.unattended`). It was denied without \
+         an answer of yours; the same call is asked about again in a task that somebody attends.",
+    ),
+    code(
         "approval.not_hosts",
         exit::DENIED,
         "An application reported that a call was agreed to, but the question was not put to that application's user. A person here has to answer it.",
@@ -401,7 +413,7 @@ pub(super) const OTHERS: &[Code] = &[
     code(
         "tool.example",
         exit::ERROR,
-        "The tool was tried on its examples, and one did not come out as it should. Nothing was kept; mend the source or the example.",
+        "The tool was tried on its examples, and one did not come out as it should. Nothing was kept; fix the source or the example.",
     ),
     code(
         "tool.interpreter",

@@ -1,10 +1,13 @@
 //! `regent approve` and `regent deny`: questions that wait for a person.
 
+mod list;
+mod receipt;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, TicketId};
+use regent_kernel::{Answer, Answered, Op, OpenQuestion, Reader, Scope, Skipped, TicketId};
 use regent_ledger::{Entry, Kind};
 use serde_json::{Value, json};
 
@@ -17,7 +20,7 @@ use crate::covered::{self, Covered};
 use crate::failure::Failure;
 use crate::output::{CommandResult, Done, Shown};
 use crate::pager;
-use crate::question::{self, Length, View};
+use crate::question::{self, Batch, Length, View};
 use crate::settings;
 use crate::term;
 
@@ -48,6 +51,9 @@ pub(crate) struct ApproveArgs {
     /// Approve although parts of the call were left out of what you were shown
     #[arg(long, requires = "id", conflicts_with = "digest")]
     unseen: bool,
+    /// Approve this call alone, not those of the same cause that are listed with it
+    #[arg(long, requires = "id")]
+    only: bool,
     /// How far the approval goes; always for exactly the same call
     #[arg(long, value_enum, default_value = "once")]
     scope: ScopeWord,
@@ -91,6 +97,9 @@ pub(crate) struct DenyArgs {
     /// What the agent should do instead
     #[arg(long, value_name = "ADVICE")]
     because: Option<String>,
+    /// Deny this call alone, not those of the same cause that are listed with it
+    #[arg(long)]
+    only: bool,
 }
 
 impl ApproveArgs {
@@ -109,7 +118,7 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResu
         (Some(ApproveCommand::Show { id, all }), _) => {
             return show(context, &id, if all { Length::Whole } else { Length::Cut }).await;
         }
-        (Some(ApproveCommand::List), _) | (None, None) => return list(context).await,
+        (Some(ApproveCommand::List), _) | (None, None) => return list::list(context).await,
     };
     let valid_ms = match &args.valid_for {
         None => context.settings.approve_valid_ms(),
@@ -128,7 +137,15 @@ pub(crate) async fn approve(context: &Context, args: ApproveArgs) -> CommandResu
         (None, true) => Seen::Unneeded,
         (None, false) => Seen::AsShown,
     };
-    answer(context, id, Answer::Approve { scope, valid_ms }, seen).await
+    let which = Which { id, only: args.only };
+    answer(context, which, Answer::Approve { scope, valid_ms }, seen).await
+}
+
+/// Which questions are answered.
+struct Which {
+    id: String,
+    /// Only the one, without those that are listed with it.
+    only: bool,
 }
 
 /// What shows that the call was looked at.
@@ -142,50 +159,8 @@ enum Seen {
 }
 
 pub(crate) async fn deny(context: &Context, args: DenyArgs) -> CommandResult {
-    answer(context, args.id, Answer::Deny { because: args.because }, Seen::Unneeded).await
-}
-
-async fn list(context: &Context) -> CommandResult {
-    let running = Running::boot(context).await?;
-    let questions = open(context, &running).await;
-    let here = project_of(&running);
-    let reader = Reader::on(running.host.ledger().storage());
-    let questions = running.close(context, questions).await?;
-    let covered = covered::count(&reader, &questions.iter().collect::<Vec<_>>());
-    let mut text = String::new();
-    for (one, covered) in questions.iter().zip(&covered) {
-        let left_ms = one.expires_at_ms.saturating_sub(context.clock.now_ms());
-        let left = term::span(u64::try_from(left_ms).unwrap_or(0));
-        let line = one.rule_at.as_ref().map(|at| format!(", line {}", at.line)).unwrap_or_default();
-        text.push_str(&format!(
-            "{}  {}  by {}, rule {}{line}: {}\n      {}\n",
-            context.screen.strong(&term::inline(&one.id.0)),
-            context.screen.faint(&format!("{left} left")),
-            term::short(&one.caller, 40),
-            term::inline(&one.rule),
-            term::inline(&one.reason),
-            term::block(&one.summary).replace('\n', "\n      "),
-        ));
-        if one.project != here {
-            let line = format!("      in another project: {}\n", term::inline(&one.project));
-            text.push_str(&context.screen.warn(&line));
-        }
-        for traced in one.origins.iter().filter(|traced| traced.sink) {
-            let from = format!("{} is from {}", traced.argument, traced.from);
-            text.push_str(&format!("      {}\n", term::inline(&from)));
-        }
-        if let Some(covered) = covered {
-            let line = format!("      the smallest exception: {}\n", covered.line());
-            text.push_str(&context.screen.faint(&line));
-        }
-    }
-    match questions.first().and_then(|one| Some((one.attention.as_ref()?, one.read_ms))) {
-        Some((attention, read_ms)) => text.push_str(&question::meter(&context.screen, attention, read_ms)),
-        None => text.push_str("nothing waits for you\n"),
-    }
-    let listed: Vec<Value> =
-        questions.iter().zip(&covered).map(|(one, covered)| told(one, covered)).collect();
-    Ok(Done::new(json!({"questions": listed}), text))
+    let which = Which { id: args.id, only: args.only };
+    answer(context, which, Answer::Deny { because: args.because }, Seen::Unneeded).await
 }
 
 /// A question as JSON, with what its exception would have covered.
@@ -212,10 +187,12 @@ async fn show(context: &Context, id: &str, length: Length) -> CommandResult {
 }
 
 async fn look(context: &Context, running: &Running, id: &str, length: Length) -> CommandResult {
-    let one = meant(open(context, running).await?, id)?;
+    let open = open(context, running).await?;
+    let one = meant(&open, id)?;
+    let batch = Batch::up_to(&one, &open);
     let covered = covered::count(&Reader::on(running.host.ledger().storage()), &[&one]);
     let covered = covered.into_iter().next().flatten();
-    let View { text, cut } = question::view(&context.screen, &running.host, &one, covered.as_ref(), length);
+    let View { text, cut } = batch.view(&context.screen, &running.host, length);
     let elsewhere = match one.project == project_of(running) {
         true => String::new(),
         false => format!("  in another project: {}\n", term::inline(&one.project)),
@@ -223,19 +200,26 @@ async fn look(context: &Context, running: &Running, id: &str, length: Length) ->
     let text = format!("{}\n{elsewhere}{text}", context.screen.strong(&term::inline(&one.id.0)));
     let call = question::Asked::read(&running.host, &one);
     let call = call.map(|call| json!({"tool": call.tool, "args": call.args}));
-    Ok(Done::new(json!({"question": told(&one, &covered), "call": call, "cut": cut}), text))
+    let data = json!({
+        "question": told(&one, &covered), "call": call, "cut": cut, "batch": ids(&batch), "digest": batch.digest(),
+    });
+    Ok(Done::new(data, text))
+}
+
+fn ids(batch: &Batch) -> Vec<&TicketId> {
+    batch.questions().iter().map(|one| &one.id).collect()
 }
 
 /// The one question whose id begins like this. Four letters at least: fewer are a slip of the finger, not a choice.
-fn meant(questions: Vec<OpenQuestion>, id: &str) -> Result<OpenQuestion, Failure> {
+fn meant(questions: &[OpenQuestion], id: &str) -> Result<OpenQuestion, Failure> {
     if id.chars().filter(char::is_ascii_alphanumeric).count() < ID_LETTERS_MIN {
         let message = format!("`{}` is too short for a question's id", term::inline(id));
         return Err(Failure::new(codes::USAGE, message)
             .help("give at least four letters of it; `regent approve list` shows the questions that wait"));
     }
-    let mut meant = questions.into_iter().filter(|one| one.id.0.starts_with(id));
+    let mut meant = questions.iter().filter(|one| one.id.0.starts_with(id));
     match (meant.next(), meant.next()) {
-        (Some(question), None) => Ok(question),
+        (Some(question), None) => Ok(question.clone()),
         (found, _) => {
             let id = term::inline(id);
             let message = match found {
@@ -254,19 +238,25 @@ fn answered_before(context: &Context, running: &Running, id: &str) -> Option<Fai
     let is_call = |kind: Kind| matches!(kind, Kind::Intent | Kind::Outcome);
     let newest = reader.tail_of(ENTRIES_LOOKED_AT_MAX, is_call).ok()?;
     let is_op = |entry: &&Entry| entry.body.get("op").and_then(Value::as_str) == Some("approval.answer");
-    let counted = |intent: &Entry| {
+    let counted = |intent: &Entry, ticket: &str| {
         let mut outcomes =
             newest.iter().filter(|entry| entry.kind == Kind::Outcome && entry.lane == intent.lane);
         let its = |entry: &&Entry| entry.body.get("intent").and_then(Value::as_u64) == Some(intent.seq);
-        outcomes.find(its).is_some_and(|outcome| outcome.body.get("status") == Some(&json!("ok")))
+        let outcome = outcomes.find(its).filter(|outcome| outcome.body.get("status") == Some(&json!("ok")));
+        let Some(outcome) = outcome else { return false };
+        // An answer to several may have skipped this one.
+        let output = audit::payload_of(context, &reader, outcome, "output").ok().flatten();
+        let output: Value = serde_json::from_slice(&output.unwrap_or_default()).unwrap_or_default();
+        let skipped = output.get("skipped").and_then(Value::as_array).into_iter().flatten();
+        !skipped.into_iter().any(|one| one.get("id").and_then(Value::as_str) == Some(ticket))
     };
     for intent in newest.iter().rev().filter(|entry| entry.kind == Kind::Intent).filter(is_op) {
         let Ok(Some(args)) = audit::payload_of(context, &reader, intent, "args") else { continue };
         let args: Value = serde_json::from_slice(&args).unwrap_or_default();
-        let ticket = args.get("ticket").and_then(Value::as_str).unwrap_or_default();
-        if !ticket.starts_with(id) || !counted(intent) {
-            continue;
-        }
+        let with = args.get("with").and_then(Value::as_array).into_iter().flatten();
+        let mut tickets = args.get("ticket").into_iter().chain(with).filter_map(Value::as_str);
+        let ticket = tickets.find(|ticket| ticket.starts_with(id));
+        let Some(ticket) = ticket.filter(|ticket| counted(intent, ticket)) else { continue };
         let word = if args.pointer("/answer/say") == Some(&json!("approve")) { "approved" } else { "denied" };
         let by = intent.body.pointer("/caller/chain/0").and_then(Value::as_str).unwrap_or("somebody");
         let ago_ms = context.clock.now_ms().saturating_sub(intent.at_ms);
@@ -298,12 +288,12 @@ fn is_here(running: &Running, question: &OpenQuestion) -> Result<(), Failure> {
 }
 
 /// Whether the reviewer can have seen all of what they approve.
-fn is_seen(context: &Context, running: &Running, one: &OpenQuestion, seen: &Seen) -> Result<(), Failure> {
-    let id = term::inline(&one.id.0);
+fn is_seen(context: &Context, running: &Running, batch: &Batch, seen: &Seen) -> Result<(), Failure> {
+    let id = batch.last().map(|last| term::inline(&last.id.0)).unwrap_or_default();
     match seen {
         Seen::Unneeded => Ok(()),
         Seen::Digest(typed) => {
-            let digest = one.digest.map(|digest| digest.to_string()).unwrap_or_default();
+            let digest = batch.digest().map(|digest| digest.to_string()).unwrap_or_default();
             if typed.len() >= DIGEST_LETTERS_MIN && digest.starts_with(typed.as_str()) {
                 return Ok(());
             }
@@ -313,7 +303,7 @@ fn is_seen(context: &Context, running: &Running, one: &OpenQuestion, seen: &Seen
             )))
         }
         Seen::AsShown => {
-            if !question::view(&context.screen, &running.host, one, None, Length::Cut).cut {
+            if !batch.view(&context.screen, &running.host, Length::Cut).cut {
                 return Ok(());
             }
             let message =
@@ -331,26 +321,34 @@ async fn open(context: &Context, running: &Running) -> Result<Vec<OpenQuestion>,
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the questions can't be read: {error}")))
 }
 
-async fn answer(context: &Context, id: String, answer: Answer, seen: Seen) -> CommandResult {
+async fn answer(context: &Context, which: Which, answer: Answer, seen: Seen) -> CommandResult {
     let running = Running::boot(context).await?;
-    let result = give(context, &running, &id, answer, &seen).await;
+    let result = give(context, &running, &which, answer, &seen).await;
     running.close(context, result).await
 }
 
-async fn give(context: &Context, running: &Running, id: &str, answer: Answer, seen: &Seen) -> CommandResult {
-    let question = match meant(open(context, running).await?, id) {
+async fn give(
+    context: &Context,
+    running: &Running,
+    which: &Which,
+    answer: Answer,
+    seen: &Seen,
+) -> CommandResult {
+    let open = open(context, running).await?;
+    let question = match meant(&open, &which.id) {
         Err(unknown) if unknown.code == codes::APPROVAL_UNKNOWN.id => {
-            return Err(answered_before(context, running, id).unwrap_or(unknown));
+            return Err(answered_before(context, running, &which.id).unwrap_or(unknown));
         }
         meant => meant?,
     };
     is_here(running, &question)?;
-    is_seen(context, running, &question, seen)?;
-    let told = taken(context, running, &question, &answer).await?;
+    let batch = if which.only { Batch::alone(question.clone()) } else { Batch::up_to(&question, &open) };
+    is_seen(context, running, &batch, seen)?;
+    let told = taken(context, running, &batch, &answer).await?;
     let standing: Answered = serde_json::from_value(told.clone())
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the answer can't be read: {error}")))?;
     let id = term::inline(&question.id.0);
-    let data = json!({"question": question, "answer": answer, "result": told});
+    let data = json!({"question": question, "batch": ids(&batch), "answer": answer, "result": told});
     let word = match standing {
         Answered::Approved => context.screen.good("approved"),
         Answered::Denied { .. } => context.screen.bad("denied"),
@@ -367,20 +365,22 @@ async fn give(context: &Context, running: &Running, id: &str, answer: Answer, se
             return Err(Failure::new(codes::APPROVAL_UNKNOWN, format!("question {id} is over")).data(data));
         }
     };
-    let summary = term::block(&question.summary).replace('\n', "\n  ");
-    Ok(Done::new(data, format!("{word} {id}\n  {summary}\n")))
+    let skipped = told.get("skipped").cloned().unwrap_or_default();
+    let skipped: Vec<Skipped> = serde_json::from_value(skipped).unwrap_or_default();
+    Ok(Done::new(data, receipt::text(&word, &batch, &skipped)))
 }
 
 /// Gives the answer. A command is typed after its question by nature; where it still comes too soon (a script), it waits.
 async fn taken(
     context: &Context,
     running: &Running,
-    question: &OpenQuestion,
+    batch: &Batch,
     answer: &Answer,
 ) -> Result<Value, Failure> {
-    let mut tries_left = TOO_SOON_TRIES_MAX;
+    let calls = u32::try_from(batch.questions().len()).unwrap_or(u32::MAX);
+    let mut tries_left = TOO_SOON_TRIES_MAX.saturating_mul(calls);
     loop {
-        let op = Op::Answer { ticket: TicketId(question.id.0.clone()), answer: answer.clone() };
+        let op = batch.answered_by(answer.clone());
         let outcome = calls::call(context, running, &running.host.operator(), op).await?;
         match calls::result_json(&outcome) {
             Err(failure) if failure.code == calls::TOO_SOON && tries_left > 0 => tries_left -= 1,

@@ -23,6 +23,7 @@ use crate::compose::{self, Running, error_chain};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{self, CommandResult, Done, Shown};
+use crate::paths::Project;
 use crate::secrets;
 use crate::term;
 
@@ -186,7 +187,7 @@ impl At {
     fn place(&self, context: &Context) -> Result<PathBuf, Failure> {
         Ok(match &self.ledger {
             Some(folder) => context.cwd.join(folder),
-            None => context.project()?.audit(),
+            None => context.project().map_err(|failure| with_own_ledger(context, failure))?.audit(),
         })
     }
 
@@ -203,6 +204,19 @@ impl At {
         Err(Failure::new(codes::AUDIT_NONE, format!("there is no ledger at `{}`", folder.display()))
             .help("nothing has been done under Regent here yet"))
     }
+}
+
+/// Outside of projects there is one ledger that can be meant.
+fn with_own_ledger(context: &Context, failure: Failure) -> Failure {
+    let own = context.paths.own_ledger();
+    let Ok(own) = Project::at(&own).map(|own| own.audit()) else { return failure };
+    if failure.code != codes::FOLDER_NONE.id || !own.is_dir() {
+        return failure;
+    }
+    failure.help(format!(
+        "go to a project, or add `--ledger '{}'`: that is the ledger of `regent judge` outside of projects",
+        own.display()
+    ))
 }
 
 /// What of the ledger can't be read.

@@ -69,7 +69,7 @@ async fn set(context: &Context, scope: &str, words: &[String]) -> CommandResult 
 async fn set_task(context: &Context, id: &str, limits: Budget) -> Result<String, Failure> {
     let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
-    let result = match tasks::runtime(context, &running, None) {
+    let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => runtime.set_budget(&task, limits).await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };

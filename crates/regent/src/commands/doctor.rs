@@ -33,7 +33,7 @@ pub(super) struct Check {
     pub(super) says: String,
     /// What to do about it.
     pub(super) help: Option<String>,
-    /// Whether `--fix` can mend it.
+    /// Whether `--fix` can fix it.
     pub(super) fix: Option<fix::Fix>,
 }
 

@@ -15,13 +15,13 @@ use crate::codes;
 use crate::compose;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::judge::{self, Judge};
+use crate::judge::{self, Judge, Message, Planner};
 use crate::output::{self, CommandResult, Done, Shown};
 
 /// Judge the calls of an agent that somebody else runs
 #[derive(Debug, Args)]
 #[command(
-    after_help = "One JSON object a line on stdin, one answer each on stdout:\n  {\"op\":\"begin\",\"session\":S,\"prompt\":TEXT,\"tools\":{NAME:{\"description\",\"schema\",\"labels\"}},\"trusted\":{\"tools\",\"plan\"},\"applies_changes\":BOOL,\"mediates\":[POINT]}\n  {\"op\":\"decide\",\"session\":S,\"call\":{\"id\",\"tool\",\"args\"}}  ->  {\"decision\":\"allow|ask|deny\",\"reason\",\"args\" where policy has changed them}\n  {\"op\":\"observe\",\"session\":S,\"call\":{…},\"output\":{\"text\",\"data\",\"error\"}}  ->  {\"outcome\",\"withheld\" or \"output\" where policy says so}\n  {\"op\":\"end\",\"session\":S}\n\nWhere `trusted` has no plan, one is proposed from the prompt's own words; the answer to begin shows it. The host performs what is allowed, and what its person agrees to, and says what came of it. Every decision is in the ledger:\nthe project's where you are in one that you trust, else one of its own in your state folder."
+    after_help = "One JSON object a line on stdin, one answer each on stdout:\n  {\"op\":\"begin\",\"session\":S,\"prompt\":TEXT,\"tools\":{NAME:{\"description\",\"schema\",\"labels\"}},\"trusted\":{\"tools\",\"plan\"},\"applies_changes\":BOOL,\"mediates\":[POINT]}\n  {\"op\":\"decide\",\"session\":S,\"call\":{\"id\",\"tool\",\"args\"},\"derived_from\":[…],\"quarantined\":BOOL}  ->  {\"decision\":\"allow|ask|deny\",\"reason\",\"args\" where policy has changed them}\n  {\"op\":\"observe\",\"session\":S,\"call\":{…},\"output\":{\"text\",\"data\",\"error\"},\"store\":{\"name\",\"key\",\"wrote\"}}  ->  {\"outcome\",\"withheld\" or \"output\" where policy says so}\n  {\"op\":\"read\",\"session\":S,\"read\":{\"id\",\"text\",\"question\",\"type\"}}  ->  {\"value\"}, with --model\n  {\"op\":\"end\",\"session\":S}\n\nWhere `trusted` has no plan, one is proposed from the prompt's own words; the answer to begin shows it. The host performs what is allowed, and what its person agrees to, and says what came of it. Every decision is in the ledger:\nthe project's where you are in one that you trust, else one of its own in your state folder."
 )]
 pub(crate) struct JudgeArgs {
     /// Talk over stdin and stdout
@@ -30,6 +30,9 @@ pub(crate) struct JudgeArgs {
     /// Propose no plan to sessions that bring none
     #[arg(long)]
     no_planner: bool,
+    /// Model that proposes plans from the request alone and reads quarantined texts, as `provider/name`
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
 }
 
 /// The longest message.
@@ -40,30 +43,38 @@ const LINES_AHEAD_MAX: usize = 16;
 const SIDE_BY_SIDE_MAX: usize = 64;
 
 pub(crate) async fn run(context: &Context, args: JudgeArgs) -> CommandResult {
-    let (kernel, judge) = compose::judge(context, !args.no_planner).await?;
+    let (kernel, judge) = compose::judge(context, Planner::new(!args.no_planner, args.model)).await?;
     let judge = Arc::new(judge);
-    let (to, mut lines) = mpsc::channel(LINES_AHEAD_MAX);
-    // Reading blocks; the thread ends with its input, or when nobody takes its lines any more.
-    std::thread::spawn(move || read_lines(&to));
+    let (to, mut messages) = mpsc::channel(LINES_AHEAD_MAX);
+    // Reading blocks, and parsing a long message takes time that answers must not wait for. The thread ends with its input, or when
+    // nobody takes its messages any more.
+    std::thread::spawn(move || read_messages(&to));
     let (mut answered, mut result) = (0_u64, Ok(()));
     let (mut turns, mut asked, mut is_open) = (Turns::default(), VecDeque::new(), true);
     while is_open || !asked.is_empty() {
-        let line = tokio::select! {
+        let message = tokio::select! {
             biased;
             // Answers go out in the order of the questions.
             answer = first(&mut asked), if !asked.is_empty() => {
                 asked.pop_front();
                 answered = answered.saturating_add(1);
-                if let Err(error) = say(&answer) {
+                let mut answers = output::line(&answer);
+                // One commit completes many answers. They go out in one write.
+                while asked.front().is_some_and(JoinHandle::is_finished) {
+                    answers.extend(output::line(&first(&mut asked).await));
+                    asked.pop_front();
+                    answered = answered.saturating_add(1);
+                }
+                if let Err(error) = write_out(&answers) {
                     result = Err(Failure::new(codes::IO, format!("nobody takes the answers: {error}")));
                     break;
                 }
                 continue;
             }
-            line = lines.recv(), if is_open && asked.len() < SIDE_BY_SIDE_MAX => line,
+            message = messages.recv(), if is_open && asked.len() < SIDE_BY_SIDE_MAX => message,
         };
-        match line {
-            Some(line) => asked.push_back(turns.answer(&judge, line)),
+        match message {
+            Some(message) => asked.push_back(turns.answer(&judge, message)),
             None => is_open = false,
         }
     }
@@ -74,39 +85,38 @@ pub(crate) async fn run(context: &Context, args: JudgeArgs) -> CommandResult {
 /// Waits for the answer to the oldest question.
 async fn first(asked: &mut VecDeque<JoinHandle<Value>>) -> Value {
     match asked.front_mut() {
-        Some(answer) => answer.await.unwrap_or_else(|_torn_down| refused("it was torn down")),
+        Some(answer) => answer.await.unwrap_or_else(|_torn_down| {
+            let why = "it was torn down";
+            json!({"decision": "deny", "error": why, "reason": why})
+        }),
         None => std::future::pending().await,
     }
 }
 
-fn refused(why: &str) -> Value {
-    json!({"decision": "deny", "error": why, "reason": why})
-}
-
-/// The messages of one session are answered one after the other.
+/// The messages of one session are answered one after the other. So are the reports on stores, also of different sessions: a read must
+/// find the label of every write that was reported before it.
 #[derive(Debug, Default)]
 struct Turns {
     /// Closed when the last message of a session is answered.
-    last: HashMap<String, oneshot::Receiver<()>>,
+    last: HashMap<String, Answered>,
+    /// Closed when the last report on a store is answered.
+    last_store: Option<Answered>,
 }
+
+/// Never sent anything: it is closed when a message is answered.
+type Answered = oneshot::Receiver<()>;
 
 impl Turns {
     /// Begins to answer a message.
-    fn answer(&mut self, judge: &Arc<Judge>, line: Result<Vec<u8>, String>) -> JoinHandle<Value> {
+    fn answer(&mut self, judge: &Arc<Judge>, message: Incoming) -> JoinHandle<Value> {
         if self.last.len() > SIDE_BY_SIDE_MAX {
             self.last.retain(|_, last| matches!(last.try_recv(), Err(TryRecvError::Empty)));
         }
         let judge = Arc::clone(judge);
-        let message = match line {
-            Ok(line) => judge::read(&line),
-            Err(why) => return tokio::spawn(async move { refused(&why) }),
-        };
-        let (done, until) = oneshot::channel();
-        let session = message.as_ref().ok().map(|message| message.session().to_owned());
-        let before = session.and_then(|session| self.last.insert(session, until));
+        let (done, before) = self.queue(message.as_ref().ok());
         tokio::spawn(async move {
-            if let Some(before) = before {
-                // It is never sent anything: that it is closed is the message.
+            // A message only waits for messages that came before it, so that no two wait for each other.
+            for before in before {
                 before.await.ok();
             }
             let answer = judge.answer(message).await;
@@ -114,16 +124,35 @@ impl Turns {
             answer
         })
     }
+
+    /// Gives what to drop when the message is answered, and the messages that it has to wait for.
+    fn queue(&mut self, message: Option<&Message>) -> (Vec<oneshot::Sender<()>>, Vec<Answered>) {
+        let (mut done, mut before) = (Vec::new(), Vec::new());
+        if let Some(message) = message {
+            let (sender, answered) = oneshot::channel();
+            done.push(sender);
+            before.extend(self.last.insert(message.session().to_owned(), answered));
+        }
+        if message.is_some_and(Message::names_store) {
+            let (sender, answered) = oneshot::channel();
+            done.push(sender);
+            before.extend(self.last_store.replace(answered));
+        }
+        (done, before)
+    }
 }
 
-fn say(answer: &Value) -> std::io::Result<()> {
+fn write_out(answers: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&output::line(answer))?;
+    stdout.write_all(answers)?;
     stdout.flush()
 }
 
+/// A message, or why a line of the input is none.
+type Incoming = Result<Message, String>;
+
 /// Reads until the input ends. A line that is too long is answered, and what is left of it is skipped.
-fn read_lines(to: &mpsc::Sender<Result<Vec<u8>, String>>) {
+fn read_messages(to: &mpsc::Sender<Incoming>) {
     let mut stdin = std::io::stdin().lock();
     loop {
         let mut line = Vec::new();
@@ -137,7 +166,7 @@ fn read_lines(to: &mpsc::Sender<Result<Vec<u8>, String>>) {
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                Ok(line)
+                judge::read(&line)
             }
             Ok(_) => {
                 if stdin.skip_until(b'\n').is_err() {

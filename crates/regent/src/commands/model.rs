@@ -219,7 +219,7 @@ fn as_a_task(context: &Context, running: &Running, name: &str) -> Result<Inferen
     if tasks::usual_tools(running, name).is_some() {
         return Ok(question(name));
     }
-    let runtime = tasks::runtime(context, running, None)?;
+    let runtime = tasks::runtime(context, running, tasks::Asks::Later)?;
     Ok(runtime.first_question(TaskSpec { model: name.to_owned(), ..TaskSpec::new(QUESTION) })?)
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct RunArgs {
     /// Stop it after this time, e.g. 90s or 10m; policy may stop it earlier
     #[arg(long, value_name = "TIME")]
     timeout: Option<String>,
-    /// No way out: it can't even ask for connections
+    /// No network: the program can't even ask for connections
     #[arg(long)]
     no_network: bool,
     /// Give it what comes on stdin
@@ -62,7 +62,7 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
         })?;
         set("timeout_ms", json!(ms));
     }
-    if !args.no_network && has_way_out(context) {
+    if !args.no_network && has_network(context) {
         set("network", json!(true));
     }
     if args.stdin {
@@ -79,8 +79,8 @@ fn arguments(context: &Context, args: &RunArgs) -> Result<Value, Failure> {
     Ok(fields)
 }
 
-/// Where namespaces are closed there is no way out that could be guarded; the program runs without, and the person hears it.
-fn has_way_out(context: &Context) -> bool {
+/// Where namespaces are closed, network access can't be guarded: the program runs without it, and the user is told.
+fn has_network(context: &Context) -> bool {
     let open = regent_sandbox::probe().full.is_none();
     if !open {
         let less = "regent: no network for the program, because user namespaces are closed here; `regent doctor` says more\n";

@@ -42,6 +42,9 @@ pub(crate) enum TaskCommand {
         /// What the whole task may use from now on, e.g. 0.50usd or tokens=20000,calls=50
         #[arg(long, value_name = "LIMITS", requires = "id")]
         budget: Vec<String>,
+        /// Ask nobody, and do this with calls that you would be asked about
+        #[arg(long, value_enum, value_name = "WHAT")]
+        unattended: Option<Unattended>,
     },
     /// Stop a task for good, wherever it runs
     Cancel {
@@ -124,6 +127,19 @@ pub(crate) struct RunArgs {
     /// Who goes first where several tasks wait
     #[arg(long, value_enum, default_value = "normal")]
     priority: PriorityWord,
+    /// Ask nobody, and do this with calls that you would be asked about; without it you are asked at a terminal, and elsewhere the
+    /// setting `task.unattended` counts
+    #[arg(long, value_enum, value_name = "WHAT")]
+    unattended: Option<Unattended>,
+}
+
+/// What a task does with a call that nobody can be asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unattended {
+    /// Stop there and wait for an answer (exit code 11)
+    Wait,
+    /// Deny the call and go on without it; the task ends with a list of what was left undone (exit code 10). No answer of yours is recorded
+    Deny,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -165,7 +181,9 @@ impl TaskCommand {
 pub(crate) async fn run(context: &Context, command: TaskCommand) -> CommandResult {
     match command {
         TaskCommand::Run(args) => run::run(context, args).await,
-        TaskCommand::Resume { id, budget } => run::resume(context, id.as_deref(), &budget).await,
+        TaskCommand::Resume { id, budget, unattended } => {
+            run::resume(context, id.as_deref(), &budget, unattended).await
+        }
         TaskCommand::Fork { which, at, model } => run::fork(context, &which.id, &at, model).await,
         TaskCommand::Cancel { which } => history::cancel(context, &which.id).await,
         TaskCommand::Replay { which } => history::replay(context, &which.id).await,

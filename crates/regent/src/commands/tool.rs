@@ -1,6 +1,7 @@
 //! `regent tool`: what can be called, and calling it.
 
 mod generated;
+mod labelled;
 
 use std::path::PathBuf;
 
@@ -43,10 +44,14 @@ pub(crate) enum ToolCommand {
         /// Only those that agents or you have generated
         #[arg(long, conflicts_with = "origin")]
         generated: bool,
+        /// The tools of other programs that `regent judge` has seen, with the labels in force
+        #[arg(long, conflicts_with_all = ["format", "tag", "effect", "cost", "origin", "generated"])]
+        judged: bool,
     },
     /// Make a tool out of a JavaScript file: checked, tried on its examples, kept as a new version
     Generate(Making),
-    /// Show a tool: its arguments and what it does to the world; of a generated one its source, grants and versions
+    /// Show a tool: its arguments, what it does to the world, and its labels with where they are from; of a generated one its source,
+    /// grants and versions
     Show {
         /// Its name, e.g. fs.read or gen.word_count
         name: String,
@@ -208,7 +213,8 @@ impl ToolCommand {
 
 pub(crate) async fn run(context: &Context, command: ToolCommand) -> CommandResult {
     match command {
-        ToolCommand::List { format, tag, effect, cost, origin, generated } => {
+        ToolCommand::List { judged: true, .. } => labelled::list(context),
+        ToolCommand::List { format, tag, effect, cost, origin, generated, judged: false } => {
             let origin = if generated { Some(OriginWord::Generated) } else { origin };
             let wanted = Wanted {
                 capability: tag.as_deref(),
@@ -269,17 +275,22 @@ fn list(context: &Context, wanted: &Wanted<'_>, format: Option<Format>) -> Comma
 /// A tool's manifest, as policy and models know it.
 fn show(context: &Context, name: &str) -> CommandResult {
     let specs = compose::skills::specs(context)?;
-    let spec = specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
+    let judged = labelled::of(context, name)?;
+    let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
+        if !judged.is_empty() {
+            return Ok(Done::new(json!({"judged": judged}), labelled::text(context, &judged)));
+        }
         let message = format!("there is no tool `{}`", term::inline(name));
-        Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message)
-            .help("`regent tool list` lists them")
-    })?;
+        return Err(Failure::named("tool.unknown", codes::exit_of("tool.unknown"), message)
+            .help("`regent tool list` and `regent tool list --judged` list them"));
+    };
     let words = |words: &[String]| if words.is_empty() { "–".to_owned() } else { words.join(", ") };
     let tiers: Vec<String> = spec.tiers.iter().map(ToString::to_string).collect();
     let input = serde_json::to_string_pretty(&spec.input)
         .map_err(|error| Failure::new(codes::INTERNAL, format!("the manifest can't be written: {error}")))?;
     let idempotent = if spec.idempotent { "yes" } else { "no" };
-    let text = format!(
+    let labels = labelled::own(spec);
+    let mut text = format!(
         "{}  {}\n\neffect        {}\ntiers         {}\ncapabilities  {}\nidempotent    {idempotent}\narguments     {input}\n",
         context.screen.strong(&term::inline(&spec.name)),
         term::inline(&spec.description),
@@ -287,7 +298,9 @@ fn show(context: &Context, name: &str) -> CommandResult {
         words(&tiers),
         words(&spec.capabilities),
     );
-    Ok(Done::new(json!({"tool": spec}), text))
+    text.push_str(&labels.text());
+    text.push_str(&labelled::text(context, &judged));
+    Ok(Done::new(json!({"judged": judged, "labels": labels, "tool": spec}), text))
 }
 
 async fn call(context: &Context, running: &Running, call: ToolCall, agent: Option<&str>) -> CommandResult {

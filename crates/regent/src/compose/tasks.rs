@@ -80,12 +80,19 @@ pub(crate) fn locks_folder(context: &Context, project: &Project) -> PathBuf {
     context.paths.tasks(&project.root).join("locks")
 }
 
+/// What a task does when a person has to agree to a call.
+#[derive(Debug)]
+pub(crate) enum Asks {
+    /// It asks here, and waits.
+    At(Arc<dyn Asker>),
+    /// It stops, and can be resumed when there is an answer.
+    Later,
+    /// It goes on without the call.
+    Nobody,
+}
+
 /// A runtime that keeps its locks and snapshots outside the project: what comes with a download must not bring its own.
-pub(crate) fn runtime(
-    context: &Context,
-    running: &Running,
-    asker: Option<Arc<dyn Asker>>,
-) -> Result<Runtime, Failure> {
+pub(crate) fn runtime(context: &Context, running: &Running, asks: Asks) -> Result<Runtime, Failure> {
     let project = context.project()?;
     let folder = context.paths.tasks(&project.root);
     make_private(&folder)?;
@@ -98,8 +105,11 @@ pub(crate) fn runtime(
         every_ms: SNAPSHOT_EVERY_MS,
         rest_times: SNAPSHOT_REST_TIMES,
     };
+    let unattended = matches!(asks, Asks::Nobody);
+    let asker = if let Asks::At(asker) = asks { Some(asker) } else { None };
     let options = Options {
         asker,
+        unattended,
         running_max: RUNNING_MAX,
         locks: Some(locks_folder(context, &project)),
         snapshots: Some(checkpoints),

@@ -3,17 +3,19 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use regent_kernel::{AgentId, BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, tier};
+use regent_kernel::{AgentId, BoxFuture, ExecuteError, Executor, Op, Permit, RawOutput, StoreUse, tier};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 /// What the host says came of a call.
 #[derive(Debug, Clone)]
 pub(crate) struct Observation {
-    /// What came back.
-    pub(crate) output: Value,
+    /// What came back, as JSON.
+    pub(crate) output: Vec<u8>,
     /// What went wrong, if it did.
     pub(crate) error: Option<String>,
+    /// What it did with a store of the host's.
+    pub(crate) store: Option<StoreUse>,
 }
 
 /// A call may be performed.
@@ -85,7 +87,7 @@ impl Executor<tier::Host> for Host {
 }
 
 fn came_back(observation: Observation) -> RawOutput {
-    let raw = RawOutput::json(&observation.output);
+    let raw = RawOutput::new(observation.output).with_store(observation.store);
     match observation.error {
         Some(error) => raw.with_failure("host.failed", error),
         None => raw,

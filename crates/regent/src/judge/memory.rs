@@ -8,8 +8,10 @@ use regent_kernel::{AgentId, Aside, Kernel, Principal};
 
 use super::shelf::Shelf;
 
-/// What all sessions in memory may take, about.
-const BYTES_MAX: usize = 192 << 20;
+/// What all sessions in memory may take at least, and the part of this machine's memory that they may take if it is more. Sessions that work at
+/// the same time and don't fit would be read back for every message.
+const BYTES_MIN: usize = 192 << 20;
+const MEMORY_DIVISOR: u64 = 64;
 /// History of one session that waits to be saved.
 const UNSAVED_BYTES_MAX: usize = 1 << 20;
 
@@ -17,6 +19,7 @@ const UNSAVED_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Memory {
     shelf: Shelf,
+    bytes_max: usize,
     used: Mutex<Used>,
 }
 
@@ -33,12 +36,15 @@ struct Used {
 impl Memory {
     /// Sessions that are not in memory are saved in this folder.
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { shelf: Shelf::new(folder), used: Mutex::default() }
+        let system = rustix::system::sysinfo();
+        let memory_bytes = system.totalram.saturating_mul(u64::from(system.mem_unit));
+        let share = usize::try_from(memory_bytes / MEMORY_DIVISOR).unwrap_or(BYTES_MIN);
+        Self { shelf: Shelf::new(folder), bytes_max: share.max(BYTES_MIN), used: Mutex::default() }
     }
 
     /// Whether there is no room for another session: those in memory could not be saved.
     pub(crate) fn is_full(&self) -> bool {
-        self.used().bytes > BYTES_MAX.saturating_mul(2)
+        self.used().bytes > self.bytes_max.saturating_mul(2)
     }
 
     /// A session was used. Others make room for it.
@@ -53,7 +59,7 @@ impl Memory {
         let leaving = {
             let mut used = self.used();
             used.put(agent, size.bytes);
-            used.over(BYTES_MAX, agent)
+            used.over(self.bytes_max, agent)
         };
         for other in leaving {
             // The disk may be full. Then it stays, and still counts.

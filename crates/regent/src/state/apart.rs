@@ -1,5 +1,7 @@
 //! State of a process that shares nothing but where the ledger was last examined: without that mark a start reads all of it again.
 
+use std::sync::Arc;
+
 use regent_store::{MemoryState, Record, Records, SqliteState, State, StateError, Step};
 
 /// The marks of what was examined; see `regent_kernel`'s recovery.
@@ -9,11 +11,11 @@ const KEPT: &str = "examined/";
 #[derive(Debug)]
 pub(crate) struct Apart {
     memory: MemoryState,
-    kept: SqliteState,
+    kept: Arc<SqliteState>,
 }
 
 impl Apart {
-    pub(crate) fn new(kept: SqliteState) -> Self {
+    pub(crate) fn new(kept: Arc<SqliteState>) -> Self {
         Self { memory: MemoryState::default(), kept }
     }
 }
@@ -95,7 +97,7 @@ mod tests {
     fn marks_outlive_the_process_and_nothing_else_does() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.db");
-        let first = Apart::new(SqliteState::open(&path).unwrap());
+        let first = Apart::new(Arc::new(SqliteState::open(&path).unwrap()));
         first
             .change(&mut |records| {
                 records.put("examined/a/0", b"7", i64::MAX)?;
@@ -108,7 +110,7 @@ mod tests {
         });
         assert_eq!(failed, Err(StateError::Busy));
         assert_eq!(first.get("question/1").unwrap().unwrap(), b"secret");
-        let next = Apart::new(SqliteState::open(&path).unwrap());
+        let next = Apart::new(Arc::new(SqliteState::open(&path).unwrap()));
         assert_eq!(next.get("examined/a/0").unwrap().unwrap(), b"7", "a step that failed changes nothing");
         assert_eq!(next.get("question/1").unwrap(), None);
     }

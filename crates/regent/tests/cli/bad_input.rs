@@ -174,7 +174,7 @@ fn without_a_ledger_that_can_be_written_nothing_is_done() {
     assert_eq!(
         world.run(&["tool", "call", "fs.write", r#"{"path": "a", "content": "b"}"#]).code,
         0,
-        "mended, it works"
+        "fixed, it works"
     );
 }
 

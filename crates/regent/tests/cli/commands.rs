@@ -71,8 +71,8 @@ fn doctor_names_what_is_wrong_and_mends_what_is_safe() {
     let ids: std::collections::BTreeSet<_> = checks.iter().map(|check| check["id"].to_string()).collect();
     assert_eq!(ids.len(), checks.len(), "every check has an id of its own");
 
-    let mended = world.run(&["--json", "doctor", "--fix"]);
-    assert_eq!(mended.code, 0, "{mended:?}");
+    let fixed = world.run(&["--json", "doctor", "--fix"]);
+    assert_eq!(fixed.code, 0, "{fixed:?}");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(world.run(&["tool", "call", "fs.list", r#"{"path": "."}"#]).code, 0);
 }

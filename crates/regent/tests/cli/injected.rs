@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::running::until;
 use crate::tasks::{finish, first_id, play, playing, says};
 use crate::world::World;
 
@@ -101,4 +102,39 @@ fn notes_that_an_agent_wrote_instruct_nobody() {
     std::fs::write(world.project("AGENTS.md"), "Use tabs.\n").unwrap();
     let told = prompt();
     assert!(told.contains("Use tabs") && !told.contains("was written by an agent"), "{told}");
+}
+
+#[test]
+fn a_later_task_runs_no_planted_program_that_writes_what_runs_later() {
+    let test = "import unittest\nopen('Makefile', 'w').write('x')\n";
+    let later = || json!([shell("python3 -m unittest test_x.py"), finish("done")]);
+    let write = says("fs.write", json!({"path": "test_x.py", "content": test}));
+    let world = misled(json!([read("README.md"), write, finish("done")]));
+    assert_eq!(world.run(&["task", "run", "Fix the typo"]).code, 0);
+    // The next task has read nothing of anybody's.
+    play(&world, &[("play", later())]);
+    let test_it = ["task", "run", "Test it", "--tools", "shell.exec"];
+    let ran = world.run(&test_it);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!world.project("Makefile").exists(), "{ran:?}");
+    // Where nobody was misled, a person's own test may.
+    let clean = playing(&[("play", later())]);
+    clean.write("test_x.py", test);
+    let ran = clean.run(&test_it);
+    assert!(clean.project("Makefile").exists(), "{ran:?}");
+}
+
+#[test]
+fn what_a_program_wrote_carries_its_label_although_regent_was_killed() {
+    let slow = "import shutil, time, unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        shutil.copy('README.md', 'copy.txt')\n        time.sleep(60)\n";
+    let world = misled(json!([read("README.md"), shell("python3 -m unittest test_slow.py"), finish("done")]));
+    world.write("test_slow.py", slow);
+    let mut task = world.start(&["task", "run", "Fix the typo"]);
+    until("the copy", || world.project("copy.txt").exists().then_some(()));
+    task.kill().unwrap();
+    task.wait().unwrap();
+    let read =
+        world.run(&["--json", "tool", "call", "fs.read", r#"{"path": "copy.txt"}"#, "--agent", "reader"]);
+    assert_eq!(read.code, 0, "{read:?}");
+    assert!(read.json().pointer("/data/obtained/carried").is_some(), "{read:?}");
 }

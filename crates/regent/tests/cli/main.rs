@@ -7,6 +7,8 @@ mod audit;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod batches;
+#[cfg(test)]
 mod change;
 #[cfg(test)]
 mod commands;
@@ -24,6 +26,8 @@ mod injected;
 mod interrupted;
 #[cfg(test)]
 mod judging;
+#[cfg(test)]
+mod labels;
 #[cfg(test)]
 mod manifests;
 #[cfg(test)]

@@ -176,7 +176,12 @@ fn judged_sessions_are_under_the_manifest_too() {
         message.to_string()
     };
     let call = |op: &str, id: u32, path: &str, text: &str| {
-        json!({"op": op, "session": "s", "call": {"id": id, "tool": "pay", "args": {"path": path}}, "output": {"text": text}}).to_string()
+        let call = json!({"id": id, "tool": "pay", "args": {"path": path}});
+        let mut message = json!({"op": op, "session": "s", "call": call});
+        if op == "observe" {
+            message["output"] = json!({"text": text});
+        }
+        message.to_string()
     };
     let talk = |manifest: &str, messages: &[String]| -> Vec<Value> {
         std::fs::write(world.home(".config/regent/acs.yml"), manifest).unwrap();

@@ -45,7 +45,7 @@ fn what_a_program_asks_for_is_asked_of_the_person_and_then_passes() {
 }
 
 #[test]
-fn without_a_way_out_nothing_is_even_asked() {
+fn without_network_nothing_is_even_asked() {
     let world = World::ready();
     let url = format!("http://127.0.0.1:{}/", server());
     let ended = world.run(&["run", "--no-network", "--", "curl", "-sS", url.as_str()]);
@@ -65,7 +65,7 @@ fn where_namespaces_are_closed_there_is_none_and_it_is_said() {
 }
 
 #[test]
-fn the_doctor_looks_at_the_way_out() {
+fn the_doctor_checks_the_egress_proxy() {
     let world = World::ready();
     let said = world.run(&["--json", "doctor"]).stdout;
     assert!(said.contains("\"egress\"") && said.contains("reach the broker, and nothing else"), "{said}");

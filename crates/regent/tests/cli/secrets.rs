@@ -311,7 +311,7 @@ fn the_vault_on_the_command_line() {
         2
     );
     disk_is_clean(&world);
-    // What is open to others is found, and mended.
+    // What is open to others is found, and fixed.
     std::fs::set_permissions(data.join("vault.key"), PermissionsExt::from_mode(0o644)).unwrap();
     assert_eq!(world.run(&["--json", "vault", "list"]).error_code(), "vault.unusable");
     world.run(&["doctor", "--fix"]);

@@ -221,8 +221,9 @@ fn m4_two_lines_typed_at_one_question_do_not_answer_two() {
     both["calls"].as_array_mut().unwrap().push(more);
     let world = playing(&[("play", json!([both, finish("tried")]))]);
     ask_about(&world, "asked/**");
-    // Both lines are typed at the first question. The second one is still asked, and its answer is the one that counts.
-    let (code, shown) = world.answering(&["task", "run", "write both"], &["y\ny", "n"]);
+    // Both calls are one question; `1` answers them one by one. Both lines are typed at the first one. The second one is still asked,
+    // and its answer is the one that counts.
+    let (code, shown) = world.answering(&["task", "run", "write both"], &["1", "y\ny", "n"]);
     assert_eq!(code, 0, "{shown}");
     let written = ["a", "b"].map(|name| world.project(&format!("asked/{name}.txt")).exists());
     assert_eq!(written.iter().filter(|written| **written).count(), 1, "{written:?}: {shown}");

@@ -1,6 +1,6 @@
 //! The calls of one turn: those that change something run in the order given, those that only read run side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use regent_kernel::{Message, Op, Role, SideEffect, Status, ToolCall, ToolUse};
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::placeholders::{Table, final_call};
 use super::{Agent, FINISH, observe};
-use crate::door::{Heard, Patience};
+use crate::door::{Heard, Later, Patience};
 use crate::event::{Event, shown};
 use crate::stop::Stop;
 
@@ -23,6 +23,8 @@ struct Acting {
     running: JoinSet<(usize, Result<Acted, Stop>)>,
     room: Arc<Semaphore>,
     texts: BTreeMap<usize, String>,
+    /// Calls that a person denied, with the advice to do something else.
+    denied: BTreeMap<usize, String>,
     stopped: Option<Stop>,
     changed: bool,
 }
@@ -32,6 +34,7 @@ struct Acting {
 struct Acted {
     text: String,
     replayed: bool,
+    denied: Option<String>,
     holds: Option<(String, Option<String>)>,
 }
 
@@ -50,23 +53,23 @@ impl Agent<'_> {
             running: JoinSet::new(),
             room: Arc::new(Semaphore::new(most)),
             texts: BTreeMap::new(),
+            denied: BTreeMap::new(),
             stopped: None,
             changed: false,
         };
-        let mut repeated = 0;
+        let (mut repeated, mut calls) = (0, VecDeque::new());
         for (index, (asked, used)) in asked.iter().zip(uses).enumerate() {
             if let Some(text) = self.held_back(used) {
                 repeated += usize::from(used.tool != FINISH && used.unreadable().is_none());
                 acting.texts.insert(index, text);
                 continue;
             }
-            let call = match self.call_to_make(asked, table) {
-                Ok(call) => call,
-                Err(text) => {
-                    acting.texts.insert(index, text.to_owned());
-                    continue;
-                }
-            };
+            match self.call_to_make(asked, table) {
+                Ok(call) => calls.push_back((index, call)),
+                Err(text) => drop(acting.texts.insert(index, text.to_owned())),
+            }
+        }
+        while let Some((index, call)) = calls.pop_front() {
             let alone = self.is_ordered(&call);
             if alone {
                 self.finish_running(uses, &mut acting).await;
@@ -75,7 +78,8 @@ impl Agent<'_> {
                 break;
             }
             let call = self.with_seen(call);
-            self.start(turn, index, call, &mut acting);
+            let later = self.later(turn, alone, &calls);
+            self.start((turn, index), call, later, &mut acting);
             if alone {
                 self.finish_running(uses, &mut acting).await;
             }
@@ -85,6 +89,7 @@ impl Agent<'_> {
             return Err(stop);
         }
         self.stuck |= repeated == uses.len();
+        told_once(&mut acting.texts, &acting.denied);
         let answer = |(used, text): (&ToolUse, String)| Message {
             role: Role::Tool,
             text,
@@ -94,7 +99,17 @@ impl Agent<'_> {
         Ok((uses.iter().zip(acting.texts.into_values()).map(answer).collect(), acting.changed))
     }
 
-    fn start(&self, turn: u32, index: usize, call: ToolCall, acting: &mut Acting) {
+    /// The calls that don't begin before this one has ended: those beside it are made at the same time.
+    fn later(&self, turn: u32, alone: bool, calls: &VecDeque<(usize, ToolCall)>) -> Vec<Later> {
+        let later = calls.iter().skip_while(|(_, call)| !alone && !self.is_ordered(call));
+        let later = later.map(|(index, call)| Later {
+            step: format!("{turn}/tool/{index}"),
+            op: Op::RunTool(self.with_seen(call.clone())),
+        });
+        later.collect()
+    }
+
+    fn start(&self, (turn, index): (u32, usize), call: ToolCall, later: Vec<Later>, acting: &mut Acting) {
         let (door, room) = (self.door.clone(), Arc::clone(&acting.room));
         let step = format!("{turn}/tool/{index}");
         let nonce = self.work.markers.at(&door.name_of(&turn.to_string()));
@@ -102,10 +117,12 @@ impl Agent<'_> {
             let _place = room.acquire().await;
             let (tool, args) = (call.tool.clone(), shown(&call.args.to_string()));
             door.events().tell(Event::Tool { step: door.name_of(&step), tool, args });
-            let heard = door.persist(&step, Op::RunTool(call.clone()), Patience::Refusals).await;
+            let op = Op::RunTool(call.clone());
+            let heard = door.persist_before(&step, op, Patience::Refusals, &later).await;
             let acted = heard.and_then(|(heard, replayed)| {
                 let text = observe::told(&heard, &nonce)?;
-                Ok(Acted { text, replayed, holds: holds(&call, &heard) })
+                let denied = observe::advice(&heard).map(str::to_owned);
+                Ok(Acted { text, replayed, denied, holds: holds(&call, &heard) })
             });
             (index, acted)
         });
@@ -119,6 +136,7 @@ impl Agent<'_> {
                     let changes = uses.get(index).is_some_and(|used| self.changes_something(used));
                     acting.changed |= !acted.replayed && changes;
                     acting.texts.insert(index, acted.text);
+                    acting.denied.extend(acted.denied.map(|advice| (index, advice)));
                     match acted.holds {
                         Some((path, Some(sha256))) => drop(self.seen.insert(path, sha256)),
                         Some((path, None)) => drop(self.seen.remove(&path)),
@@ -182,6 +200,19 @@ impl Agent<'_> {
         self.circles
             .is_repeated(&call_of(used), effect)
             .then(|| "[refused: you have made this very call before and nothing has changed since; its answer is above]".to_owned())
+    }
+}
+
+/// A person who denies several calls of a turn says it once: the first is answered with their words, the others refer to it.
+fn told_once(texts: &mut BTreeMap<usize, String>, denied: &BTreeMap<usize, String>) {
+    let mut told: Vec<&String> = Vec::new();
+    for (index, advice) in denied {
+        if told.contains(&advice) {
+            let text = format!("[denied ({}): this call was denied too, as above]", observe::DENIED);
+            texts.insert(*index, text);
+        } else {
+            told.push(advice);
+        }
     }
 }
 

@@ -16,6 +16,19 @@ pub(super) fn told(heard: &Heard, nonce: &Nonce) -> Result<String, Stop> {
     }
 }
 
+/// The code of a denial by a person.
+pub(super) const DENIED: &str = "approval.denied";
+
+/// What a person who denied a call said instead.
+pub(super) fn advice(heard: &Heard) -> Option<&str> {
+    match heard {
+        Heard::Denied(Denial { reason, .. }) if reason.code == DENIED => {
+            Some(reason.help.as_deref().unwrap_or_default())
+        }
+        Heard::Denied(_) | Heard::Done(_) | Heard::Broke(_) => None,
+    }
+}
+
 fn done(outcome: &Outcome, nonce: &Nonce) -> String {
     let quoted = outcome.output.for_model(nonce);
     let cut = if outcome.truncated { "\n[there was more; it was cut]" } else { "" };

@@ -14,7 +14,7 @@ use super::drive::Chronicle;
 use super::{Checkpoints, Inner, TaskError};
 use crate::agent::{self, Answer, Work};
 use crate::context::Markers;
-use crate::door::{Door, Heard, Milestones, Run, Used, is_before, is_not_now};
+use crate::door::{Door, Heard, Milestones, Run, Undone, Used, is_before, is_not_now};
 use crate::event::Events;
 use crate::plan;
 use crate::stop::{Stop, Wish};
@@ -28,7 +28,8 @@ const FILLED: &str = "x-regent-fill";
 pub(super) struct Replaying(pub(super) BTreeSet<String>);
 
 impl Inner {
-    /// Runs the program of a task once. `known` is what the task has used, if the kernel knows its steps already. Gives back also what the task has used, all runs together.
+    /// Runs the program of a task once. `known` is what the task has used, if the kernel knows its steps already. Gives back also what the task has used, all runs together, and what this one left
+    /// undone.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         record: &TaskRecord,
@@ -36,20 +37,20 @@ impl Inner {
         book: Arc<Mutex<Chronicle>>,
         wish: watch::Receiver<Wish>,
         events: &Events,
-    ) -> (Result<Answer, Stop>, Used) {
+    ) -> (Result<Answer, Stop>, Used, Vec<Undone>) {
         let (before, last) = match known.map_or_else(|| self.remembered(record), |used| Ok((used, None))) {
             Ok(remembered) => remembered,
-            Err(stop) => return (Err(stop), Used::default()),
+            Err(stop) => return (Err(stop), Used::default(), Vec::new()),
         };
         let who = match self.start_agent(record, before).await {
             Ok(who) => who,
-            Err(stop) => return (Err(stop), before),
+            Err(stop) => return (Err(stop), before, Vec::new()),
         };
         let running =
             Said { agent: who.agent_id().map(ToString::to_string), ..Said::state(TaskState::Running) };
         let begun = book.lock().await.state(running).await;
         if let Err(error) = begun {
-            return (Err(stop_of(error)), before);
+            return (Err(stop_of(error)), before, Vec::new());
         }
         let milestones = self.options.snapshots.as_ref().map(|checkpoints| {
             Arc::new(Keeper::new(Arc::clone(self), checkpoints.clone(), book)) as Arc<dyn Milestones>
@@ -57,6 +58,7 @@ impl Inner {
         let used = std::sync::Mutex::new(before);
         let run = Arc::new(Run { milestones, used, ..self.new_run(record, wish, events.clone()) });
         run.tell_used();
+        let who = if self.options.unattended { who.unattended() } else { who };
         let door = Door::new(Arc::clone(&run), who);
         // What a resumed task finds is the work of its earlier runs.
         match last {
@@ -66,7 +68,7 @@ impl Inner {
         }
         let ended = self.program(&door, record).await;
         let exited = door.aside(Op::Exit { code: i32::from(ended.is_err()) }).await;
-        (told_apart(ended, &exited), run.used())
+        (told_apart(ended, &exited), run.used(), run.undone())
     }
 
     /// The same from the ledger alone.
@@ -110,6 +112,8 @@ impl Inner {
             budget: record.spec.budget,
             began: (head.lane.to_string(), head.size),
             used: std::sync::Mutex::default(),
+            undone: std::sync::Mutex::default(),
+            told: std::sync::Mutex::default(),
             backoff_ms: record.spec.backoff_ms,
             milestones: None,
         }
@@ -131,7 +135,7 @@ impl Inner {
             Reply::Done(outcome) => outcome,
             Reply::Denied(denial) => return Err(refused(denial.reason)),
             Reply::Pending(ticket) => {
-                return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary });
+                return Err(ticket.into());
             }
         };
         let born: Value = serde_json::from_slice(outcome.output.bytes()).unwrap_or_default();
@@ -155,7 +159,7 @@ impl Inner {
             Reply::Done(outcome) if outcome.status == Status::Ok => Ok(()),
             Reply::Done(outcome) => Err(Stop::Passing(format!("the task can't begin: {:?}", outcome.status))),
             Reply::Denied(denial) => Err(refused(denial.reason)),
-            Reply::Pending(ticket) => Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }),
+            Reply::Pending(ticket) => Err(ticket.into()),
         }
     }
 

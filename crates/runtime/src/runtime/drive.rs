@@ -127,9 +127,7 @@ impl Inner {
                 Err(Stop::Passing(format!("it can't be recorded: {:?}", outcome.status)).into())
             }
             Reply::Denied(denial) => Err(TaskError::Denied(denial.reason)),
-            Reply::Pending(ticket) => {
-                Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }.into())
-            }
+            Reply::Pending(ticket) => Err(Stop::from(ticket).into()),
         }
     }
 
@@ -183,7 +181,7 @@ impl Inner {
             Reply::Done(outcome) => outcome,
             Reply::Denied(denial) => return Err(TaskError::Denied(denial.reason)),
             Reply::Pending(ticket) => {
-                return Err(Stop::Waiting { ticket: ticket.id, summary: ticket.summary }.into());
+                return Err(Stop::from(ticket).into());
             }
         };
         match outcome.status {
@@ -236,29 +234,29 @@ impl Inner {
         let book = Chronicle { inner, task: task.clone(), run, written: 0, state, events: events.clone() };
         let book = Arc::new(Mutex::new(book));
         let (mut tries, mut known) = (0_u32, Some(used));
-        let (answer, stop, used) = loop {
-            let (ended, used) =
+        let (answer, stop, used, undone) = loop {
+            let (ended, used, undone) =
                 self.attempt(&record, known.take(), Arc::clone(&book), wish.clone(), &events).await;
             let stop = match ended {
-                Ok(answer) => break (Some(answer), None, used),
+                Ok(answer) => break (Some(answer), None, used, undone),
                 Err(stop) => stop,
             };
             if stop.outlook() != Outlook::Again || tries >= record.spec.retries_max {
-                break (None, Some(stop), used);
+                break (None, Some(stop), used, undone);
             }
             tries = tries.saturating_add(1);
             let failed = Said { why: Some(stop.to_string()), ..Said::state(TaskState::Failed) };
             if book.lock().await.state(failed).await.is_err() {
-                break (None, Some(stop), used);
+                break (None, Some(stop), used, undone);
             }
             if let Some(stop) = paused(backoff_ms(record.spec.backoff_ms, tries), wish.clone()).await {
-                break (None, Some(stop), used);
+                break (None, Some(stop), used, undone);
             }
             book.lock().await.next_run();
         };
         let mut book = book.lock().await;
         self.close(&mut book, answer.as_ref(), stop.as_ref()).await;
-        TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent: used.spent }
+        TaskEnd { task, state: book.state, answer, why: stop.map(Arc::new), spent: used.spent, undone }
     }
 
     /// Writes how it ended. If that can't be written the kernel has sealed itself; the task can be resumed all the same.

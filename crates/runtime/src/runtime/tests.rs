@@ -88,8 +88,12 @@ impl Asker for Person {
             };
             // Nothing counts before the question can have been read.
             tokio::time::sleep(std::time::Duration::from_millis(ticket.question.read_ms / 4 + 1)).await;
-            let answered =
-                kernel.syscall(&kernel.operator(), Op::Answer { ticket: ticket.id.clone(), answer }).await;
+            let answered = kernel
+                .syscall(
+                    &kernel.operator(),
+                    Op::Answer { ticket: ticket.id.clone(), with: Vec::new(), answer },
+                )
+                .await;
             if answered.is_ok() { Asking::Answered } else { Asking::Later }
         })
     }

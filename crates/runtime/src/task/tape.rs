@@ -30,6 +30,9 @@ pub struct Recorded {
     pub verdict: String,
     /// Why not, if the answer was no.
     pub why: Option<String>,
+    /// A person was asked about it together with an earlier call.
+    #[serde(skip)]
+    pub joined: bool,
     /// Where its arguments are.
     pub args: Option<Digest>,
     /// The entry that says so.
@@ -140,7 +143,7 @@ pub struct TaskView {
     /// The same with calls and questions, as its budget counts.
     #[serde(skip)]
     pub used: Used,
-    /// Pictures of the workspace: id and the step after which each was taken.
+    /// Snapshots of the workspace: id and the step after which each was taken.
     pub snapshots: Vec<(String, String)>,
 }
 
@@ -236,6 +239,7 @@ fn begun(entry: &Entry) -> Option<(TaskId, Recorded)> {
         call: text("/step/call").unwrap_or_default(),
         verdict: text("/verdict/effect").unwrap_or_default(),
         why: text("/verdict/reason"),
+        joined: text("/ticket/with").is_some(),
         args: text("/args/sha256").and_then(|digest| digest.parse().ok()),
         entry: (entry.lane, entry.seq),
         vouched: entry.proven,
@@ -329,7 +333,8 @@ impl Tape {
             let is_agents = !step.step.starts_with("run/");
             let spent = step.end.as_ref().map_or_else(Spent::default, |end| end.spent);
             let calls = u64::from(is_agents && step.end.is_some());
-            let questions = u64::from(is_agents && step.verdict == "ask" && asked.insert(&step.step));
+            let is_question = is_agents && step.verdict == "ask" && !step.joined;
+            let questions = u64::from(is_question && asked.insert(&step.step));
             used = used.plus(Used { spent, calls, questions });
         }
         used
@@ -391,6 +396,7 @@ mod tests {
                 call: String::new(),
                 verdict: verdict.to_owned(),
                 why: None,
+                joined: false,
                 args: Some(digest),
                 entry: ("0000".parse().unwrap(), 0),
                 vouched: true,

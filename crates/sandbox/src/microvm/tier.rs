@@ -370,7 +370,7 @@ fn beyond_a_guest(arguments: &Arguments) -> Option<(&'static str, &'static str)>
     if arguments.terminal {
         return Some(("process.terminal", "a microVM has no terminal to lend"));
     }
-    let why = "a microVM has no way out; ask for the program without one";
+    let why = "a microVM has no network; run the program without it";
     arguments.network.then_some(("process.no_network", why))
 }
 

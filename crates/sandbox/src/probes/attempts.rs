@@ -260,13 +260,29 @@ fn linger() -> ! {
     }
 }
 
+/// Forks, and waits while the user has too many processes: without a sandbox of their own, processes are counted for
+/// all of the user's programs together.
+///
+/// # Safety
+/// As for [`attempted::fork`].
+unsafe fn fork_patiently() -> sys::SysResult<core::ffi::c_long> {
+    for _ in 0..200 {
+        // SAFETY: the caller's promise.
+        match unsafe { attempted::fork(false) } {
+            Err(Errno::AGAIN) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            done => return done,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
 fn outlive(host: &Host) -> i32 {
     // SAFETY: an attempt is a process with one thread, and the far side exits or lingers.
-    match unsafe { attempted::fork(false) } {
+    match unsafe { fork_patiently() } {
         Ok(0) => {
             rustix::process::setsid().ok();
             // SAFETY: as above.
-            if matches!(unsafe { attempted::fork(false) }, Ok(0)) {
+            if matches!(unsafe { fork_patiently() }, Ok(0)) {
                 rustix::thread::set_name(&host.daemon).ok();
                 linger();
             }

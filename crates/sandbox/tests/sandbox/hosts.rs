@@ -120,7 +120,7 @@ async fn where_user_namespaces_are_closed() {
     assert!(!ended.obtained.pid_ns && !ended.obtained.net_ns && !ended.obtained.pivot_root);
     assert_eq!(ended.obtained.tmp_bytes_max, None);
 
-    // A way out is asked for: here none could be guarded, so nothing runs.
+    // Network access is asked for: here it couldn't be guarded, so nothing runs.
     let (sender, _listeners) = tokio::sync::mpsc::channel(1);
     let refused = run(Spec { listener: Some(sender), ..spec.clone() }, pending()).await;
     assert!(matches!(refused, Err(SandboxError::NoOutlet { fix: Some(_) })), "{refused:?}");

@@ -1,4 +1,4 @@
-//! The way out: it leads to whoever holds the listener, and nowhere else.
+//! The egress proxy: it leads to the holder of the listener, and nowhere else.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -41,7 +41,7 @@ async fn a_program_reaches_whoever_holds_its_listener() {
 }
 
 #[tokio::test]
-async fn adv_046_the_way_out_is_the_only_one() {
+async fn adv_046_the_egress_proxy_is_the_only_way_to_the_network() {
     // Another port of loopback, another address, the same in UDP, and the interfaces that there are.
     let script = "exec 3<>/dev/tcp/127.0.0.1/3128; printf hi >&3; cat <&3; exec 3>&-; echo; \
         for to in tcp/127.0.0.1/80 tcp/8.8.8.8/443 tcp/169.254.169.254/80 udp/8.8.8.8/53 udp/127.0.0.53/53; do \
@@ -52,7 +52,7 @@ async fn adv_046_the_way_out_is_the_only_one() {
 }
 
 #[tokio::test]
-async fn adv_055_a_listener_that_is_dropped_leaves_no_way_out() {
+async fn adv_055_a_listener_that_is_dropped_leaves_no_network() {
     let (sender, mut listeners) = mpsc::channel(1);
     let script = "sleep 0.3; printf x | cat 2>/dev/null >/dev/tcp/127.0.0.1/3128";
     let spec = Spec { listener: Some(sender), ..Spec::new(["/bin/bash", "-c", script]) };

@@ -179,7 +179,7 @@ const FORGERIES: &[Forgery] = &[
     Forgery { name: "rewritten, with all links after it, without the key", make: rewrite },
 ];
 
-/// Changes one entry's time and mends every link after it, as someone without the key can.
+/// Changes one entry's time and repairs every link after it, as someone without the key can.
 fn rewrite(lines: &[LineBytes], at: usize) -> Option<Vec<LineBytes>> {
     let mut lines = lines.to_vec();
     let changed = String::from_utf8(lines.get(at)?.clone()).ok()?.replacen("\"at\":1", "\"at\":2", 1);

@@ -126,7 +126,7 @@ fn b7_an_effect_that_no_word_of_the_request_names_is_asked_about() {
     ]);
     hear(&mut session, "files", list);
     for (tool, args) in [("remove", json!({"id": "13"})), ("pay", json!({"to": "b@b.test"}))] {
-        assert_eq!(session.rule(tool, &args).code, "provenance.intent", "{tool}");
+        assert_eq!(session.rule(tool, &args).stance, Stance::Ask, "{tool}");
     }
 }
 
@@ -140,4 +140,35 @@ fn b8_a_conversation_has_turns() {
     assert_eq!(stance(&session, "pay", call), Stance::Allow, "now the person says it");
     let plan = Trusted::read(&json!({"plan": []})).unwrap();
     assert_eq!(session.next_turn("And now?", plan), Err(SessionError::TooLate));
+}
+
+#[test]
+fn digits_of_other_scripts_are_other_values() {
+    let mut session = session("Remove 5 and pay Ann 12345678", json!(null));
+    hear(&mut session, "letter", json!(PLANTED));
+    let remove = |session: &Session, id: &str| stance(session, "remove", json!({"id": id}));
+    assert_eq!(remove(&session, "5"), Stance::Allow);
+    for id in ["\u{665}", "\u{ff15}", "\u{1d7d3}", "\u{6f5}", "\u{2075}", "\u{2164}", "\u{665}.0"] {
+        assert_eq!(remove(&session, id), Stance::Ask, "{id}");
+    }
+    // Nor are they the same number as one that a trusted result has.
+    hear(&mut session, "payments", json!([{"id": 5}]));
+    assert!(!text::same_text("5", "\u{665}") && !text::same_text("5", "\u{ff15}"));
+}
+
+#[test]
+fn a_code_in_digits_of_another_script_is_no_plain_word() {
+    let plan =
+        json!({"plan": [{"tool": "write", "args": {"to": {"const": "ann@a.test"}, "text": {"free": true}}}]});
+    let mut session = session("Write to ann@a.test", plan);
+    hear(&mut session, "letter", json!(PLANTED));
+    let text = |text: &str| stance(&session, "write", json!({"to": "ann@a.test", "text": text}));
+    assert_eq!(text("all is well"), Stance::Allow);
+    for digits in [
+        "0123456789",
+        "\u{660}\u{661}\u{662}\u{663}\u{664}\u{665}\u{666}\u{667}",
+        "\u{ff10}\u{ff11}\u{ff12}\u{ff13}\u{ff14}\u{ff15}\u{ff16}\u{ff17}",
+    ] {
+        assert_eq!(text(&format!("call {digits} now")), Stance::Ask, "{digits}");
+    }
 }

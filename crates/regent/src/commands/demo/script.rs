@@ -173,6 +173,7 @@ fn bomb() -> Op {
 fn approve_own() -> Op {
     Op::Answer {
         ticket: TicketId("any".to_owned()),
+        with: Vec::new(),
         answer: Answer::Approve { scope: Scope::Project, valid_ms: 60_000 },
     }
 }

@@ -64,7 +64,7 @@ pub(super) async fn run(context: &Context, no_model: bool) -> CommandResult {
         GOAL,
         term::inline(&doer.model)
     ));
-    let ended = task::watched(&inside, &running, spec).await;
+    let ended = task::watched(&inside, &running, spec, None).await;
     let ended = running.close(&inside, ended).await?;
     let is_right = ended.answer().is_ok_and(|answer| answer.to_lowercase().contains(PLACE));
     let mut data = ended.json();

@@ -21,7 +21,7 @@ const DISK_BYTES_LOW: u64 = 256 << 20;
 /// 2024-01-01: a clock before that is wrong.
 const CLOCK_MS_LOW: i64 = 1_704_067_200_000;
 
-/// Everything, in the order in which a person would mend it.
+/// Everything, in the order in which a person would fix it.
 pub(super) async fn all(context: &Context) -> Vec<Check> {
     let mut checks = folders(context);
     checks.extend([user(), environment(), umask(), clock(context), disk(context)]);
@@ -406,7 +406,7 @@ async fn other_tiers() -> Vec<Check> {
     compose::other_tiers().await.into_iter().map(one).collect()
 }
 
-/// Whether a program that asks for the network gets its one way out.
+/// Whether a program that asks for the network gets its egress proxy.
 async fn egress() -> Check {
     let (sender, mut listeners) = tokio::sync::mpsc::channel(1);
     let spec = regent_sandbox::Spec { listener: Some(sender), ..regent_sandbox::Spec::new(["/bin/true"]) };
@@ -418,7 +418,7 @@ async fn egress() -> Check {
         }
         (Ok(_), None) => Check::bad(
             "egress",
-            "a box was made, but its way out never came",
+            "a sandbox was made, but its egress proxy never answered",
             "programs have no network; `regent run --no-network` works",
         ),
         (Err(error), _) => Check::less(

@@ -29,7 +29,7 @@ pub(crate) enum Fix {
     Socket(PathBuf),
 }
 
-/// Mends it, and says what was done.
+/// Fixes it, and says what was done.
 pub(super) fn apply(context: &Context, fix: &Fix) -> Result<String, Failure> {
     match fix {
         Fix::Close(path) => {

@@ -22,7 +22,7 @@ const PATHS_SHOWN_MAX: usize = 20;
 pub(super) async fn cancel(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
-    let result = match tasks::runtime(context, &running, None) {
+    let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => put_away(context, &runtime, &task).await,
         Err(failure) => Err(failure),
     };
@@ -50,7 +50,7 @@ async fn put_away(context: &Context, runtime: &Runtime, task: &TaskId) -> Comman
 pub(super) async fn replay(context: &Context, id: &str) -> CommandResult {
     let task = Past::open(context)?.find(id)?;
     let running = Running::boot(context).await?;
-    let result = match tasks::runtime(context, &running, None) {
+    let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => retell(context, &runtime, &task).await,
         Err(failure) => Err(failure),
     };
@@ -110,7 +110,7 @@ pub(super) async fn rollback(context: &Context, id: &str, to: Option<&str>, yes:
         past.demand_step(&view, to)?;
     }
     let running = Running::boot(context).await?;
-    let result = match tasks::runtime(context, &running, None) {
+    let result = match tasks::runtime(context, &running, tasks::Asks::Later) {
         Ok(runtime) => put_back(context, &runtime, &task, to, yes).await,
         Err(failure) => Err(failure),
     };

@@ -174,13 +174,15 @@ impl Live {
                 one.ended(screen, &step, (word, &text), replayed)
             }
             Event::Asked { .. } if asks_here => Vec::new(),
-            Event::Asked { ticket, summary, reason } => {
-                vec![format!(
-                    "  {} {}: {} ({ticket})",
-                    screen.warn("asked"),
-                    term::inline(&reason),
-                    term::short(&summary, 200)
-                )]
+            // The cause is told once.
+            Event::Asked { ticket, asked_with: Some(_), summary, .. } => {
+                vec![format!("    and {} ({ticket})", term::short(&summary, 200))]
+            }
+            Event::Asked { ticket, summary, reason, quote, .. } => {
+                let (asked, reason) = (screen.warn("asked"), term::inline(&reason));
+                let line = format!("  {asked} {reason}: {} ({ticket})", term::short(&summary, 200));
+                let quote = quote.map(|quote| format!("    {}", term::inline(&quote)));
+                std::iter::once(line).chain(quote).collect()
             }
             Event::Used { spent, left } => {
                 (one.spent, one.left) = (spent, left);

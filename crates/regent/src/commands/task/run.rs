@@ -3,16 +3,15 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use regent_kernel::{Budget, Host, Reason, TaskId};
-use regent_runtime::door::Asker;
+use regent_kernel::{Budget, Host, TaskId};
 use regent_runtime::event::Event;
 use regent_runtime::{Mode, Outlook, Reins, Stop, TaskEnd, TaskHandle, TaskSpec};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
-use super::RunArgs;
 use super::live::Live;
+use super::{RunArgs, Unattended};
 use crate::asking::Terminal;
 use crate::calls::{Interrupt, Interrupts};
 use crate::codes::{self, Code};
@@ -31,14 +30,15 @@ const GOAL_BYTES_MAX: u64 = 256 << 10;
 const TICK_MS: u64 = 200;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> CommandResult {
+    let unattended = args.unattended;
     let spec = spec(args)?;
     let running = Running::boot(context).await?;
-    let result = begin(context, &running, spec).await;
+    let result = begin(context, &running, spec, unattended).await;
     running.close(context, result).await
 }
 
 fn spec(args: RunArgs) -> Result<TaskSpec, Failure> {
-    let RunArgs { goal, model, tools, plan, budget, agent, role, priority } = args;
+    let RunArgs { goal, model, tools, plan, budget, agent, role, priority, unattended: _ } = args;
     let goal = if goal == "-" { read_goal()? } else { goal };
     if goal.trim().is_empty() {
         return Err(Failure::new(codes::TASK_GOAL, "a task needs a goal"));
@@ -68,8 +68,13 @@ fn read_goal() -> Result<String, Failure> {
     Ok(goal)
 }
 
-async fn begin(context: &Context, running: &Running, spec: TaskSpec) -> CommandResult {
-    watched(context, running, spec).await?.told()
+async fn begin(
+    context: &Context,
+    running: &Running,
+    spec: TaskSpec,
+    unattended: Option<Unattended>,
+) -> CommandResult {
+    watched(context, running, spec, unattended).await?.told(context)
 }
 
 /// Runs a new task and shows it while it runs.
@@ -77,6 +82,7 @@ pub(crate) async fn watched(
     context: &Context,
     running: &Running,
     mut spec: TaskSpec,
+    unattended: Option<Unattended>,
 ) -> Result<Ended, Failure> {
     needs_a_model(context, running)?;
     is_a_model(running, &spec.model)?;
@@ -90,30 +96,51 @@ pub(crate) async fn watched(
             stage.line(&stage.screen().faint(&line));
         }
     }
-    let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
+    let runtime = tasks::runtime(context, running, asks(context, running, &stage, unattended))?;
     let budget = spec.budget;
     let handle = runtime.run(spec).await?;
     one_of(watch(context, &running.host, &stage, vec![handle]).await, budget)
 }
 
-pub(super) async fn resume(context: &Context, id: Option<&str>, budget: &[String]) -> CommandResult {
+pub(super) async fn resume(
+    context: &Context,
+    id: Option<&str>,
+    budget: &[String],
+    unattended: Option<Unattended>,
+) -> CommandResult {
     let budget = money::parse(budget)?;
     let task = id.map(|id| past::find_task(context, id)).transpose()?;
     let running = Running::boot(context).await?;
-    let result = go_on(context, &running, task, budget).await;
+    let result = go_on(context, &running, task, (budget, unattended)).await;
     running.close(context, result).await
 }
 
-async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budget: Budget) -> CommandResult {
+async fn go_on(
+    context: &Context,
+    running: &Running,
+    task: Option<TaskId>,
+    (budget, unattended): (Budget, Option<Unattended>),
+) -> CommandResult {
     let stage = Arc::new(Stage::new(context.screen));
-    let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
+    let runtime = tasks::runtime(context, running, asks(context, running, &stage, unattended))?;
     let Some(task) = task else {
         let handles = runtime.resume_all().await?;
         if handles.is_empty() {
             return Ok(Done::new(json!({"tasks": []}), "no task was left over\n"));
         }
+        let budget = match handles.as_slice() {
+            [one] => Some(runtime.task(&one.task)?.record.spec.budget),
+            _several => None,
+        };
         let ended = watch(context, &running.host, &stage, handles).await;
-        return told_all(context, ended);
+        return match budget {
+            // One task is told like one that was named; only the JSON is that of a list.
+            Some(budget) => {
+                let one = one_of(ended, budget)?;
+                one.told_with(context, json!({"tasks": [one.json()]}))
+            }
+            None => told_all(context, ended),
+        };
     };
     needs_a_model(context, running)?;
     let limits = money::merged(runtime.task(&task)?.record.spec.budget, budget);
@@ -122,7 +149,7 @@ async fn go_on(context: &Context, running: &Running, task: Option<TaskId>, budge
     }
     let handle = runtime.resume(&task).await?;
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
-    one_of(ended, limits)?.told()
+    one_of(ended, limits)?.told(context)
 }
 
 pub(super) async fn fork(context: &Context, id: &str, at: &str, model: Option<String>) -> CommandResult {
@@ -144,11 +171,11 @@ async fn part(
     needs_a_model(context, running)?;
     model.as_deref().map_or(Ok(()), |model| is_a_model(running, model))?;
     let stage = Arc::new(Stage::new(context.screen));
-    let runtime = tasks::runtime(context, running, asker(context, running, &stage))?;
+    let runtime = tasks::runtime(context, running, asks(context, running, &stage, None))?;
     let handle = runtime.fork(task, at, model).await?;
     let budget = runtime.task(&handle.task)?.record.spec.budget;
     let ended = watch(context, &running.host, &stage, vec![handle]).await;
-    one_of(ended, budget)?.told()
+    one_of(ended, budget)?.told(context)
 }
 
 /// Without a model there is nobody to do the work.
@@ -163,12 +190,7 @@ fn needs_a_model(context: &Context, running: &Running) -> Result<(), Failure> {
 
 /// A name that is mistyped is refused before there is a task of it.
 fn is_a_model(running: &Running, model: &str) -> Result<(), Failure> {
-    let unknown = |reason: Reason| {
-        let exit = codes::exit_of(&reason.code);
-        let failure = Failure::named(reason.code.into_owned(), exit, reason.message);
-        Failure { help: reason.help, ..failure }
-    };
-    running.hub.check_name(model).map_err(unknown)
+    running.hub.check_name(model).map_err(Failure::of_reason)
 }
 
 /// A line for each skill that is installed and whole.
@@ -178,11 +200,21 @@ fn skills(running: &Running) -> Vec<String> {
     checked.map(|(name, checked)| format!("skill.{name}: {}", checked.skill.description)).collect()
 }
 
-/// Who asks: the person at the terminal, if there is one.
-fn asker(context: &Context, running: &Running, stage: &Arc<Stage>) -> Option<Arc<dyn Asker>> {
+/// Who is asked: the person at the terminal, if there is one and the flag doesn't say otherwise.
+fn asks(
+    context: &Context,
+    running: &Running,
+    stage: &Arc<Stage>,
+    unattended: Option<Unattended>,
+) -> tasks::Asks {
     let valid_ms = context.settings.approve_valid_ms();
     let terminal = || Terminal::new(running.host.clone(), Arc::clone(stage), valid_ms);
-    context.screen.can_ask.then(|| Arc::new(terminal()) as Arc<dyn Asker>)
+    match unattended {
+        None if context.screen.can_ask => tasks::Asks::At(Arc::new(terminal())),
+        None if context.settings.denies_unattended() => tasks::Asks::Nobody,
+        Some(Unattended::Deny) => tasks::Asks::Nobody,
+        None | Some(Unattended::Wait) => tasks::Asks::Later,
+    }
 }
 
 /// What comes from a running task.
@@ -281,21 +313,57 @@ impl Ended {
         }
     }
 
-    /// For the person who gave it.
-    fn told(&self) -> CommandResult {
-        match self.answer() {
-            Ok(answer) => Ok(Done::new(self.json(), term::block(answer).into_owned())),
-            Err(failure) => Err(failure.data(self.json())),
+    /// For the person who gave it. An answer of a task that left something undone is still its answer.
+    fn told(&self, context: &Context) -> CommandResult {
+        self.told_with(context, self.json())
+    }
+
+    fn told_with(&self, context: &Context, data: Value) -> CommandResult {
+        let answer = match self.answer() {
+            Ok(answer) => Done::new(data.clone(), term::block(answer).into_owned()),
+            Err(failure) => return Err(failure.data(data)),
+        };
+        match undone(&self.end) {
+            None => Ok(answer),
+            Some(failure) => {
+                context.screen.show(answer);
+                Err(failure.data(data))
+            }
         }
     }
 }
 
+/// What was left undone because nobody could be asked, if anything was.
+fn undone(end: &TaskEnd) -> Option<Failure> {
+    if end.undone.is_empty() {
+        return None;
+    }
+    let count = term::count(u64::try_from(end.undone.len()).unwrap_or(u64::MAX), "call");
+    let lines = end.undone.iter().map(|one| format!("\n  {}: {}", one.step, term::short(&one.call, 200)));
+    let message = format!(
+        "task `{}` has an answer, but {count} it wanted to make {} denied, because nobody could be asked:{}",
+        end.task,
+        if end.undone.len() == 1 { "was" } else { "were" },
+        lines.collect::<String>()
+    );
+    let help = format!(
+        "`regent task show {}` says why each is asked about; name what you want in the goal, or run it at a terminal",
+        end.task
+    );
+    Some(Failure::new(codes::TASK_UNDONE, message).help(help))
+}
+
+/// Several tasks: how each ended, with its answer below.
 fn told_all(context: &Context, watched: Watched) -> CommandResult {
     let Watched { ended, interrupted } = watched;
     let (mut text, mut rows) = (String::new(), Vec::new());
     let mut failed = None;
     for end in ended {
         let word = match short_of(&end, interrupted) {
+            None if !end.undone.is_empty() => {
+                failed.get_or_insert((codes::TASK_UNDONE, end.task.clone()));
+                context.screen.warn(&format!("completed, {} left undone", end.undone.len()))
+            }
             None => context.screen.good("completed"),
             Some((code, message)) => {
                 failed.get_or_insert((code, end.task.clone()));
@@ -303,13 +371,17 @@ fn told_all(context: &Context, watched: Watched) -> CommandResult {
             }
         };
         text.push_str(&format!("{}  {word}\n", end.task));
+        if let Some(answer) = &end.answer {
+            text.push_str(&format!("{}\n", term::block(answer.text.trim_end())));
+        }
         rows.push(end_json(&end));
     }
     let data = json!({"tasks": rows});
     match failed {
         None => Ok(Done::new(data, text)),
         Some((code, task)) => {
-            context.screen.say(&text);
+            // The answers of the others are on stdout all the same.
+            context.screen.show(Done::new(data.clone(), text));
             Err(Failure::new(code, format!("not all have ended well; the first is `{task}`"))
                 .help(format!("`regent task show {task}` says more"))
                 .data(data))
@@ -342,9 +414,15 @@ fn short_of(end: &TaskEnd, interrupted: bool) -> Option<(Code, String)> {
 fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
     let task = &end.task;
     match end.why.as_deref() {
-        Some(Stop::Waiting { ticket, .. }) => format!(
-            "answer with `regent approve {ticket}` or `regent deny {ticket}`, then `regent task resume {task}`"
-        ),
+        Some(Stop::Waiting { last, calls, .. }) => {
+            let all = match calls {
+                0 | 1 => String::new(),
+                calls => format!(", which answers all {calls} (`regent approve list` shows them)"),
+            };
+            format!(
+                "run `regent approve {last}` or `regent deny {last}`{all}, then `regent task resume {task}`"
+            )
+        }
         Some(Stop::Unavailable { .. }) => {
             format!("`regent task resume {task}` goes on from there; nothing is done twice")
         }
@@ -370,9 +448,9 @@ fn help(end: &TaskEnd, budget: Budget, code: Code) -> String {
 }
 
 fn end_json(end: &TaskEnd) -> Value {
-    let question = match end.why.as_deref() {
-        Some(Stop::Waiting { ticket, .. }) => Some(ticket.to_string()),
-        _other => None,
+    let (question, calls) = match end.why.as_deref() {
+        Some(Stop::Waiting { last, calls, .. }) => (Some(last.to_string()), Some(calls)),
+        _other => (None, None),
     };
     let resume_at_ms = match end.why.as_deref() {
         Some(Stop::Unavailable { at_ms, .. }) => *at_ms,
@@ -386,6 +464,8 @@ fn end_json(end: &TaskEnd) -> Value {
         "turns": end.answer.as_ref().map(|answer| answer.turns),
         "why": end.why.as_ref().map(ToString::to_string),
         "question": question,
+        "waiting_calls": calls,
         "spent": end.spent,
+        "undone": end.undone,
     })
 }

@@ -66,7 +66,7 @@ pub(super) async fn answer_questions(host: Host, book: Arc<Book>, callers: usize
         pause(1).await;
         let Some((id, ticket)) = book.next_question() else { continue };
         let answer = Answer::Approve { scope: Scope::Once, valid_ms: 3_600_000 };
-        let op = Op::Answer { ticket: ticket.clone(), answer };
+        let op = Op::Answer { ticket: ticket.clone(), with: Vec::new(), answer };
         match host.attached(&host.operator(), op).await {
             Ok(Reply::Done(outcome)) if outcome.status == Status::Ok => book.approved(id),
             // Taken, refused, or written down nowhere: nobody can rely on it.

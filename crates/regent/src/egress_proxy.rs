@@ -1,4 +1,4 @@
-//! Puts the broker at the way out of boxes. The two crates don't know each other; this is all that they have to know.
+//! Makes the broker the egress proxy of sandboxes. The two crates don't know each other; this is all that connects them.
 
 use std::net::TcpListener;
 
@@ -8,9 +8,9 @@ use regent_sandbox::{Bind, OUTLET, Outfit, Outlet};
 
 /// The broker, as the sandbox sees it.
 #[derive(Debug)]
-pub(crate) struct WayOut(pub(crate) Broker);
+pub(crate) struct EgressProxy(pub(crate) Broker);
 
-impl Outlet for WayOut {
+impl Outlet for EgressProxy {
     fn outfit(&self) -> Result<Outfit, String> {
         let outfit = self.0.outfit(OUTLET)?;
         Ok(Outfit {

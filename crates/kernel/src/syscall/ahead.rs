@@ -1,0 +1,50 @@
+//! Putting the question about a call before the call is due, so that a person sees the calls of one turn together. Nothing runs here: no
+//! permit is minted. A call that nobody would be asked about, or that is asked about already, leaves no trace.
+
+use std::sync::Arc;
+
+use super::{Fault, Judged, Kernel};
+use crate::approval::OpenQuestion;
+use crate::call::{Call, Op};
+use crate::journal::Known;
+use crate::kernel::Core;
+use crate::principal::Principal;
+use crate::record;
+
+/// A question about a call that is made later.
+#[derive(Debug)]
+pub struct AskedAhead {
+    /// All that the person should see.
+    pub question: Box<OpenQuestion>,
+    /// It was put now. Otherwise it was open before, and its intent is in the ledger already.
+    pub is_new: bool,
+}
+
+impl Kernel {
+    /// Puts the question about a call that is made later, unless it is open already. The call is judged again when it is made: then an
+    /// answer counts if it is still the same call.
+    pub async fn ask_ahead(&self, caller: &Principal, op: Op) -> Result<Option<AskedAhead>, Fault> {
+        let asking = Arc::clone(&self.0).ask_ahead(Call::of(caller, op));
+        // Like a call, it goes on if the caller goes away: a question has its intent in the ledger.
+        tokio::spawn(asking).await.unwrap_or(Err(Fault::TornDown))
+    }
+}
+
+impl Core {
+    async fn ask_ahead(self: Arc<Self>, call: Call) -> Result<Option<AskedAhead>, Fault> {
+        self.admit().await?;
+        let Known::Make(None) = self.known(&call)? else { return Ok(None) };
+        let mut facts = self.facts(&call).await?;
+        let Judged { verdict, asked, .. } = self.judge(&call, &mut facts, None).await?;
+        // Whatever was reserved or used up for it is given back when it is dropped.
+        let Some(asked) = asked else { return Ok(None) };
+        if asked.question.intent.is_some() {
+            return Ok(Some(AskedAhead { question: asked.question, is_new: false }));
+        }
+        let draft = record::intent(&self.stamp(), &call, &facts, &verdict, Some(&asked))?;
+        let intent = self.record_judged(draft, &verdict).await?;
+        self.step_begun(&call, intent, None, true);
+        let question = self.pending(asked, intent)?.question;
+        Ok(Some(AskedAhead { question, is_new: true }))
+    }
+}

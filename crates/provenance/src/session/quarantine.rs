@@ -1,0 +1,162 @@
+//! Quarantined reading: a stranger's text that the agent never reads, and typed values that are read out of it.
+//!
+//! A number, a date or one of several given answers carries no instruction. It doesn't taint the session: the agent's next step is still the
+//! agent's. What depends on the value is a stranger's choice: who or what is affected if a result names it and the request doesn't, since the value
+//! may have picked one of several, the value itself wherever it is found, every figure that could be computed from it, and what a call returned
+//! that was made with it. The value is as confidential as the texts that it may be from.
+
+use std::borrow::Cow;
+
+use super::Session;
+use super::flow::Unswayed;
+use crate::labels::FieldLabels;
+use crate::ruling::Ruling;
+use crate::said::{Argument, Leaf, Said};
+use crate::spans::Sources;
+use crate::stored::StoredLabel;
+use crate::transcript::Hearing;
+
+/// How much of a result its agent gets to read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// All of it.
+    #[default]
+    Whole,
+    /// A typed value that a model without tools read out of a text.
+    Typed,
+    /// Nothing: the host keeps it for [typed](Self::Typed) reading.
+    Unread,
+}
+
+/// What is kept from the agent, or reached it as typed values only.
+#[derive(Debug, Default)]
+pub(super) struct Quarantine {
+    sources: Sources,
+    /// Sources of typed values. If there are any, figures may be computed from them, and choices made by them.
+    values: Sources,
+    /// Texts that the agent never receives, so nothing may quote them.
+    unread: Sources,
+    /// How confidential the texts are that the agent doesn't read.
+    label: StoredLabel,
+}
+
+impl Quarantine {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sources == 0
+    }
+
+    pub(super) fn unread(&self) -> Sources {
+        self.unread
+    }
+
+    /// The least label of a result that the agent reads in this way. A typed value is as confidential as any text that it may be from.
+    pub(super) fn label_of<'l>(
+        &mut self,
+        reading: Reading,
+        labels: &FieldLabels,
+        stored: &'l StoredLabel,
+    ) -> Cow<'l, StoredLabel> {
+        match reading {
+            Reading::Whole => Cow::Borrowed(stored),
+            Reading::Typed => Cow::Owned(stored.join(&self.label)),
+            Reading::Unread => {
+                let (confidential, readers) = (labels.secret, labels.readers.clone());
+                let own = StoredLabel { untrusted: false, confidential, readers };
+                self.label = self.label.join(&own).join(stored);
+                Cow::Borrowed(stored)
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Notes a result of which the agent read less than the whole, or whose call was made with such a value.
+    pub(super) fn quarantine(&mut self, reading: Reading, ruling: Option<&Ruling>, hearing: &Hearing) {
+        let is_looked_up = !self.quarantine.is_empty() && ruling.is_some_and(|ruling| ruling.swayed);
+        if reading != Reading::Whole || is_looked_up {
+            self.quarantine.sources |= hearing.sources;
+            // What isn't indexed can't be found again, so nobody could tell what depends on it.
+            if hearing.is_partial {
+                self.taint();
+            }
+        }
+        match reading {
+            Reading::Whole => {}
+            Reading::Typed => self.quarantine.values |= hearing.sources,
+            Reading::Unread => self.quarantine.unread |= hearing.sources,
+        }
+    }
+
+    /// Which parts of a call no stranger can have chosen, if nobody reports what it was computed from.
+    pub(super) fn unswayed_unreported<'a>(&self, said: &'a Said<'_>) -> Unswayed<'a> {
+        let is_free = !self.transcript.is_tainted();
+        let own = said.arguments.iter().filter(|argument| is_free && !self.is_quarantined(argument));
+        Unswayed::new(is_free, own.map(|argument| argument.name))
+    }
+
+    /// Sources of typed values.
+    pub(super) fn quarantine_values(&self) -> Sources {
+        self.quarantine.values
+    }
+
+    /// Whether any part of a call may rest on a quarantined text.
+    pub(super) fn uses_quarantined(&self, said: &Said<'_>) -> bool {
+        said.arguments.iter().any(|argument| self.is_quarantined(argument))
+    }
+
+    /// Whether an argument is found in a quarantined text, may be computed from a typed value, or chosen by one.
+    pub(super) fn is_quarantined(&self, argument: &Argument<'_>) -> bool {
+        if self.quarantine.is_empty() {
+            return false;
+        }
+        let (theirs, said) = (self.quarantine.sources, 1 | self.transcript.agreed());
+        let own = (said | self.transcript.trusted()) & !theirs;
+        self.is_found_in(argument, theirs, own) || self.depends_on_value(argument, said)
+    }
+
+    /// Whether a typed value may have chosen an argument, or be in it, unless `said` has it.
+    pub(super) fn depends_on_value(&self, argument: &Argument<'_>, said: Sources) -> bool {
+        let values = self.quarantine.values;
+        if values == 0 {
+            return false;
+        }
+        let seen = |words: &[String]| self.transcript.seen(words).sources;
+        // A figure in any script, also within a longer word.
+        let is_computed =
+            |word: &String| word.contains(char::is_numeric) && seen(std::slice::from_ref(word)) & said == 0;
+        let is_theirs = |leaf: &Leaf| {
+            let sources = seen(&leaf.words);
+            (argument.is_sink && self.may_pick(leaf, said)) || (sources & values != 0 && sources & said == 0)
+        };
+        argument.leaves.iter().any(|leaf| is_theirs(leaf) || leaf.words.iter().any(is_computed))
+    }
+
+    /// Whether a typed value may have picked this of several that results name: any part of it is in a result and not `said`.
+    fn may_pick(&self, leaf: &Leaf, said: Sources) -> bool {
+        const PART_CHARS_MIN: usize = 3;
+        let sources = |words: &[String]| self.transcript.seen(words).sources;
+        if self.transcript.is_whole_in(leaf, sources(&leaf.words) & said) {
+            return false;
+        }
+        let parts = leaf.text.split(|c: char| !c.is_alphanumeric());
+        let parts = parts.filter(|part| part.chars().count() >= PART_CHARS_MIN).flat_map(crate::text::words);
+        let is_in_result = |words: &[String]| {
+            let sources = sources(words);
+            sources != 0 && sources & said == 0
+        };
+        sources(&leaf.words) != 0
+            || leaf.words.iter().any(|word| is_in_result(std::slice::from_ref(word)))
+            || parts.into_iter().any(|part| is_in_result(&[part]))
+    }
+
+    /// Whether a typed value may have chosen what an argument says, and not only whom it affects.
+    pub(crate) fn may_be_chosen_by_value(&self, argument: &Argument<'_>) -> bool {
+        let said = 1 | self.transcript.agreed();
+        let is_said = |leaf: &Leaf| {
+            let sources = self.transcript.seen(&leaf.words).sources;
+            self.transcript.is_whole_in(leaf, sources & said)
+        };
+        self.quarantine.values != 0 && !argument.leaves.iter().all(is_said)
+    }
+}

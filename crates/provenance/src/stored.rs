@@ -1,0 +1,125 @@
+//! Labels that outlive a session. What a call writes into a store of the host's (a memory, a table, a file) keeps a label, and every
+//! session that reads it there later gets at least that label. Otherwise a stranger's text becomes trusted by a detour over the store.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::labels::{FieldLabels, Taint, Whole};
+use crate::ruling::Ruling;
+use crate::session::Session;
+use crate::spans::Sources;
+use crate::transcript::Origin;
+
+/// A reader that no call reaches, for what no reader may see.
+const NO_READER: &str = "nobody may read all of what is kept here";
+
+/// The label of something that is kept in a store. The default adds nothing to what a tool's own labels say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredLabel {
+    /// A stranger can have written it, or chosen it.
+    pub untrusted: bool,
+    /// It may tell what is confidential.
+    pub confidential: bool,
+    /// The only ones besides the user who may read it; empty if nobody is named.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub readers: BTreeSet<String>,
+}
+
+impl StoredLabel {
+    /// The label of what nobody knows anything about.
+    pub fn worst() -> Self {
+        Self { untrusted: true, confidential: true, readers: BTreeSet::from([NO_READER.to_owned()]) }
+    }
+
+    /// Whether it adds nothing.
+    pub fn is_plain(&self) -> bool {
+        !self.untrusted && !self.confidential && self.readers.is_empty()
+    }
+
+    /// The label of both together. It is never weaker than either.
+    #[must_use]
+    pub fn join(&self, other: &Self) -> Self {
+        Self {
+            untrusted: self.untrusted || other.untrusted,
+            confidential: self.confidential || other.confidential,
+            readers: common(&self.readers, &other.readers),
+        }
+    }
+}
+
+/// Those who may read what has both of these lists of readers. An empty list names nobody and so keeps nobody out.
+fn common(one: &BTreeSet<String>, other: &BTreeSet<String>) -> BTreeSet<String> {
+    match (one.is_empty(), other.is_empty()) {
+        (true, _) => other.clone(),
+        (false, true) => one.clone(),
+        (false, false) => or_nobody(one & other),
+    }
+}
+
+fn or_nobody(readers: BTreeSet<String>) -> BTreeSet<String> {
+    if readers.is_empty() { BTreeSet::from([NO_READER.to_owned()]) } else { readers }
+}
+
+impl FieldLabels {
+    /// These labels for an output that was read from a store: never weaker than the label that is kept there.
+    pub(crate) fn at_least(&self, stored: &StoredLabel) -> Cow<'_, Self> {
+        if stored.is_plain() {
+            return Cow::Borrowed(self);
+        }
+        let taint = if stored.untrusted { Taint::Whole(Whole::All) } else { self.taint.clone() };
+        let (secret, readers) = (self.secret || stored.confidential, common(&self.readers, &stored.readers));
+        Cow::Owned(Self { taint, secret, readers, ..self.clone() })
+    }
+}
+
+impl Session {
+    /// The label of what a call wrote into a store: of its arguments `wrote`, and of whoever had a say in the call.
+    pub fn stored_label(
+        &self,
+        tool: &str,
+        args: &Value,
+        ruling: Option<&Ruling>,
+        wrote: &[String],
+    ) -> StoredLabel {
+        let (Some(ruling), Some(labels)) = (ruling, self.labels_of(tool)) else {
+            return StoredLabel::worst();
+        };
+        let is_theirs = |name: &String| match ruling.origin_of(name) {
+            Some(Origin::Request | Origin::Trusted(_)) => false,
+            Some(Origin::Untrusted(_)) => true,
+            Some(Origin::Nowhere) | None => self.is_tainted(),
+        };
+        let said = self.said(labels, args);
+        let written =
+            || said.arguments.iter().filter(|argument| wrote.iter().any(|name| name == argument.name));
+        // A typed value may have chosen what is written.
+        let untrusted = ruling.swayed
+            || wrote.iter().any(is_theirs)
+            || written().any(|argument| self.may_be_chosen_by_value(argument));
+        let transcript = self.transcript();
+        let (open, mut unopened) = (transcript.open(), 0);
+        let seen = |words: &[String]| transcript.seen(words).sources;
+        // As everywhere, openness needs a positive find: what is found nowhere may be a secret in other words.
+        let is_open = |word: &String| seen(std::slice::from_ref(word)) & open != 0;
+        for leaf in
+            written().flat_map(|argument| &argument.leaves).filter(|leaf| seen(&leaf.words) & open == 0)
+        {
+            for word in leaf.words.iter().filter(|word| !is_open(word)) {
+                let sources = seen(std::slice::from_ref(word));
+                unopened |= if sources == 0 { Sources::MAX } else { sources };
+            }
+        }
+        let readers = transcript
+            .readers_of(unopened)
+            .map(|readers| or_nobody(readers.iter().map(|words| words.join(" ")).collect()));
+        let confidential = unopened & transcript.secret() != 0 || transcript.has_lost_secrets();
+        StoredLabel { untrusted, confidential, readers: readers.unwrap_or_default() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! What a host is told when its user has to agree. Calls of one cause refer to the first of them, so that the host can show one question.
+
+use std::collections::HashMap;
+
+use regent_kernel::Ticket;
+use serde_json::{Value, json};
+
+use super::{Judged, Waiting};
+
+/// The answer to `decide`, given the calls that wait.
+pub(super) fn answer(waiting: &HashMap<String, Waiting>, ticket: &Ticket) -> Value {
+    let question = &ticket.question;
+    let reason = match &question.quote {
+        Some(quote) => format!("{}; {quote}", ticket.reason),
+        None => ticket.reason.clone(),
+    };
+    let mut answer = json!({
+        "decision": "ask", "intent": ticket.intent.seq, "question": ticket.summary, "reason": reason, "rule": ticket.rule,
+    });
+    let Some(fields) = answer.as_object_mut() else { return answer };
+    if let Some(cause) = &question.cause {
+        fields.insert("cause".to_owned(), json!(cause));
+    }
+    if let Some(first) = first_of(waiting, question.cause.as_deref()) {
+        fields.insert("asked_with".to_owned(), first.clone());
+    }
+    answer
+}
+
+/// The host's id of the first call of this cause that waits for its user.
+fn first_of<'w>(waiting: &'w HashMap<String, Waiting>, cause: Option<&str>) -> Option<&'w Value> {
+    let asked = waiting.values().filter_map(|one| match &one.state {
+        Judged::Asked { cause: its, intent, .. } if cause.is_some() && its.as_deref() == cause => {
+            Some((*intent, &one.call.id))
+        }
+        Judged::Asked { .. } | Judged::Allowed { .. } => None,
+    });
+    asked.min_by_key(|(intent, _)| *intent).map(|(_, id)| id)
+}
