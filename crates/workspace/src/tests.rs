@@ -436,6 +436,28 @@ fn h3_what_cannot_be_bound_is_an_error() {
 }
 
 #[test]
+fn h3_a_descriptor_that_is_closed_meanwhile_is_still_a_magic_link() {
+    let place = Place::new();
+    let (done, file) = (std::sync::atomic::AtomicBool::new(false), fs::File::open("/dev/null").unwrap());
+    // Far above what other tests open.
+    let fd = rustix::io::fcntl_dupfd_cloexec(&file, 700).unwrap();
+    let name = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    drop(fd);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                drop(rustix::io::fcntl_dupfd_cloexec(&file, 700).unwrap());
+            }
+        });
+        let found = (0..20_000).find_map(|_| {
+            Some(entry(&place.workspace, &name)).filter(|found| *found != Err(PathError::MagicLink))
+        });
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(found, None);
+    });
+}
+
+#[test]
 fn h3_any_change_in_the_workspace_changes_the_digest_of_its_tree() {
     let place = Place::new();
     let (workspace, root) = (&place.workspace, place.workspace.root());

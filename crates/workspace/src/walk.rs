@@ -189,15 +189,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A magic link leads somewhere by itself; its text is only a description. The kernel refuses to follow one when asked to.
+    /// A magic link leads somewhere by itself; its text is only a description. The kernel refuses to follow one when asked to. A link of
+    /// `/proc` that can't be followed may be a magic one whose descriptor was closed just now, so every error refuses.
     fn refuse_magic(&self, name: &[u8], link: &OwnedFd) -> Result<(), PathError> {
         if u64::try_from(rustix::fs::fstatfs(link)?.f_type).ok() != Some(PROC_SUPER_MAGIC) {
             return Ok(());
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match rustix::fs::openat2(&self.dir, name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
-            Err(rustix::io::Errno::LOOP) => Err(PathError::MagicLink),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(PathError::MagicLink),
         }
     }
 
