@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use regent_models::pull;
-use regent_models::trial::Trial;
+use regent_inference::trial::Trial;
 
 use crate::report::Report;
 

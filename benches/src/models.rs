@@ -80,7 +80,7 @@ fn exchange(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
 async fn overhead(at: &str) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
     let text = format!("[models.m]\nkind = 'compatible'\nurl = 'http://{at}'\nmodels = ['x']\n");
-    let hub = Hub::from_settings(Settings::parse(&text)?, Arc::new(SystemClock::default()))?;
+    let hub = Hub::from_settings(Settings::parse(&text)?, None, Arc::new(SystemClock::default()))?;
     let kernel = Host::boot(Parts {
         policy: regent_policy::load(POLICY, &Source::new("bench", Layer::User)).map_err(|error| anyhow!("{error:?}"))?,
         ledger: Ledger::in_memory(LedgerKey::generate()?),

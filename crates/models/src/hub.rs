@@ -70,6 +70,10 @@ struct Entry {
     failure: Mutex<String>,
 }
 
+/// Makes the provider for the weights in a folder, with this many threads. The crate `regent-inference` has one; a build without it passes
+/// none.
+pub type OpenWeights = fn(&Path, Option<usize>) -> Arc<dyn Provider>;
+
 /// A model that is set up, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listed {
@@ -105,12 +109,18 @@ impl Hub {
     }
 
     /// With what the settings name.
-    pub fn from_settings(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, SettingsError> {
+    pub fn from_settings(
+        settings: Settings,
+        local: Option<OpenWeights>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, SettingsError> {
         let Settings { models, router, weights } = settings;
         let mut hub = Self::new(router, clock)?;
-        hub.add_weights(&models, weights.as_deref());
+        if let (Some(open), Some(folder)) = (local, weights.as_deref()) {
+            hub.add_weights(&models, open, folder);
+        }
         for (name, own) in models {
-            let provider = provider(&own, weights.as_deref())
+            let provider = provider(&own, local, weights.as_deref())
                 .map_err(|why| SettingsError::Provider { name: name.clone(), why })?;
             hub.add(&name, provider, own);
         }
@@ -118,15 +128,11 @@ impl Hub {
     }
 
     /// Models whose weights have been pulled need no settings: they are `local/NAME`.
-    fn add_weights(&mut self, set_up: &BTreeMap<String, ProviderSettings>, weights: Option<&Path>) {
-        let Some(folder) = weights.filter(|_| !set_up.contains_key(LOCAL)) else { return };
+    fn add_weights(&mut self, set_up: &BTreeMap<String, ProviderSettings>, open: OpenWeights, folder: &Path) {
         let pulled: Vec<&str> =
             crate::pull::names().filter(|name| crate::pull::is_pulled(folder, name)).collect();
-        let own = ProviderSettings::of(Kind::Local, &pulled);
-        if !pulled.is_empty()
-            && let Ok(provider) = local(&own, Some(folder))
-        {
-            self.add(LOCAL, provider, own);
+        if !pulled.is_empty() && !set_up.contains_key(LOCAL) {
+            self.add(LOCAL, open(folder, None), ProviderSettings::of(Kind::Local, &pulled));
         }
     }
 
@@ -342,7 +348,11 @@ impl fmt::Debug for Hub {
 }
 
 /// A provider as the settings describe it.
-fn provider(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
+fn provider(
+    own: &ProviderSettings,
+    local: Option<OpenWeights>,
+    weights: Option<&Path>,
+) -> Result<Arc<dyn Provider>, String> {
     let wire: Box<dyn Wire> = match own.kind {
         Kind::Openai => Box::new(OpenAiChat { compatible: false }),
         Kind::Compatible => Box::new(OpenAiChat { compatible: true }),
@@ -357,25 +367,14 @@ fn provider(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Pr
             let script = Scripted::parse(&text).map_err(|why| format!("`{}`: {why}", path.display()))?;
             return Ok(Arc::new(script));
         }
-        Kind::Local => return local(own, weights),
+        Kind::Local => {
+            let open = local.ok_or("this build can't run models in its own process")?;
+            let folder = own.file.as_deref().or(weights);
+            return Ok(open(folder.ok_or("it needs a `file`: the folder with the weights")?, own.threads));
+        }
     };
     let url = own.url.as_deref().or_else(|| own.kind.usual_url()).ok_or("it needs a `url`")?;
     Ok(Arc::new(Remote::new(wire, url, own.secret()?, own.patience)?))
-}
-
-/// Weights in this process.
-#[cfg(feature = "local")]
-fn local(own: &ProviderSettings, weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
-    let folder = own.file.as_deref().or(weights).ok_or("it needs a `file`: the folder with the weights")?;
-    Ok(match own.threads {
-        Some(threads) => Arc::new(crate::local::Local::with_threads(folder, threads)),
-        None => Arc::new(crate::local::Local::new(folder)),
-    })
-}
-
-#[cfg(not(feature = "local"))]
-fn local(_own: &ProviderSettings, _weights: Option<&Path>) -> Result<Arc<dyn Provider>, String> {
-    Err("models in this process are not part of this build".to_owned())
 }
 
 fn is_auto(model: &str) -> bool {

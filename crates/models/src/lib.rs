@@ -21,8 +21,6 @@ pub mod breaker;
 mod event;
 mod hub;
 mod lines;
-#[cfg(feature = "local")]
-mod local;
 mod names;
 mod patience;
 mod prices;
@@ -37,10 +35,8 @@ pub mod tokens;
 pub mod wire;
 
 pub use event::{Event, Gathered, ToolDelta, Used};
-pub use hub::{Hub, Listed};
+pub use hub::{Hub, Listed, OpenWeights};
 pub use lines::{Framing, Lines};
-#[cfg(feature = "local")]
-pub use local::{Gguf, GgufError, Local, trial};
 pub use names::Names;
 pub use patience::{Patience, Wait};
 pub use prices::{Long, Price, Prices};

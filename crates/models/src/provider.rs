@@ -93,7 +93,8 @@ pub struct Ask<'a> {
 pub struct Events(mpsc::Sender<Event>);
 
 impl Events {
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<Event>) {
+    /// A channel for the pieces of one answer. A provider that is ahead of its reader waits.
+    pub fn channel() -> (Self, mpsc::Receiver<Event>) {
         let (to, from) = mpsc::channel(EVENTS_WAITING_MAX);
         (Self(to), from)
     }

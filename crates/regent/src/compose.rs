@@ -17,7 +17,7 @@ use regent_kernel::{
 };
 use regent_ledger::{Kind as EntryKind, Reader};
 use regent_lookup::Span;
-use regent_models::Hub;
+use regent_models::{Hub, OpenWeights};
 #[cfg(all(feature = "microvm", target_arch = "x86_64"))]
 use regent_sandbox::microvm::{self, MicrovmTier};
 #[cfg(feature = "wasm")]
@@ -345,7 +345,11 @@ pub(crate) fn recall_from(context: &Context, hub: &Hub, project: &Project) {
 pub(crate) fn models(context: &Context) -> Result<Hub, Failure> {
     let mut settings = context.settings.models().clone();
     settings.weights = Some(context.paths.weights());
-    Hub::from_settings(settings, Arc::clone(&context.clock)).map_err(|error| {
+    #[cfg(feature = "local")]
+    let local: Option<OpenWeights> = Some(regent_inference::open);
+    #[cfg(not(feature = "local"))]
+    let local: Option<OpenWeights> = None;
+    Hub::from_settings(settings, local, Arc::clone(&context.clock)).map_err(|error| {
         Failure::new(codes::CONFIG_INVALID, format!("`{}`: {error}", context.paths.settings().display()))
     })
 }

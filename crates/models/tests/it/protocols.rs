@@ -37,8 +37,8 @@ async fn every_kind_of_provider_is_asked_in_its_own_protocol() {
     for (kind, answer, line) in cases {
         let server = Server::new(vec![Act::Answer("200 OK", answer.to_owned())]);
         let text = format!("[models.one]\nkind = '{kind}'\nurl = '{}'\nmodels = ['m']\n", server.url());
-        let hub =
-            Hub::from_settings(Settings::parse(&text).unwrap(), Arc::new(SystemClock::default())).unwrap();
+        let hub = Hub::from_settings(Settings::parse(&text).unwrap(), None, Arc::new(SystemClock::default()))
+            .unwrap();
         let world = World::new(ALLOW_ALL, hub).await;
         let operator = world.kernel.operator();
         let mut stream = world.kernel.stream(&operator, Op::Infer(asking("one", "Hi")));

@@ -82,7 +82,7 @@ fn anthropic(request: &str) -> (&'static str, String) {
 
 fn hub_of(kind: &str, server: &Server) -> Hub {
     let text = format!("[models.one]\nkind = '{kind}'\nurl = '{}'\nmodels = ['m']\n", server.url());
-    Hub::from_settings(Settings::parse(&text).unwrap(), Arc::new(SystemClock::default())).unwrap()
+    Hub::from_settings(Settings::parse(&text).unwrap(), None, Arc::new(SystemClock::default())).unwrap()
 }
 
 /// A question with all that may be refused.
@@ -190,7 +190,8 @@ async fn d7_what_passes_is_tried_a_few_times_and_the_cause_stays_visible() {
         "[models.one]\nkind = 'compatible'\nurl = '{}'\nmodels = ['m']\npatience = {{ wait_ms = 1, wait_ms_max = 2 }}\n",
         server.url()
     );
-    let hub = Hub::from_settings(Settings::parse(&text).unwrap(), Arc::new(SystemClock::default())).unwrap();
+    let hub =
+        Hub::from_settings(Settings::parse(&text).unwrap(), None, Arc::new(SystemClock::default())).unwrap();
     let world = World::new(ALLOW_ALL, hub).await;
     let mut requests = 0;
     for call in 0..4 {

@@ -8,11 +8,11 @@ use regent_kernel::{Completion, Message, Offer, Role, Sampling, ToolUse};
 use serde_json::json;
 
 use super::*;
-use crate::event::Gathered;
-use crate::scheduler::{Priority, Room, Scheduler};
+use regent_models::Gathered;
+use regent_models::scheduler::{Priority, Room, Scheduler};
 
 pub(super) mod made_up;
-#[path = "../../../testkit/src/skip.rs"]
+#[path = "../../testkit/src/skip.rs"]
 mod skip;
 
 pub(super) fn message(role: Role, text: &str) -> Message {
@@ -81,7 +81,7 @@ pub(super) fn pulled(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".local/share")))?;
     let folder = home.join("regent/models");
-    let is_there = crate::pull::is_pulled(&folder, name);
+    let is_there = regent_models::pull::is_pulled(&folder, name);
     if !is_there {
         skip::skipped("weights", &format!("the weights `{name}` have not been downloaded"));
     }

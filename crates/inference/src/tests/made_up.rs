@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-pub(in crate::local) const WIDTH: u64 = 256;
+pub(crate) const WIDTH: u64 = 256;
 const INNER: u64 = 512;
 const HEADS: u32 = 4;
 const KEY_HEADS: u32 = 2;
 
 /// A file in the making.
 #[derive(Default)]
-pub(in crate::local) struct Making {
+pub(crate) struct Making {
     values: Vec<u8>,
     values_count: u64,
     tensors: Vec<u8>,
@@ -31,7 +31,7 @@ impl Making {
         self.values_count += 1;
     }
 
-    pub(in crate::local) fn int(&mut self, name: &str, value: u32) {
+    pub(crate) fn int(&mut self, name: &str, value: u32) {
         self.value(name, 4, &value.to_le_bytes());
     }
 
@@ -39,7 +39,7 @@ impl Making {
         self.value(name, 6, &value.to_le_bytes());
     }
 
-    pub(in crate::local) fn say(&mut self, name: &str, value: &str) {
+    pub(crate) fn say(&mut self, name: &str, value: &str) {
         let mut bytes = Vec::new();
         Self::text(&mut bytes, value);
         self.value(name, 8, &bytes);
@@ -66,7 +66,7 @@ impl Making {
     }
 
     /// Blocks of chance with a scale that keeps the numbers small.
-    pub(in crate::local) fn tensor(&mut self, name: &str, sides: &[u64], code: u32) {
+    pub(crate) fn tensor(&mut self, name: &str, sides: &[u64], code: u32) {
         Self::text(&mut self.tensors, name);
         self.tensors.extend((sides.len() as u32).to_le_bytes());
         sides.iter().for_each(|side| self.tensors.extend(side.to_le_bytes()));
@@ -108,7 +108,7 @@ impl Making {
         }
     }
 
-    pub(in crate::local) fn file(&self) -> Vec<u8> {
+    pub(crate) fn file(&self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(3_u32.to_le_bytes());
         file.extend(self.tensors_count.to_le_bytes());
@@ -124,7 +124,7 @@ impl Making {
 }
 
 /// A whole file; even seeds are of one architecture, odd ones of the other.
-pub(in crate::local) fn bytes(seed: u64) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64) -> Vec<u8> {
     let mut making = Making { chance: seed.wrapping_mul(977).wrapping_add(13), ..Making::default() };
     let name = if seed.is_multiple_of(2) { "llama" } else { "qwen2" };
     making.say("general.architecture", name);
@@ -186,6 +186,6 @@ fn vocabulary(making: &mut Making, cut: &str) -> u64 {
     tokens.len() as u64
 }
 
-pub(in crate::local) fn write(path: &Path, seed: u64) {
+pub(crate) fn write(path: &Path, seed: u64) {
     std::fs::write(path, bytes(seed)).unwrap();
 }

@@ -274,7 +274,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::local::tests::{made_up, pulled};
+    use crate::tests::{made_up, pulled};
 
     fn vocab(seed: u64) -> Vocab {
         let folder = tempfile::tempdir().unwrap();
@@ -319,7 +319,7 @@ mod tests {
         let cases: [(&str, Cases); 2] = [("qwen2.5-coder-0.5b", QWEN), ("smollm2-135m", SMOL)];
         for (name, cases) in cases {
             let Some(folder) = pulled(name) else { continue };
-            let gguf = Gguf::open(File::open(crate::pull::file(&folder, name)).unwrap()).unwrap();
+            let gguf = Gguf::open(File::open(regent_models::pull::file(&folder, name)).unwrap()).unwrap();
             let count = gguf.tensor("token_embd.weight").unwrap().rows;
             let vocab = Vocab::read(&gguf, count).unwrap();
             for (text, tokens) in cases {

@@ -395,7 +395,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::local::tests::made_up::{Making, bytes};
+    use crate::tests::made_up::{Making, bytes};
 
     fn open(bytes: &[u8]) -> Result<Gguf, GgufError> {
         let mut file = tempfile::tempfile().unwrap();
@@ -473,9 +473,9 @@ mod tests {
             }
             file.truncate(cut.max(16));
             if let Ok(gguf) = open(&file) {
-                let net = crate::local::net::Net::read(&gguf);
+                let net = crate::net::Net::read(&gguf);
                 if let Ok(net) = net {
-                    let _vocab = crate::local::vocab::Vocab::read(&gguf, net.shape.words);
+                    let _vocab = crate::vocab::Vocab::read(&gguf, net.shape.words);
                 }
             }
         }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
-use crate::local::gguf::Gguf;
-use crate::local::tests::made_up;
+use crate::gguf::Gguf;
+use crate::tests::made_up;
 
 fn batch(seed: u64) -> (Batch, Arc<Vocab>) {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 //! conversations. Where tools are offered the answer is a request for one of them, by a grammar made from their schemas; where a schema
 //! is given the answer fits it. The likeliest token is taken unless something else is asked for, so the same conversation gets
 //! the same answer, alone or in company, from the beginning or from what is remembered.
+#![forbid(unsafe_code)]
 
 mod batch;
 mod chat;
@@ -27,12 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use regent_kernel::{BoxFuture, Inference, ModelUsage, Offer, StopReason, ToolUse};
+use regent_models::{Ask, Event, Events, Names, Provider, ProviderError, ToolDelta, Used};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::event::{Event, ToolDelta, Used};
-use crate::names::Names;
-use crate::provider::{Ask, Events, Provider, ProviderError};
 use batch::{Batch, Job, REMEMBERED_BYTES, Said};
 use chat::Chat;
 use draw::Draw;
@@ -70,6 +69,14 @@ struct Model {
 
 /// The model that this process has loaded, whoever asks for it.
 static LOADED: Mutex<Option<Weak<Model>>> = Mutex::new(None);
+
+/// The provider for the weights in a folder, with this many threads or as many as fit.
+pub fn open(folder: &Path, threads: Option<usize>) -> Arc<dyn Provider> {
+    Arc::new(match threads {
+        Some(threads) => Local::with_threads(folder, threads),
+        None => Local::new(folder),
+    })
+}
 
 impl Local {
     /// With the weights in this folder. All processors but one are used.

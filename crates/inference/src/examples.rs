@@ -234,7 +234,7 @@ mod tests {
     use serde_json::Map;
 
     use super::*;
-    use crate::local::tests::{inference, message, offer};
+    use crate::tests::{inference, message, offer};
 
     fn schema(names: &[&str]) -> Value {
         let properties: Map<String, Value> =

@@ -13,7 +13,7 @@ use super::examples::led;
 use super::grammar::members_of;
 use super::template;
 use super::vocab::Vocab;
-use crate::names::Names;
+use regent_models::Names;
 
 /// The first mark and how many there may be: a plane that no script will ever have.
 const MARK: u32 = 0x10_0000;
@@ -307,8 +307,8 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::local::gguf::Gguf;
-    use crate::local::tests::{inference, made_up, message, offer};
+    use crate::gguf::Gguf;
+    use crate::tests::{inference, made_up, message, offer};
 
     /// With a place for tools, such as weights bring along.
     const WITH_TOOLS: &str = "{%- if tools %}\n{{- '<|im_start|>system\\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{- '<|im_end|>\\n' }}{%- endif %}\

@@ -6,7 +6,7 @@ use regent_kernel::{Inference, Message, Role, Sampling};
 
 use super::chat::spaced;
 use super::examples::{goal_of, is_finish, plain};
-use crate::names::Names;
+use regent_models::Names;
 
 const SYSTEM: &str = "You answer questions from what tools have brought.";
 const HOW: &str = "Answer in one short sentence.";
@@ -69,7 +69,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::local::tests::{inference, message, offer};
+    use crate::tests::{inference, message, offer};
 
     fn conversation(output: &str) -> Inference {
         let schema =

@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use crate::local::chat::spaced;
+use crate::chat::spaced;
 
 /// Shapes that one answer may have in all, and how deep a schema may go.
 const SHAPES_MAX: usize = 4_096;
 const DEPTH_MAX: usize = 32;
 /// Places that are always there.
-pub(in crate::local) const ANY: usize = 0;
+pub(crate) const ANY: usize = 0;
 pub(super) const ANY_LIST: usize = 1;
 
 /// What a value may look like.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::local) enum Shape {
+pub(crate) enum Shape {
     /// Like anything.
     Any,
     /// A string with so many characters.
@@ -53,18 +53,18 @@ pub(in crate::local) enum Shape {
 
 /// A member of an object.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::local) struct Member {
+pub(crate) struct Member {
     /// Its name, as JSON.
-    pub(in crate::local) name: String,
+    pub(crate) name: String,
     /// Its value.
-    pub(in crate::local) shape: usize,
+    pub(crate) shape: usize,
     /// Whether it has to be there.
-    pub(in crate::local) is_required: bool,
+    pub(crate) is_required: bool,
 }
 
 /// All shapes of one answer.
 #[derive(Debug)]
-pub(in crate::local) struct Shapes(Vec<Shape>);
+pub(crate) struct Shapes(Vec<Shape>);
 
 impl Default for Shapes {
     fn default() -> Self {
@@ -78,7 +78,7 @@ impl Shapes {
     }
 
     /// Adds a shape.
-    pub(in crate::local) fn add(&mut self, shape: Shape) -> usize {
+    pub(crate) fn add(&mut self, shape: Shape) -> usize {
         if self.0.len() >= SHAPES_MAX {
             return ANY;
         }
@@ -87,7 +87,7 @@ impl Shapes {
     }
 
     /// Adds what a schema says.
-    pub(in crate::local) fn of(&mut self, schema: &Value) -> usize {
+    pub(crate) fn of(&mut self, schema: &Value) -> usize {
         Reading { shapes: self, root: schema, seen: Vec::new() }.shape(schema, 0)
     }
 }
@@ -203,7 +203,7 @@ impl<'a> Reading<'a> {
 /// The members of an object, and whether each is demanded: those that are first, in the order in which the schema demands them, then
 /// the others by name. An object of JSON is sorted by name here, and a model that has to say what to write before it has said where is
 /// out of its depth.
-pub(in crate::local) fn members_of(schema: &Value) -> Vec<(&str, &Value, bool)> {
+pub(crate) fn members_of(schema: &Value) -> Vec<(&str, &Value, bool)> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let required = schema.get("required").and_then(Value::as_array);
     let mut members: Vec<(&str, &Value, bool)> = Vec::new();

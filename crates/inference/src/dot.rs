@@ -323,8 +323,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::local::gguf::Gguf;
-    use crate::local::tests::made_up::Making;
+    use crate::gguf::Gguf;
+    use crate::tests::made_up::Making;
 
     /// A matrix of chance in each form that a file may have it in.
     fn matrices(cols: u64, rows: u64) -> Vec<Packed> {
