@@ -1,6 +1,7 @@
 //! Rules of the house that neither the compiler nor clippy knows. Each finding is `file:line: message`; all come at once.
 
 mod architecture;
+mod lock;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,6 +101,21 @@ const AMBIENT: &[&str] = &[
     "rustix",
     "getrandom",
 ];
+/// Calls that open a socket or read a clock, and the files of the product that make them. Everybody else asks these.
+const REACHING: &[(&str, &[&str])] = &[
+    ("TcpStream::connect", &["crates/egress/src/reach.rs", "crates/regent/src/commands/init.rs"]),
+    ("UdpSocket::bind", &["crates/egress/src/address.rs"]),
+    (
+        "UnixStream::connect",
+        &[
+            "crates/control/src/client.rs",
+            "crates/control/src/server.rs",
+            "crates/regent/src/commands/doctor/checks.rs",
+        ],
+    ),
+    ("TcpListener::bind", &["crates/sandbox/src/probes.rs"]),
+    ("ClockId::Realtime", &[]),
+];
 /// What has to be right for "no effect without a permit" to be true: the kernel, and everything that it decides and records with.
 const TRUSTED_BASE: &[&str] = &[
     "policy",
@@ -165,6 +181,9 @@ pub(crate) fn findings(root: &Path) -> (Vec<String>, String) {
         tidy.find("crates", 1, message);
     }
     tidy.check_lints();
+    for message in lock::findings(&fs::read_to_string(root.join(lock::FILE)).unwrap_or_default()) {
+        tidy.find(lock::FILE, 1, message);
+    }
     let page = fs::read_to_string(root.join(architecture::PAGE)).unwrap_or_default();
     for (line, message) in architecture::missing(root, &page, &names) {
         tidy.find(architecture::PAGE, line, message);
@@ -268,11 +287,30 @@ impl Tidy<'_> {
                 concat!("a crate says `#![forbid(unsafe", "_code)]`, unless it is the sandbox"),
             );
         }
+        self.check_reach(file, text);
         let lines = if is_test(file) { 0 } else { code_lines(text) };
         if lines > FILE_LINES_MAX {
             self.find(file, 1, format!("{lines} lines of code; {FILE_LINES_MAX} are allowed"));
         }
         lines
+    }
+
+    /// One place connects, so that policy sees what leaves; one place reads the clock, so that a replay gets the same time.
+    fn check_reach(&mut self, file: &str, text: &str) {
+        let is_product = file.starts_with("crates/")
+            && file.contains("/src/")
+            && !file.starts_with("crates/testkit/")
+            && !is_test(file);
+        if !is_product {
+            return;
+        }
+        for (number, line) in product_lines(text) {
+            let is_elsewhere =
+                |(call, files): &&(&str, &[&str])| line.contains(call) && !files.contains(&file);
+            if let Some((call, files)) = REACHING.iter().find(is_elsewhere) {
+                self.find(file, number, format!("`{call}` is called only in [{}]", files.join(", ")));
+            }
+        }
     }
 
     fn check_manifest(&mut self, file: &str, text: &str) {
@@ -395,20 +433,27 @@ fn may_be_unsafe(file: &str) -> bool {
         || file.contains("/tests/ui/")
 }
 
-/// Lines that are neither blank, nor comment, nor inside a `#[cfg(test)]` module. Relies on rustfmt's indentation.
+/// How many lines are code.
 fn code_lines(text: &str) -> usize {
-    let mut lines = text.lines().peekable();
-    let mut count = 0;
-    while let Some(line) = lines.next() {
-        let code = line.trim();
-        if code == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.trim_end().ends_with('{')) {
-            let indent = line.len() - line.trim_start().len();
-            lines.by_ref().find(|inner| inner.trim() == "}" && inner.len() == indent + 1);
-        } else if !code.is_empty() && !code.starts_with("//") {
-            count += 1;
+    product_lines(text).count()
+}
+
+/// Lines that are neither blank, nor comment, nor inside a `#[cfg(test)]` module. Relies on rustfmt's indentation.
+fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut lines = numbered(text).peekable();
+    std::iter::from_fn(move || {
+        loop {
+            let (number, line) = lines.next()?;
+            let code = line.trim();
+            if code == "#[cfg(test)]" && lines.peek().is_some_and(|(_, next)| next.trim_end().ends_with('{'))
+            {
+                let indent = line.len() - line.trim_start().len();
+                lines.by_ref().find(|(_, inner)| inner.trim() == "}" && inner.len() == indent + 1);
+            } else if !code.is_empty() && !code.starts_with("//") {
+                return Some((number, line));
+            }
         }
-    }
-    count
+    })
 }
 
 /// The type that a line declares, if it declares one. An associated type has its name from a trait, which may be another's.

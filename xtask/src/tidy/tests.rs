@@ -32,6 +32,8 @@ fn findings_in(file: &str, text: &str) -> Vec<String> {
 #[test]
 fn each_rule_finds_its_breach_and_says_where() {
     let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(501));
+    let packages: String = (0..586).map(|number| format!("name = \"p{number}\"\n")).collect();
+    let versions = "name = \"twice\"\n".repeat(62);
     let cases: &[(&str, &str, &str)] = &[
         ("crates/kernel/src/a.rs", "fn f() {}\n", "crates/kernel/src/a.rs:1: a file opens"),
         ("crates/kernel/src/a.rs", "//! A.\nstruct ToolManager;\n", "a.rs:2: `Manager` says nothing"),
@@ -66,6 +68,13 @@ fn each_rule_finds_its_breach_and_says_where() {
             "//! A.\nlet now = Instant::now();\n",
             "a.rs:2: `Instant::now` in a pure",
         ),
+        (
+            "crates/kernel/src/a.rs",
+            "//! A.\nlet socket = TcpStream::connect(address);\n",
+            "a.rs:2: `TcpStream::connect` is called only in [crates/egress/src/reach.rs,",
+        ),
+        ("Cargo.lock", &packages, "Cargo.lock:1: 586 packages; 585 are allowed"),
+        ("Cargo.lock", &versions, "Cargo.lock:1: 61 packages are there in a second version"),
         (
             "crates/kernel/src/lib.rs",
             "//! A.\n",
@@ -109,6 +118,11 @@ fn what_is_in_order_is_not_found() {
             "[lints]\nworkspace = true\n[dev-dependencies]\nregent-testkit.workspace = true\n",
         ),
         ("docs/adr/0001-one.md", "# One\n\n**Enforced by:** a test\n\n"),
+        (
+            "crates/kernel/src/a.rs",
+            "//! A.\n#[cfg(test)]\nmod tests {\n    fn f() {\n        TcpStream::connect(a);\n    }\n}\n",
+        ),
+        ("crates/egress/src/reach.rs", "//! A.\nTcpStream::connect(address);\n"),
     ];
     for (file, text) in cases {
         assert_eq!(findings_in(file, text), Vec::<String>::new(), "{file}");
